@@ -7,7 +7,7 @@ from pathlib import Path
 from chaos.verdict import Finding, finding_of
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import verify
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.entry import Entry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.storage.location import open_bucket
@@ -24,7 +24,7 @@ def examine(folder: Path) -> None:
     if not place.exists():
         return
     bucket = open_bucket(f"file://{place}", {})
-    log = Log(bucket)
+    log = CommitLog(bucket)
     newest = log.newest_number()
     unreadable = [number for number in range(1, newest + 1) if not _can_read(log, number)]
     with ThreadPoolExecutor(4) as pool:
@@ -60,7 +60,7 @@ def judged(folder: Path) -> tuple[Finding, ...]:
     return (finding_of("I2, I3", claim, said["entries"], wrong),)
 
 
-def _can_read(log: Log, number: int) -> Entry | None:
+def _can_read(log: CommitLog, number: int) -> Entry | None:
     try:
         return log.entry(number)
     except Damaged:

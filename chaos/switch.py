@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-__all__ = ["Link", "main"]
+__all__ = ["SwitchLink", "main"]
 
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
@@ -33,7 +33,7 @@ MOST_WAITING = 100_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Link:
+class SwitchLink:
     """The way from one port to another."""
 
     delay_s: float = 0.0
@@ -44,7 +44,7 @@ class Switch:
     def __init__(self, macs: dict[str, bytes]) -> None:
         self._fds = {name: _open_tap(name) for name in macs}
         self._names = {mac: name for name, mac in macs.items()}
-        self._links = {pair: Link() for pair in itertools.permutations(macs, 2)}
+        self._links = {pair: SwitchLink() for pair in itertools.permutations(macs, 2)}
         self._waiting: list[tuple[float, int, str, bytes]] = []
         self._count = itertools.count()
 

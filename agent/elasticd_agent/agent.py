@@ -2,7 +2,7 @@
 
 The loop is the whole scheduler: take the next item, run it, look at the lease, wake what is due.
 Nothing that runs here waits for the network, for a job's folder or files, or for a pool. If it
-hangs all the same, the node's lease goes (`Standstill`).
+hangs all the same, the node's lease goes (`OwnerWatchdog`).
 """
 
 import secrets
@@ -18,19 +18,19 @@ from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.job.agent_services import host_of
-from elasticd_agent.job.closing_jobs import Closings
+from elasticd_agent.job.closing_jobs import ClosingJobs
 from elasticd_agent.job.job_guard import JobGuard
 from elasticd_agent.job.runner import Runner
 from elasticd_agent.job.worker_dispatch import WorkerDispatch
 from elasticd_agent.lease.license import Licenses
 from elasticd_agent.liveness.progress_answer import RankHeard
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.loop.resync_watch import Listing, drain_listing
+from elasticd_agent.loop.resync_watch import ResyncWatch, drain_listing
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.node.demand import Demands
 from elasticd_agent.node.job_list import JobList
 from elasticd_agent.node.presence import Presence
-from elasticd_agent.node.rejoin import Comebacks
+from elasticd_agent.node.rejoin import Rejoins
 from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.workers import Workers
@@ -53,7 +53,7 @@ class Agent:
     def __init__(self, presence: Presence, children: Children | None = None) -> None:
         self._presence = presence
         self._settings, self._store = presence.settings, presence.store
-        self._inbox, self._courier = presence.inbox, presence.courier
+        self._inbox, self._effect_thread = presence.inbox, presence.effect_thread
         self._peers, self._registration = presence.peers, presence.registration
         self._life = presence.life
         presence.on_peer_died = self._peer_died
@@ -69,7 +69,7 @@ class Agent:
         self._runners: dict[JobName, Runner] = {}
         self._guard = JobGuard(self._inbox.put, self._runners)
         self._keys = Keys(self._settings.cluster)
-        self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
+        self._comebacks = Rejoins(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._children = children or Children()
         self.accounts = AccountBook()
@@ -77,8 +77,8 @@ class Agent:
         presence.on_metrics_asked = self._meters.readings
         """Where the time of each job's slots went; may be read on any thread."""
         self._kept: dict[JobName, Workers] = {}
-        self._closings = Closings(self._inbox.put, self._mark_dirty)
-        self._listings: tuple[Listing, ...] = ()
+        self._closings = ClosingJobs(self._inbox.put, self._mark_dirty)
+        self._listings: tuple[ResyncWatch, ...] = ()
         self._dispatch = WorkerDispatch(self._life, self._inbox.put, self._guard, self._workers_of)
         self._is_draining = self._is_ending = False
         self._end_by_s: float | None = None
@@ -110,7 +110,7 @@ class Agent:
         jobs = JobList(
             self._store,
             self._keys,
-            self._courier,
+            self._effect_thread,
             self._inbox.put,
             only=self._settings.job,
             node=self._settings.node,

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos.fault import TRAITS, Fault, Kind, Point, Scope
+from chaos.pods.active_fault import ActiveFaults
 from chaos.pods.agent_pod import ranks_on
 from chaos.pods.container import Contained, MemoryRoom, contained, process_name
 from chaos.pods.node_fault import NodeFaults
 from chaos.pods.server_fault import ServerFaults
-from chaos.pods.standing import Standing
 from chaos.process import send
 from chaos.site import Blow, do_nothing
 from chaos.tail import Tail
@@ -33,9 +33,9 @@ OOM_ROOM_BYTES = 96 << 20
 class Injection:
     def __init__(self, site: "PodSite") -> None:
         self._site = site
-        self._standing = Standing()
-        self._of_node = NodeFaults(site, self._standing)
-        self._of_server = ServerFaults(site, self._standing)
+        self._active = ActiveFaults()
+        self._of_node = NodeFaults(site, self._active)
+        self._of_server = ServerFaults(site, self._active)
 
     def aim(self, fault: Fault, tail: Tail) -> Blow | None:
         """Find the victim; None: there is none at this moment."""
@@ -54,7 +54,7 @@ class Injection:
 
     def undo_all(self) -> None:
         """Undo what stands, however the run came to its end."""
-        self._standing.undo_all()
+        self._active.undo_all()
 
     # --- workers
 
@@ -94,7 +94,7 @@ class Injection:
         """Have the worker do it itself, at its next step."""
         room = MemoryRoom(worker.pid)
         is_oom = fault.kind is Kind.WORKER_OOM
-        limited = self._standing.blow(
+        limited = self._active.blow(
             f"limit of memory of {node.name}", lambda: room.limit(OOM_ROOM_BYTES), room.free
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from chaos.error import ChaosError
 
-__all__ = ["Link"]
+__all__ = ["NodeLink"]
 
 _OUT, _IN = "POSTROUTING", "PREROUTING"
 _DEVICE = "eth0"
@@ -18,7 +18,7 @@ _COMMENT = "chaos"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class NodeLink:
     """Of one node, and what is to be lost on it."""
 
     kubelet_pid: int

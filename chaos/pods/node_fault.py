@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from chaos.fault import Kind
+from chaos.pods.active_fault import ActiveFaults, at_most_every
 from chaos.pods.agent_pod import evictable, twin_of
-from chaos.pods.link import Link
+from chaos.pods.link import NodeLink
 from chaos.pods.program import NodeImage, Program, containerd_of, kubelet_of
-from chaos.pods.standing import Standing, at_most_every
 from chaos.process import send
 from chaos.site import Blow, Deed
 
@@ -28,8 +28,8 @@ FAILED, SERVED = "Failed", "is already served by an agent"
 
 
 class NodeFaults:
-    def __init__(self, site: "PodSite", standing: Standing) -> None:
-        self._site, self._standing = site, standing
+    def __init__(self, site: "PodSite", active: ActiveFaults) -> None:
+        self._site, self._active = site, active
 
     def aim(self, kind: Kind, node: "PodNode", victim: str, other: "PodNode") -> Blow | None:
         """Return what to do to a node that serves; None: that is not possible at this moment."""
@@ -50,7 +50,7 @@ class NodeFaults:
             case Kind.NODE_CORDON | Kind.NODE_EVICT:
                 return self._cordon(node.name, is_evicted=kind is Kind.NODE_EVICT)
             case Kind.NODE_TAINT:
-                return self._standing.blow(
+                return self._active.blow(
                     f"taint of {node.name}",
                     partial(cluster.taint, node.name, TAINT),
                     partial(cluster.taint, node.name, TAINT, is_there=False),
@@ -79,7 +79,7 @@ class NodeFaults:
                 cluster.evict(pod)
 
         undo = partial(cluster.cordon, node, is_cordoned=False)
-        return self._standing.blow(f"cordon of {node}", strike, undo, node=node)
+        return self._active.blow(f"cordon of {node}", strike, undo, node=node)
 
     def _delete_object(self, node: str) -> Blow:
         cluster = self._site.cluster
@@ -92,7 +92,7 @@ class NodeFaults:
             for each in was:
                 cluster.give_node(each)
 
-        return self._standing.blow(f"the object of {node}", strike, undo, node=node)
+        return self._active.blow(f"the object of {node}", strike, undo, node=node)
 
     # --- programs and links
 
@@ -100,11 +100,11 @@ class NodeFaults:
         if program is None:
             return None
         victim = f"{name} of {node} (pid {program.pid})"
-        return self._standing.blow(victim, program.stop, program.resume, node=node)
+        return self._active.blow(victim, program.stop, program.resume, node=node)
 
     def _freeze_agent(self, node: "PodNode") -> Blow:
         pid = node.agent_pid
-        return self._standing.blow(
+        return self._active.blow(
             f"agent of {node.name} (pid {pid})",
             lambda: _none(send([pid], signal.SIGSTOP)),
             lambda: _none(send([pid], signal.SIGCONT)),
@@ -117,13 +117,13 @@ class NodeFaults:
         if kubelet is None or other.pod is None:
             return None
         is_part = kind is Kind.NODE_PART
-        link = Link(
+        link = NodeLink(
             kubelet_pid=kubelet.pid,
             is_mute=kind is not Kind.NODE_DEAF,
             is_deaf=kind is not Kind.NODE_MUTE,
             other=other.pod.address if is_part else "",
         )
-        return self._standing.blow(
+        return self._active.blow(
             f"network of {node.name}",
             link.cut,
             link.mend,
@@ -140,7 +140,7 @@ class NodeFaults:
             return None
         images = NodeImage(containerd.pid, node.pod.image)
         name = f"image of {node.name}"
-        kept = self._standing.blow(name, images.hide, images.give_back)
+        kept = self._active.blow(name, images.hide, images.give_back)
         assert kept.undo is not None
         give_back: Deed = kept.undo
         deleted = partial(self._site.cluster.delete_pod, node.pod.name, is_forced=True)
@@ -160,7 +160,7 @@ class NodeFaults:
         cluster = self._site.cluster
         name = f"twin-of-{node}-{secrets.token_hex(2)}"
         body = twin_of(cluster.agents_set(), name, node=node, where=where)
-        return self._standing.blow(
+        return self._active.blow(
             f"a second {node} on {where}",
             partial(cluster.create_pod, body),
             partial(cluster.delete_pod, name, is_forced=True),

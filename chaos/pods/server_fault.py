@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chaos.fault import Kind
+from chaos.pods.active_fault import ActiveFaults, at_most_every
 from chaos.pods.container import contained
 from chaos.pods.program import Program, api_etcd, api_server
-from chaos.pods.standing import Standing, at_most_every
 from chaos.process import send
 from chaos.site import Blow, do_nothing
 
@@ -22,8 +22,8 @@ ASK_S = 0.5
 
 
 class ServerFaults:
-    def __init__(self, site: "PodSite", standing: Standing) -> None:
-        self._site, self._standing = site, standing
+    def __init__(self, site: "PodSite", active: ActiveFaults) -> None:
+        self._site, self._active = site, active
 
     def aim(self, kind: Kind, number: int) -> Blow | None:
         """Return what to do; None: that is not possible at this moment. `number`: the fault's."""
@@ -45,7 +45,7 @@ class ServerFaults:
     def _freeze(self, name: str, program: Program | None) -> Blow | None:
         if program is None:
             return None
-        return self._standing.blow(f"{name} (pid {program.pid})", program.stop, program.resume)
+        return self._active.blow(f"{name} (pid {program.pid})", program.stop, program.resume)
 
     def _operator(self) -> Blow | None:
         cluster = self._site.cluster
@@ -75,7 +75,7 @@ class ServerFaults:
         victim = f"{member.name} on {member.node}"
         if not is_kill:
             pids = [each.pid for each in processes]
-            return self._standing.blow(
+            return self._active.blow(
                 victim,
                 lambda: _none(send(pids, signal.SIGSTOP)),
                 lambda: _none(send(pids, signal.SIGCONT)),
@@ -97,7 +97,7 @@ class ServerFaults:
 
     def _scale(self) -> Blow:
         cluster, job, nodes = self._site.cluster, self._site.name, len(self._site.nodes)
-        return self._standing.blow(
+        return self._active.blow(
             f"the job, to {nodes - 1} of {nodes} nodes",
             lambda: cluster.scale_job(job, nodes - 1),
             lambda: cluster.scale_job(job, nodes),

@@ -11,7 +11,7 @@ from pathlib import Path
 from chaos.history import Told
 from chaos.process import boottime_s
 from chaos.site import JOB
-from elasticd.control.report.report import Change, job_report
+from elasticd.control.report.report import ChangeReport, job_report
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.keys import Keys
@@ -73,14 +73,14 @@ class WhyWatch:
             for change in report.changes if report is not None else ():
                 self._tell(change)
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: ChangeReport) -> None:
         said, before = said_of(change), self._said.get(change.generation)
         if before is None or _words(said) != _words(before):
             self._said[change.generation] = said
             self._note(said)
 
 
-def said_of(change: Change) -> Told:
+def said_of(change: ChangeReport) -> Told:
     """Take out of a change what names its cause and who was first."""
     culprit = change.culprit
     told = Told(

@@ -12,7 +12,7 @@ resulting wish is checked against cooldown, `max_step` and what is wanted alread
 from dataclasses import dataclass, field, replace
 
 from elasticd.autoscale.books import verdict as books
-from elasticd.autoscale.books.decision import Change, decided
+from elasticd.autoscale.books.decision import SizeChange, decided
 from elasticd.autoscale.books.recall import recalled, with_gaps
 from elasticd.autoscale.compose import Wish, composed, missing_nodes, size_limits
 from elasticd.autoscale.curve.cost import with_change_cost
@@ -168,7 +168,7 @@ def _opened(
     case = _Case(policy=policy, curve=curve, memory=memory, seen=seen, open=decision)
     if is_other_policy:
         why = "Another policy was set before it was known."
-        return _closed(case, books.Verdict(outcome=Outcome.UNKNOWN, why=why))
+        return _closed(case, books.DecisionVerdict(outcome=Outcome.UNKNOWN, why=why))
     return replace(case, memory=books.followed(memory, decision, seen))
 
 
@@ -182,8 +182,8 @@ def _refused(case: _Case, broken: Decision) -> _Case:
 
 
 def _with_another_job(
-    case: _Case, broken: Decision, found: books.Verdict
-) -> tuple[_Case, books.Verdict]:
+    case: _Case, broken: Decision, found: books.DecisionVerdict
+) -> tuple[_Case, books.DecisionVerdict]:
     """Begin anew where a size that was measured before does not bring what it brought then.
 
     Then nothing that is known is true any more, not even of the size that it came from: going back
@@ -200,7 +200,7 @@ def _with_another_job(
     return replace(case, curve=fitted(curve)), replace(found, outcome=Outcome.UNKNOWN, why=why)
 
 
-def _closed(case: _Case, found: books.Verdict) -> _Case:
+def _closed(case: _Case, found: books.DecisionVerdict) -> _Case:
     assert case.open is not None
     done = books.closed(case.open, found)
     return replace(case, memory=books.forgotten(case.memory), open=None, closed=done)
@@ -224,7 +224,7 @@ def _awaited(case: _Case) -> Hold | None:
     )
 
 
-def _is_worth_it(case: _Case, broken: Decision, found: books.Verdict) -> bool:
+def _is_worth_it(case: _Case, broken: Decision, found: books.DecisionVerdict) -> bool:
     """Return whether a size that did not keep its promise is still the best one that is known.
 
     A promise may be too high, and the size worth as much as the ones before it all the same.
@@ -251,7 +251,9 @@ def _stays(broken: Decision, wish: Wish) -> bool:
     return is_smaller_try and wish.rule is Rule.GOODPUT and wish.nodes == broken.to_nodes
 
 
-def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Change | None:
+def _back(
+    case: _Case, broken: Decision, found: books.DecisionVerdict, wish: Wish
+) -> SizeChange | None:
     """Return the change that takes a decision back; None if an input is missing.
 
     It goes to the size that the curve now prefers, if that is not beyond the one that broke its
@@ -278,7 +280,7 @@ def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Ch
         is_probe=asked is not None and asked.is_probe,
         candidates=asked.candidates if asked is not None else (),
     )
-    return Change(nodes=nodes, rule=Rule.TAKE_BACK, why=back.why, proposal=back)
+    return SizeChange(nodes=nodes, rule=Rule.TAKE_BACK, why=back.why, proposal=back)
 
 
 def _before(case: _Case, broken: Decision) -> int:
@@ -307,7 +309,7 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
         return _held(case, wish.hold, lacks=wish.lacks)
     if cooling is not None and wish.rule is not Rule.LIMITS:
         return _held(case, cooling, lacks=wish.lacks)
-    change = Change(
+    change = SizeChange(
         nodes=nodes,
         rule=wish.rule,
         why=why,
@@ -316,7 +318,7 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
     )
     if case.open is not None:
         late = f"Decision {case.memory.decisions + 1} came before it was known."
-        case = _closed(case, books.Verdict(outcome=Outcome.UNKNOWN, why=late))
+        case = _closed(case, books.DecisionVerdict(outcome=Outcome.UNKNOWN, why=late))
     return _done(case, change, wish.hold)
 
 
@@ -330,7 +332,7 @@ def _stepped(max_step: int, seen: Seen, nodes: int) -> int:
     return max(nodes, min(seen.wanted, seen.nodes - max_step))
 
 
-def _done(case: _Case, change: Change, hold: Hold | None = None) -> Decided:
+def _done(case: _Case, change: SizeChange, hold: Hold | None = None) -> Decided:
     """Write a change down, and make it unless this is a dry run."""
     policy, seen, memory = case.policy, case.seen, case.memory
     number = memory.decisions + 1

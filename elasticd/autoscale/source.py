@@ -10,7 +10,7 @@ from typing import Protocol
 
 from elasticd.autoscale.evaluation_input import Reading
 
-__all__ = ["Query", "Source"]
+__all__ = ["Query", "MetricsSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Query:
     """The policy's window; without a Prometheus, the time over which a counter's rate is taken."""
 
 
-class Source(Protocol):
+class MetricsSource(Protocol):
     """Answers one evaluation at a time; `readings` is called by one thread."""
 
     def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:

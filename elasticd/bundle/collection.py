@@ -21,7 +21,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Node
 from elasticd.store.api import StoreSettings
 
-__all__ = ["Wanted", "files_path", "from_agents", "from_disk", "worth"]
+__all__ = ["BundleRequest", "files_path", "from_agents", "from_disk", "worth"]
 
 LIMIT_S = 60.0
 """The time limit; what did not come by then is left out."""
@@ -32,7 +32,7 @@ OLDER = "its agent is of a version that does not give these"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class BundleRequest:
     """Which job is wanted, and what of it comes first."""
 
     job: JobName
@@ -56,7 +56,7 @@ def worth(name: str, failed: frozenset[tuple[int, int]], newest: int) -> tuple[i
     return (2 if is_first else 3 if generation == newest else 5, -generation, rank)
 
 
-def from_disk(folder: Path, wanted: Wanted, taken: Collection[str] = ()) -> Parts:
+def from_disk(folder: Path, wanted: BundleRequest, taken: Collection[str] = ()) -> Parts:
     """Return what stands in the job's folder on this machine and is not taken yet."""
     files, parts, room = JobFiles(folder), Parts(), RAW_BYTES
     for file in _ordered(files.list(), wanted):
@@ -81,7 +81,7 @@ def from_disk(folder: Path, wanted: Wanted, taken: Collection[str] = ()) -> Part
 def from_agents(
     nodes: Sequence[Node],
     settings: StoreSettings | None,
-    wanted: Wanted,
+    wanted: BundleRequest,
     *,
     limit_s: float = LIMIT_S,
     opened: Callable[[Node, JobName, StoreSettings | None], AgentClient] = AgentClient,
@@ -133,7 +133,7 @@ class _Visit:
 
     node: Node
     client: AgentClient
-    wanted: Wanted
+    wanted: BundleRequest
     claims: _Claims
     room: int = 0
     parts: Parts = field(default_factory=Parts)
@@ -233,7 +233,7 @@ def _work(waiting: "SimpleQueue[_Visit]", until_s: float) -> None:
         visit.run()
 
 
-def _ordered(files: Sequence[JobFile], wanted: Wanted) -> list[JobFile]:
+def _ordered(files: Sequence[JobFile], wanted: BundleRequest) -> list[JobFile]:
     known = [output for file in files if (output := generation_of(file.name))]
     newest = max((generation for generation, _ in known), default=0)
     return sorted(files, key=lambda file: (worth(file.name, wanted.failed, newest), file.name))

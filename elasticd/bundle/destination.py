@@ -11,15 +11,15 @@ from typing import Any
 
 from elasticd.checkpoint.storage.bucket import Missing
 from elasticd.checkpoint.storage.location import checked_url, open_untried
-from elasticd.checkpoint.storage.retry import Policy, Retrying
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.errors import CallError, ElasticdError
 
 __all__ = ["Destination", "check_writable", "destination_of", "write"]
 
 SUFFIXES = (".tar.gz", ".tgz")
-TRIAL_PATIENCE = Policy(limit_s=5.0)
+TRIAL_PATIENCE = RetryPolicy(limit_s=5.0)
 TRIAL_NAME = ".elasticd-trial"
-PATIENCE = Policy(limit_s=20.0)
+PATIENCE = RetryPolicy(limit_s=20.0)
 """How long writes are retried: a person waits, and may call again."""
 
 
@@ -77,7 +77,7 @@ def check_writable(
     # and some storage takes one write a second for each name.
     trial = f"{TRIAL_NAME}-{secrets.token_hex(4)}"
     try:
-        bucket = Retrying(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
+        bucket = RetryingBucket(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
         bucket.replace(trial, b"elasticd can write here.\n")
     except Missing as exc:
         raise CallError(f"{flag} cannot be written: {exc}") from exc
@@ -111,7 +111,7 @@ def write(
     Raises: CallError, Unavailable: it cannot be written; says why.
     """
     try:
-        bucket = Retrying(open_untried(place.folder, options, environ), PATIENCE)
+        bucket = RetryingBucket(open_untried(place.folder, options, environ), PATIENCE)
         with _private(place):
             bucket.replace(place.name, data)
     except Missing as exc:

@@ -15,11 +15,11 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings, never
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["Source", "job_source", "open_run", "sources"]
+__all__ = ["RecordSource", "job_source", "open_run", "sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class RecordSource:
     store: Store
     keys: Keys
     run_folder: Path
@@ -32,7 +32,7 @@ class Source:
 
 
 @contextmanager
-def job_source(values: Values, job: str | None) -> Iterator[tuple[Source, JobName]]:
+def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, JobName]]:
     """Open where this job's records are; without a name, the newest local run.
 
     Raises:
@@ -47,7 +47,10 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[Source, JobNam
         keys = keys_of(values, os.environ)
         store = open_store(settings, keys)
         try:
-            yield Source(store=store, keys=keys, run_folder=run_folder, settings=settings), name
+            yield (
+                RecordSource(store=store, keys=keys, run_folder=run_folder, settings=settings),
+                name,
+            )
         finally:
             store.close()
         return
@@ -64,7 +67,7 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[Source, JobNam
 
 
 @contextmanager
-def sources(values: Values) -> Iterator[list[Source]]:
+def sources(values: Values) -> Iterator[list[RecordSource]]:
     """Open everything that `status` and `nodes` list: the cluster, or all local runs."""
     settings = settings_from(values, os.environ)
     run_folder = _run_folder(values)
@@ -72,11 +75,11 @@ def sources(values: Values) -> Iterator[list[Source]]:
         keys = keys_of(values, os.environ)
         store = open_store(settings, keys)
         try:
-            yield [Source(store=store, keys=keys, run_folder=run_folder, settings=settings)]
+            yield [RecordSource(store=store, keys=keys, run_folder=run_folder, settings=settings)]
         finally:
             store.close()
         return
-    opened: list[Source] = []
+    opened: list[RecordSource] = []
     folders = list(local_jobs(run_folder))
     if not folders:
         raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
@@ -91,7 +94,7 @@ def sources(values: Values) -> Iterator[list[Source]]:
 
 
 @contextmanager
-def open_run(folder: JobFolder) -> Iterator[Source]:
+def open_run(folder: JobFolder) -> Iterator[RecordSource]:
     """Open the records of a local run, running or over.
 
     Raises: NotFound: it kept none. Unavailable: its etcd does not answer.
@@ -103,7 +106,7 @@ def open_run(folder: JobFolder) -> Iterator[Source]:
         source.store.close()
 
 
-def _connect(folder: JobFolder) -> Source:
+def _connect(folder: JobFolder) -> RecordSource:
     endpoint = folder.endpoint
     if endpoint is not None and folder.is_live():
 
@@ -113,7 +116,7 @@ def _connect(folder: JobFolder) -> Source:
 
         store = _open_private(folder, endpoint, has_ended)
         if store is not None:
-            return Source(
+            return RecordSource(
                 store=store, keys=Keys(), run_folder=folder.run_folder, has_ended=has_ended
             )
     if not folder.records.exists():
@@ -123,7 +126,7 @@ def _connect(folder: JobFolder) -> Source:
         )
     archived = MemoryStore()
     load(folder.records, archived)
-    return Source(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
+    return RecordSource(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
 
 
 def _open_private(folder: JobFolder, endpoint: str, has_ended: Callable[[], bool]) -> Store | None:

@@ -19,7 +19,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Member, Node
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
 __all__ = ["Ended", "EtcdAway", "EtcdBack", "Follower", "Formed", "News", "Waiting"]
 
@@ -120,11 +120,11 @@ class Follower:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _take(self, seen: Snapshot | Changed) -> None:
+    def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
         """Put what a watch saw into the queue; the store's thread calls this."""
         if self._hints.qsize() > QUEUE_LIMIT:
             return
-        if isinstance(seen, Snapshot):
+        if isinstance(seen, WatchSnapshot):
             self._hints.put((seen.range.key, seen.items[0] if seen.items else None))
         else:
             for change in seen.changes:

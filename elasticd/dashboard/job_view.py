@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from elasticd.control.report.report import Change, JobReport, NodeReport
+from elasticd.control.report.report import ChangeReport, JobReport, NodeReport
 from elasticd.dashboard.samples import Sample
 from elasticd.records.account.late import LateNode
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
@@ -37,7 +37,7 @@ RANKS_LIMIT = 256
 class Sentences:
     """The sentences of the command line, so that the page uses the same."""
 
-    change: Callable[[Change], str]
+    change: Callable[[ChangeReport], str]
     ending: Callable[[JobReport], str]
     late: Callable[[JobReport, LateNode], str]
     autoscale: Callable[[JobReport], Plain | None] = lambda report: None
@@ -164,7 +164,7 @@ def _moment(ago_s: float | None, at_unix_s: float) -> int | None:
     return round(at_unix_s - ago_s) if ago_s is not None else None
 
 
-def change_view(report: JobReport, change: Change, say: Sentences) -> Plain:
+def change_view(report: JobReport, change: ChangeReport, say: Sentences) -> Plain:
     """Return one change of world with all that is known of it."""
     return {
         "generation": change.generation,
@@ -190,7 +190,7 @@ def change_view(report: JobReport, change: Change, say: Sentences) -> Plain:
     }
 
 
-def _members(report: JobReport, change: Change) -> Iterable[str]:
+def _members(report: JobReport, change: ChangeReport) -> Iterable[str]:
     """Return the nodes that wrote about it; for the newest world, those that it names."""
     world = report.world
     if world is not None and world.generation == change.generation:

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from elasticd.checkpoint.commit.committer import read_manifest
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import reading
 from elasticd.checkpoint.format.entry import Entry
 from elasticd.checkpoint.format.json_read import Damaged
@@ -208,13 +208,14 @@ class Reader(StorageReader):
         return _Found(entry=entry, manifest=manifest, catalog=catalog(manifest))
 
     def _entries(self) -> Iterator[Entry]:
-        for entry in Log(self._bucket).checkpoints():
+        for entry in CommitLog(self._bucket).checkpoints():
             if self._number in (None, entry.number) and self._step in (None, entry.snapshot.step):
                 yield entry
 
     def _absence(self) -> str:
         there = [
-            entry for entry, _ in zip(Log(self._bucket).checkpoints(), range(10), strict=False)
+            entry
+            for entry, _ in zip(CommitLog(self._bucket).checkpoints(), range(10), strict=False)
         ]
         if not there:
             return f"There is no checkpoint in {self._url}: is it the right URL?"
@@ -229,7 +230,7 @@ class Reader(StorageReader):
                 f"The ranks found different checkpoints in {self._url}, and "
                 f"{type(planner).__name__} cannot plan twice: give the Reader a step."
             )
-        for entry in Log(self._bucket).checkpoints():
+        for entry in CommitLog(self._bucket).checkpoints():
             if entry.number == number:
                 self._found = self._opened(entry)
                 planner.metadata = self._described()

@@ -23,7 +23,7 @@ from torch.futures import Future
 
 from elasticd import __version__
 from elasticd.checkpoint.commit.committer import Committer, Outcome
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Header
@@ -195,7 +195,7 @@ class Writer(StorageWriter):
     def _begun(self) -> tuple[Committer, Snapshot]:
         """Open the log for this step; only the coordinator does this."""
         bucket = self._bucket()
-        log = Log(bucket)
+        log = CommitLog(bucket)
         committer = Committer(
             bucket=bucket,
             log=log,

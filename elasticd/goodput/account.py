@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 from elasticd.goodput.cause import WHOLE, TimeCause
 from elasticd.records.ids import Slot
 
-__all__ = ["Account", "Held", "Parts"]
+__all__ = ["Account", "SlotTime", "Parts"]
 
 Parts = Iterable[tuple[TimeCause, float]]
 """What is known of some time, in the order in which it is believed: seconds by cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class SlotTime:
     """A slot, and what its time goes to."""
 
     cause: TimeCause
@@ -45,7 +45,7 @@ class Account:
 
     settled: Mapping[TimeCause, float] = field(default_factory=dict)
     """Slot-seconds; they only grow."""
-    slots: Mapping[Slot, Held] = field(default_factory=dict)
+    slots: Mapping[Slot, SlotTime] = field(default_factory=dict)
 
     def hold(self, slot: Slot, cause: TimeCause, *, now_s: float, parts: Parts = ()) -> "Account":
         """Let the slot's time go to `cause` from now on, and settle the time before.
@@ -58,7 +58,7 @@ class Account:
             return self
         at_s = now_s if before is None else max(now_s, before.since_s)
         account = self.settle(slot, until_s=at_s, parts=parts)
-        return replace(account, slots={**account.slots, slot: Held(cause=cause, since_s=at_s)})
+        return replace(account, slots={**account.slots, slot: SlotTime(cause=cause, since_s=at_s)})
 
     def settle(
         self, slot: Slot, *, until_s: float, parts: Parts = (), rest: TimeCause | None = None
@@ -81,7 +81,7 @@ class Account:
         cause = held.cause if rest is None or held.cause in WHOLE else rest
         if left_s > 0.0:
             settled[cause] = settled.get(cause, 0.0) + left_s
-        slots = {**self.slots, slot: Held(cause=held.cause, since_s=until_s)}
+        slots = {**self.slots, slot: SlotTime(cause=held.cause, since_s=until_s)}
         return Account(settled=settled, slots=slots)
 
     def relabel(self, slot: Slot, cause: TimeCause) -> "Account":

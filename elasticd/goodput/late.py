@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import NodeId
 
-__all__ = ["Judgement", "Lateness", "judged", "lateness"]
+__all__ = ["LateJudgement", "Lateness", "judged", "lateness"]
 
 LATE_SHARE = 0.10
 """The least difference, as a share of a step. With less, nobody would do anything about it."""
@@ -62,7 +62,7 @@ class _Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class LateJudgement:
     """What is known of the nodes of a world. It is immutable: `judged` returns the next one."""
 
     cases: Mapping[NodeId, _Case] = field(default_factory=dict)
@@ -105,7 +105,9 @@ def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
     )
 
 
-def judged(before: Judgement, waits: Mapping[NodeId, NodeWait | None], now_s: float) -> Judgement:
+def judged(
+    before: LateJudgement, waits: Mapping[NodeId, NodeWait | None], now_s: float
+) -> LateJudgement:
     """Return who is late, by what the nodes of the world report now; None if one has reported
     nothing yet.
 
@@ -129,7 +131,7 @@ def judged(before: Judgement, waits: Mapping[NodeId, NodeWait | None], now_s: fl
         if case.turned_s is not None:
             wakes.append(case.turned_s + long_s)
     is_complete = len(told) == len(waits) > 1 and all(wait.steps for wait in told.values())
-    return Judgement(
+    return LateJudgement(
         cases=cases, is_complete=is_complete, wake_s=min(wakes, default=None), step_s=step_s
     )
 

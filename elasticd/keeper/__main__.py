@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import Future
 from threading import Thread
 
-from elasticd.keeper.assembly import Keeping, Kept, keep
+from elasticd.keeper.assembly import KeeperParts, KeeperSettings, keep
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
 
@@ -24,10 +24,10 @@ answers waiting."""
 
 
 def main() -> None:
-    keeping = from_plain(Keeping, json.loads(sys.stdin.buffer.readline()))
+    keeping = from_plain(KeeperSettings, json.loads(sys.stdin.buffer.readline()))
     configure()
     sys.setswitchinterval(SWITCH_S)
-    made: Future[Kept] = Future()
+    made: Future[KeeperParts] = Future()
     # Threads inherit: who answers the workers stays prompt, since a step may be waiting for that.
     Thread(target=lambda: made.result().service.listen(keeping.socket), daemon=True).start()
     os.nice(keeping.niceness)

@@ -5,31 +5,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.checkpoint.commit.committer import Committer
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.location import open_once
-from elasticd.checkpoint.storage.retry import Policy, Retrying
-from elasticd.checkpoint.storage.storage_trial import Tried
-from elasticd.checkpoint.storage.unusable_bucket import Unusable
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
+from elasticd.checkpoint.storage.storage_trial import TriedBucket
+from elasticd.checkpoint.storage.unusable_bucket import UnusableBucket
 from elasticd.errors import ElasticdError
-from elasticd.keeper.cleanup import Housekeeping
-from elasticd.keeper.finder import Finder
-from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.cleanup import Cleanup
+from elasticd.keeper.finder import CheckpointFinder
+from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
-from elasticd.keeper.mirror.receiver import Receiver
-from elasticd.keeper.mirror.sender import Sender
+from elasticd.keeper.mirror.receiver import MirrorReceiver
+from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.saver import Saver
 from elasticd.keeper.service import Service
 
-__all__ = ["Keeping", "Kept", "keep"]
+__all__ = ["KeeperSettings", "KeeperParts", "keep"]
 
 START_LIMIT_S = 20.0
 """How long a restore asks a storage that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class KeeperSettings:
     url: str
     options: Mapping[str, object] = field(default_factory=dict)
     """Options for the file system; secrets are named, not given."""
@@ -57,10 +57,10 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeeperParts:
     service: Service
     saver: Saver
-    sender: Sender
+    sender: MirrorSender
 
     def close(self, timeout_s: float) -> bool:
         """Let what is under way finish within a time limit; return True if no checkpoint was given
@@ -73,14 +73,14 @@ class Kept:
         return is_saved
 
 
-def keep(keeping: Keeping) -> Kept:
+def keep(keeping: KeeperSettings) -> KeeperParts:
     """Build a keeper's parts, and begin to try the storage, since a keeper will write to it."""
     options = dict(keeping.options)
     storage = _opened(keeping.url, options)
-    bucket = Retrying(storage, Policy(limit_s=keeping.timeout_s))
-    committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
-    vault = Vault(niceness=keeping.niceness)
-    housekeeping = Housekeeping(bucket, keeping.retention)
+    bucket = RetryingBucket(storage, RetryPolicy(limit_s=keeping.timeout_s))
+    committer = Committer(bucket=bucket, log=CommitLog(bucket), uid=keeping.uid, job=keeping.job)
+    vault = ShareMemory(niceness=keeping.niceness)
+    housekeeping = Cleanup(bucket, keeping.retention)
     metrics = Metrics(keeping.job_name or keeping.job, keeping.metrics_path)
     saver = Saver(
         bucket,
@@ -92,23 +92,23 @@ def keep(keeping: Keeping) -> Kept:
         metrics=metrics,
     )
     # Whoever waits for a restore is a person, or a job that may be told at once.
-    prompt = Policy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
-    finder = Finder(Retrying(storage, prompt), committer, parallel=keeping.parallel)
-    if isinstance(storage, Tried):
+    prompt = RetryPolicy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
+    finder = CheckpointFinder(RetryingBucket(storage, prompt), committer, parallel=keeping.parallel)
+    if isinstance(storage, TriedBucket):
         storage.say = saver.note
         storage.begin()
     own = {"job": keeping.job, "uid": keeping.uid}
     nice = keeping.niceness
-    sender = Sender(**own, niceness=nice, metrics=metrics, note=saver.note)
+    sender = MirrorSender(**own, niceness=nice, metrics=metrics, note=saver.note)
     service = Service(
         vault=vault,
         saver=saver,
         finder=finder,
         sender=sender,
-        receiver=Receiver(vault, saver.add, host=keeping.host, **own, niceness=nice),
+        receiver=MirrorReceiver(vault, saver.add, host=keeping.host, **own, niceness=nice),
         **own,
     )
-    return Kept(service=service, saver=saver, sender=sender)
+    return KeeperParts(service=service, saver=saver, sender=sender)
 
 
 def _opened(url: str, options: dict[str, object]) -> Bucket:
@@ -116,4 +116,4 @@ def _opened(url: str, options: dict[str, object]) -> Bucket:
     try:
         return open_once(url, options)
     except ElasticdError as exc:
-        return Unusable(url, exc)
+        return UnusableBucket(url, exc)

@@ -10,10 +10,10 @@ from elasticd.checkpoint.commit.upload import Abandoned
 from elasticd.checkpoint.storage.bucket import Bucket, Data
 from elasticd.checkpoint.storage.forwarding_bucket import ForwardingBucket
 
-__all__ = ["Wanted"]
+__all__ = ["CancellableBucket"]
 
 
-class Wanted(ForwardingBucket):
+class CancellableBucket(ForwardingBucket):
     """A `Bucket` whose `create` raises Abandoned as soon as `is_wanted` returns False."""
 
     def __init__(self, inner: Bucket, is_wanted: Callable[[], bool]) -> None:

@@ -3,7 +3,7 @@
 import time
 from threading import Condition, Thread
 
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.retention.deletion import retain
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.checkpoint.retention.sweep import sweep
@@ -11,7 +11,7 @@ from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Housekeeping"]
+__all__ = ["Cleanup"]
 
 SWEEP_S = 3600.0
 """The time between two sweeps, and the least age of what is swept: an upload may take long."""
@@ -19,7 +19,7 @@ SWEEP_S = 3600.0
 log = get_logger()
 
 
-class Housekeeping:
+class Cleanup:
     """Clean up for one keeper; the keeper that commits also cleans up."""
 
     def __init__(self, bucket: Bucket, retention: Retention) -> None:
@@ -50,10 +50,10 @@ class Housekeeping:
 
     def _tidy(self) -> None:
         # A log of its own: the saver's belongs to the saver's threads.
-        removal = retain(self._bucket, Log(self._bucket), self._retention)
+        removal = retain(self._bucket, CommitLog(self._bucket), self._retention)
         if removal.numbers:
             log.info("checkpoints.removed", numbers=removal.numbers, objects=removal.objects)
         if time.monotonic() - self._swept_s >= SWEEP_S:
             self._swept_s = time.monotonic()
-            swept = sweep(self._bucket, Log(self._bucket), older_than_s=SWEEP_S)
+            swept = sweep(self._bucket, CommitLog(self._bucket), older_than_s=SWEEP_S)
             log.info("garbage.swept", found=str(swept)[:500])

@@ -13,7 +13,7 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.errors import ElasticdError, InvariantBroken, Unavailable
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.wire import message as ms
-from elasticd.keeper.wire.line import Line
+from elasticd.keeper.wire.line import KeeperConnection
 
 __all__ = ["Client"]
 
@@ -49,7 +49,7 @@ class Client:
                     ) from exc
             time.sleep(pause_s)
             pause_s = min(0.5, pause_s * 2)
-        self._line = Line(sock, ms.ANSWERS)
+        self._line = KeeperConnection(sock, ms.ANSWERS)
         self._owed = 0
         """Answers to what was told, which nobody has waited for."""
         os.register_at_fork(after_in_child=self._forget)

@@ -10,8 +10,8 @@ from threading import Lock, Timer
 
 from elasticd.checkpoint.commit.committer import Committer, read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch
-from elasticd.checkpoint.commit.log import Log, Ruling
-from elasticd.checkpoint.commit.read_lease import Lease, leases, reading
+from elasticd.checkpoint.commit.log import CommitLog, Ruling
+from elasticd.checkpoint.commit.read_lease import ReadLease, leases, reading
 from elasticd.checkpoint.format.entry import Kind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest
@@ -21,7 +21,7 @@ from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.stream import Batch, stream
 from elasticd.keeper.wire.message import Found, Joined
 
-__all__ = ["Finder"]
+__all__ = ["CheckpointFinder"]
 
 POLL_S = 0.2
 LOOKS = 10
@@ -31,7 +31,7 @@ SHARED_S = 10.0
 """How long fetched pieces are kept for the other ranks of this node."""
 
 
-class Finder:
+class CheckpointFinder:
     """Several threads may use it."""
 
     def __init__(self, bucket: Bucket, committer: Committer, *, parallel: int) -> None:
@@ -49,7 +49,9 @@ class Finder:
         Raises:
             Refused: the URL holds the checkpoints of another job.
         """
-        log = Log(self._bucket)  # Of its own: it is read from another thread than the saver's.
+        log = CommitLog(
+            self._bucket
+        )  # Of its own: it is read from another thread than the saver's.
         self._committer.check_owner(log.ruling())
         notes = []
         for entry in log.checkpoints():
@@ -66,7 +68,7 @@ class Finder:
 
     def open(self, generation: int, step: int) -> int:
         """Write down a generation's beginning at once; return the run."""
-        committer = replace(self._committer, bucket=self._bucket, log=Log(self._bucket))
+        committer = replace(self._committer, bucket=self._bucket, log=CommitLog(self._bucket))
         return committer.open(generation, step)
 
     def join(self, generation: int, timeout_s: float) -> Joined:
@@ -80,7 +82,7 @@ class Finder:
         """
         deadline_s = time.monotonic() + timeout_s
         looked_s, beats = time.monotonic(), self._beats()
-        log = Log(self._bucket)
+        log = CommitLog(self._bucket)
         while time.monotonic() < deadline_s:
             if time.monotonic() - looked_s > timeout_s / LOOKS:
                 looked_s, before, beats = time.monotonic(), beats, self._beats()
@@ -103,7 +105,7 @@ class Finder:
             "call elasticd.checkpoint.load on all ranks."
         )
 
-    def _beats(self) -> list[Lease]:
+    def _beats(self) -> list[ReadLease]:
         """Return the leases of the readers; none if this process may not list them."""
         with contextlib.suppress(ElasticdError):
             return leases(self._bucket)
@@ -192,10 +194,10 @@ class Finder:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, number: int) -> Manifest:
-        return read_manifest(self._bucket, Log(self._bucket).entry(number))
+        return read_manifest(self._bucket, CommitLog(self._bucket).entry(number))
 
 
-def _origin(log: Log, newest: int, ruling: Ruling) -> int:
+def _origin(log: CommitLog, newest: int, ruling: Ruling) -> int:
     """Return the number of the checkpoint that the ruling generation went on from; 0 if it went on
     from none.
 

@@ -23,9 +23,9 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment, Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, Refused
-from elasticd.keeper.cancellable_bucket import Wanted
-from elasticd.keeper.memory.share_record import Record
-from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.cancellable_bucket import CancellableBucket
+from elasticd.keeper.memory.share_record import ShareRecord
+from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
 from elasticd.telemetry.log import get_logger
 
@@ -77,7 +77,7 @@ class Saver:
         self,
         bucket: Bucket,
         committer: Committer,
-        vault: Vault,
+        vault: ShareMemory,
         *,
         parallel: int,
         niceness: int = 0,
@@ -119,7 +119,7 @@ class Saver:
         with self._changed:
             self._run = run
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ShareRecord) -> None:
         """Begin to save a share that is complete in memory."""
         share = record.share
         with self._changed:
@@ -203,7 +203,7 @@ class Saver:
         self._metrics.write()
         return is_saved
 
-    def _count(self, record: Record, size: int) -> None:
+    def _count(self, record: ShareRecord, size: int) -> None:
         with self._changed:
             record.uploaded_bytes += size
 
@@ -258,14 +258,14 @@ class Saver:
                 self._upload_one(job, record)
                 job.uploaded_s = time.monotonic()
 
-    def _upload_one(self, job: _Job, record: Record) -> None:
+    def _upload_one(self, job: _Job, record: ShareRecord) -> None:
         fail_point("upload.begun")
 
         def is_wanted() -> bool:
             return record.is_wanted and not self._is_closing
 
         job.own[record.share.share] = upload(
-            Wanted(self._bucket, is_wanted),
+            CancellableBucket(self._bucket, is_wanted),
             record.share,
             record.memory.view,
             uid=self._committer.uid,
@@ -386,7 +386,7 @@ class Saver:
                 "one is saved any more: stop one of the two."
             )
 
-    def _held(self, job: _Job) -> list[Record]:
+    def _held(self, job: _Job) -> list[ShareRecord]:
         return [
             record
             for record in self._vault.records()

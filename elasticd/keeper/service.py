@@ -11,19 +11,19 @@ from typing import Any
 
 from elasticd import __version__, errors
 from elasticd.checkpoint.commit.committer import Outcome
-from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.errors import ElasticdError, InvariantBroken
-from elasticd.keeper.finder import Finder
+from elasticd.keeper.finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.memory.share_record import Record, held_of
-from elasticd.keeper.memory.vault import Vault
-from elasticd.keeper.mirror.receiver import Receiver
-from elasticd.keeper.mirror.sender import Sender
+from elasticd.keeper.memory.share_record import ShareRecord, held_of
+from elasticd.keeper.memory.vault import ShareMemory
+from elasticd.keeper.mirror.receiver import MirrorReceiver
+from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.saver import Saver
 from elasticd.keeper.stream import Batch
 from elasticd.keeper.wire import message as ms
-from elasticd.keeper.wire.line import Line
+from elasticd.keeper.wire.line import KeeperConnection
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Service"]
@@ -43,14 +43,14 @@ Answer = tuple[object, Memory | None]
 class Service:
     """Answer the workers of one job."""
 
-    vault: Vault
+    vault: ShareMemory
     saver: Saver
-    finder: Finder
+    finder: CheckpointFinder
     job: str
     uid: str
-    sender: Sender | None = None
+    sender: MirrorSender | None = None
     """It sends to the next node's keeper; `receiver` takes from the one before."""
-    receiver: Receiver | None = None
+    receiver: MirrorReceiver | None = None
 
     def listen(self, name: str) -> None:
         """Serve an abstract unix socket of this name until the process ends."""
@@ -77,7 +77,7 @@ class Service:
                 Thread(target=self._serve, args=(sock, worker), daemon=True).start()
 
     def _serve(self, sock: socket.socket, worker: int) -> None:
-        line = Line(sock, ms.QUESTIONS)
+        line = KeeperConnection(sock, ms.QUESTIONS)
         try:
             with suppress(EOFError, OSError, InvariantBroken):
                 while True:
@@ -89,7 +89,7 @@ class Service:
             if self.sender is not None:
                 self.sender.leave(worker)
 
-    def _serve_one(self, line: Line, worker: int) -> None:
+    def _serve_one(self, line: KeeperConnection, worker: int) -> None:
         """Answer one question; what was sent is not held until the next comes."""
         question, files = line.receive()
         for each in files:
@@ -188,8 +188,8 @@ class Service:
                 skeleton=taken.skeleton,
                 tensors=plan.tensors,
             )
-        record = Record(
-            share=Share(
+        record = ShareRecord(
+            share=UploadShare(
                 snapshot=taken.snapshot,
                 share=plan.share,
                 shares=plan.shares,

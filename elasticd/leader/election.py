@@ -22,15 +22,15 @@ from elasticd.errors import ElasticdError, Fenced, NotSupported
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode, encode
 from elasticd.store.api import (
-    Changed,
     KeyRange,
+    KeysChanged,
     KeyValue,
     Lease,
     ModifiedAt,
     Put,
-    Snapshot,
     Store,
     Txn,
+    WatchSnapshot,
     always,
 )
 from elasticd.telemetry.log import get_logger
@@ -176,9 +176,9 @@ class Election:
             _end(term.lease)
             log.info("leader.ended", revision=term.standing.revision)
 
-    def _take(self, seen: Snapshot | Changed) -> None:
+    def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
         """Take in a change of the key; the store's thread calls this."""
-        if isinstance(seen, Snapshot):
+        if isinstance(seen, WatchSnapshot):
             self._seen = seen.items[0] if seen.items else None
         else:
             self._seen = seen.changes[-1].item

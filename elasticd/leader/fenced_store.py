@@ -13,12 +13,12 @@ from elasticd.store.api import (
     KeyRange,
     KeyValue,
     Lease,
-    Snapshot,
     Store,
     Txn,
     TxnResult,
     Watch,
     WatchSink,
+    WatchSnapshot,
     always,
 )
 
@@ -34,7 +34,7 @@ class FencedStore:
     def get(self, key: str) -> KeyValue | None:
         return self._store.get(key)
 
-    def list(self, prefix: str) -> Snapshot:
+    def list(self, prefix: str) -> WatchSnapshot:
         return self._store.list(prefix)
 
     def keys(self, prefix: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from elasticd.records.failure import SLOT_LIMIT
 
-__all__ = ["Mishap", "STEADY_STEPS", "following"]
+__all__ = ["SlotFailure", "STEADY_STEPS", "following"]
 
 STEADY_STEPS = 20
 """How many steps a process must have made to clear the record of those before it."""
@@ -21,7 +21,7 @@ _PAUSE_MOST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mishap:
+class SlotFailure:
     """The record of a slot whose last process failed."""
 
     count: int
@@ -32,7 +32,7 @@ class Mishap:
     """True if no other process is started here."""
 
 
-def following(before: Mishap | None, *, steps: int | None, now_s: float) -> Mishap:
+def following(before: SlotFailure | None, *, steps: int | None, now_s: float) -> SlotFailure:
     """Return the record after one more failure; `steps` that the process made, None if it never
     called `run`.
 
@@ -45,5 +45,5 @@ def following(before: Mishap | None, *, steps: int | None, now_s: float) -> Mish
     pause_s = 0.0 if count < grace else PAUSE_S * 2.0 ** min(count - grace, 16)
     pause_s = min(_PAUSE_MOST_S, pause_s)
     if steps is not None and count >= SLOT_LIMIT:
-        return Mishap(count=count, is_given_up=True)
-    return Mishap(count=count, retry_at_s=now_s + pause_s if pause_s else None)
+        return SlotFailure(count=count, is_given_up=True)
+    return SlotFailure(count=count, retry_at_s=now_s + pause_s if pause_s else None)

@@ -14,7 +14,7 @@ from elasticd.records.job import JobSpec, JobStatus, Want
 from elasticd.records.member import Exit, Member, Peer, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.slot_failures import Mishap
+from elasticd.rendezvous.slot_failures import SlotFailure
 from elasticd.rendezvous.table import Table
 
 __all__ = [
@@ -256,7 +256,7 @@ class JobState:
     pace: Pace | None = None
     wait: NodeWait | None = None
     """What the others should know of the waits of our steps."""
-    mishaps: Mapping[Slot, Mishap] = field(default_factory=dict)
+    mishaps: Mapping[Slot, SlotFailure] = field(default_factory=dict)
     """The slots whose last process failed by itself."""
     leaving: Reason | None = None
     member_sent: Member | None = None

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
 __all__ = [
-    "Change",
-    "Changed",
+    "KeyChange",
+    "KeysChanged",
     "Delete",
     "KeyRange",
     "KeyValue",
@@ -23,7 +23,7 @@ __all__ = [
     "NODE_LEASE_TTL_S",
     "Op",
     "Put",
-    "Snapshot",
+    "WatchSnapshot",
     "Store",
     "StoreSettings",
     "Txn",
@@ -130,7 +130,7 @@ class TxnResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class WatchSnapshot:
     """All keys of the range at one revision; replaces everything known of it."""
 
     range: KeyRange
@@ -139,7 +139,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class KeyChange:
     """A key was put (`item`) or deleted (None)."""
 
     key: str
@@ -147,15 +147,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class KeysChanged:
     """What one transaction or more changed, in order; never older than what was seen before."""
 
     range: KeyRange
     revision: int
-    changes: tuple[Change, ...]
+    changes: tuple[KeyChange, ...]
 
 
-WatchSink = Callable[[Snapshot | Changed], None]
+WatchSink = Callable[[WatchSnapshot | KeysChanged], None]
 """Called from the store's own thread; must not block (put it into a queue).
 
 If it raises, that is told on stderr, and the watch begins again with a snapshot."""
@@ -219,7 +219,7 @@ class Store(Protocol):
     def get(self, key: str) -> KeyValue | None:
         """Read one key, linearizably."""
 
-    def list(self, prefix: str) -> Snapshot:
+    def list(self, prefix: str) -> WatchSnapshot:
         """Read all keys that begin with the prefix at one revision, in the order of the keys."""
 
     def keys(self, prefix: str) -> Sequence[str]:

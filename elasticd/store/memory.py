@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 from elasticd.errors import Fenced, Refused, Unavailable
 from elasticd.store.api import (
-    Change,
-    Changed,
     Delete,
+    KeyChange,
     KeyRange,
+    KeysChanged,
     KeyValue,
     LeaseId,
     ModifiedAt,
     Op,
     Put,
-    Snapshot,
     Txn,
     TxnResult,
     UnchangedSince,
     WatchSink,
+    WatchSnapshot,
     always,
 )
 from elasticd.store.memory_lease import Grant, MemoryLease
@@ -45,18 +45,18 @@ class MemoryWatch:
 
     def __init__(self, store: "MemoryStore", range: KeyRange, sink: WatchSink) -> None:
         self.range = range
-        self.missed: list[Changed] = []
+        self.missed: list[KeysChanged] = []
         self.has_gap = False
         self._store = store
         self._sink = sink
         self._is_closed = False
         self._lock = threading.RLock()
 
-    def give(self, event: Snapshot | Changed) -> None:
+    def give(self, event: WatchSnapshot | KeysChanged) -> None:
         with self._lock:
             if self._is_closed or has_taken(self._sink, event):
                 return
-        self._store.list_again(self, is_second=isinstance(event, Snapshot))
+        self._store.list_again(self, is_second=isinstance(event, WatchSnapshot))
 
     def close(self) -> None:
         with self._lock:
@@ -100,7 +100,7 @@ class MemoryStore:
         self._hand_out()
         return item
 
-    def list(self, prefix: str) -> Snapshot:
+    def list(self, prefix: str) -> WatchSnapshot:
         with self._lock:
             self._enter()
             snapshot = self._snapshot(KeyRange(key=prefix, is_prefix=True))
@@ -183,7 +183,7 @@ class MemoryStore:
         with self._lock:
             self._is_dropped = False
             for watch in self._watches:
-                events: list[Snapshot | Changed] = [*watch.missed]
+                events: list[WatchSnapshot | KeysChanged] = [*watch.missed]
                 for event in [self._snapshot(watch.range)] if watch.has_gap else events:
                     self._give(watch, event)
                 watch.missed, watch.has_gap = [], False
@@ -268,9 +268,9 @@ class MemoryStore:
                 self._ended_s[lease_id] = grant.ends_s
                 self._write(tuple(Delete(key=key) for key in sorted(grant.keys)))
 
-    def _snapshot(self, range: KeyRange) -> Snapshot:
+    def _snapshot(self, range: KeyRange) -> WatchSnapshot:
         items = tuple(self._items[key] for key in sorted(self._items) if range.covers(key))
-        return Snapshot(range=range, revision=self._revision, items=items)
+        return WatchSnapshot(range=range, revision=self._revision, items=items)
 
     def _holds(self, compare: ModifiedAt | UnchangedSince) -> bool:
         if isinstance(compare, ModifiedAt):
@@ -287,7 +287,7 @@ class MemoryStore:
         for op in ops:
             if isinstance(op, Put) and op.lease and op.lease not in self._grants:
                 raise Fenced("The store in memory no longer has our lease.")
-        changes: list[Change] = []
+        changes: list[KeyChange] = []
         for op in ops:
             changes += (self._put(op),) if isinstance(op, Put) else self._delete(op)
         if not changes:
@@ -296,7 +296,7 @@ class MemoryStore:
         for watch in self._watches:
             seen = tuple(change for change in changes if watch.range.covers(change.key))
             if seen:
-                event = Changed(range=watch.range, revision=self._revision, changes=seen)
+                event = KeysChanged(range=watch.range, revision=self._revision, changes=seen)
                 if self._is_dropped:
                     watch.missed.append(event)
                 elif watch.has_gap:
@@ -305,7 +305,7 @@ class MemoryStore:
                 else:
                     self._give(watch, event)
 
-    def _put(self, put: Put) -> Change:
+    def _put(self, put: Put) -> KeyChange:
         self._detach(put.key)
         old = self._items.get(put.key)
         revision = self._revision + 1
@@ -319,21 +319,21 @@ class MemoryStore:
         if put.lease:
             self._holders[put.key] = put.lease
             self._grants[put.lease].keys.add(put.key)
-        return Change(key=put.key, item=item)
+        return KeyChange(key=put.key, item=item)
 
-    def _delete(self, delete: Delete) -> tuple[Change, ...]:
+    def _delete(self, delete: Delete) -> tuple[KeyChange, ...]:
         gone = [key for key in sorted(self._items) if delete.covers(key)]
         for key in gone:
             del self._items[key]
             self._detach(key)
-        return tuple(Change(key=key, item=None) for key in gone)
+        return tuple(KeyChange(key=key, item=None) for key in gone)
 
     def _detach(self, key: str) -> None:
         holder = self._holders.pop(key, None)
         if holder in self._grants:
             self._grants[holder].keys.discard(key)
 
-    def _give(self, watch: MemoryWatch, event: Snapshot | Changed) -> None:
+    def _give(self, watch: MemoryWatch, event: WatchSnapshot | KeysChanged) -> None:
         self._calls.append(lambda: watch.give(event))
 
     # --- outside the lock ---------------------------------------------------------------------

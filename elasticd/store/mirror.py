@@ -7,9 +7,9 @@ of a job, of one revision, while the next changes come in.
 import threading
 from collections.abc import Callable, Mapping
 
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
-__all__ = ["Mirror"]
+__all__ = ["RangeMirror"]
 
 
 def _all(key: str) -> bool:
@@ -20,7 +20,7 @@ def _nobody() -> None:
     """The callback where nobody wants to know."""
 
 
-class Mirror:
+class RangeMirror:
     """Any thread may read it, and wait for its first snapshot."""
 
     def __init__(
@@ -53,9 +53,9 @@ class Mirror:
     def close(self) -> None:
         self._watch.close()
 
-    def _take(self, seen: Snapshot | Changed) -> None:
+    def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
         """Take in a change; the store's thread calls this."""
-        if isinstance(seen, Snapshot):
+        if isinstance(seen, WatchSnapshot):
             self._items = {item.key: item for item in seen.items if self._is_kept(item.key)}
             self._ready.set()
             self._wake()

@@ -8,10 +8,18 @@ import torch
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.errors import NotSupported
 
-__all__ = ["Local", "common", "has_replicas", "is_distributed", "local_part", "memory_of", "within"]
+__all__ = [
+    "LocalShard",
+    "common",
+    "has_replicas",
+    "is_distributed",
+    "local_part",
+    "memory_of",
+    "within",
+]
 
 
-class Local(NamedTuple):
+class LocalShard(NamedTuple):
     tensor: torch.Tensor
     """The elements that are here, shape [*box]; it shares the memory."""
     origin: tuple[int, ...]
@@ -28,13 +36,13 @@ class Local(NamedTuple):
         return all(a < b + t and b < a + s for a, s, b, t in rows)
 
 
-def local_part(tensor: torch.Tensor) -> Local:
+def local_part(tensor: torch.Tensor) -> LocalShard:
     """Return what is here of a tensor.
 
     Raises: NotSupported: it is sharded in a way that is no box.
     """
     if not is_distributed(tensor):
-        return Local(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
+        return LocalShard(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
     from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -51,13 +59,13 @@ def local_part(tensor: torch.Tensor) -> Local:
     if coordinate is None:  # Other ranks have all of it.
         zeros = (0,) * tensor.dim()
         nothing = tensor.to_local().detach().new_empty(zeros or (0,))
-        return Local(nothing, zeros, is_whole=False, is_first=False)
+        return LocalShard(nothing, zeros, is_whole=False, is_first=False)
     _, origin = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
     is_first = all(
         place == 0 or not isinstance(placement, Replicate)
         for place, placement in zip(coordinate, tensor.placements, strict=True)
     )
-    return Local(tensor.to_local().detach(), tuple(origin), is_whole=False, is_first=is_first)
+    return LocalShard(tensor.to_local().detach(), tuple(origin), is_whole=False, is_first=is_first)
 
 
 def has_replicas(tensor: torch.Tensor) -> bool:
@@ -86,7 +94,7 @@ def is_distributed(tensor: torch.Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def within(part: Local, piece: Piece) -> torch.Tensor:
+def within(part: LocalShard, piece: Piece) -> torch.Tensor:
     """Return the elements of a piece, all of which are in this part, as a view."""
     tensor = part.tensor
     rows = zip(piece.offsets, part.origin, piece.shape, strict=True)
@@ -97,7 +105,7 @@ def within(part: Local, piece: Piece) -> torch.Tensor:
 
 
 def common(
-    part: Local, offsets: tuple[int, ...], values: torch.Tensor
+    part: LocalShard, offsets: tuple[int, ...], values: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return the elements that a box of the whole and this part have in common; None if there are
     none.

@@ -16,12 +16,12 @@ from elasticd.errors import CallError
 from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.tree import check_tensor
 
-__all__ = ["Copies", "Snapshot", "check_keys", "is_constant", "restored", "snapshot"]
+__all__ = ["Copies", "ValueCopy", "check_keys", "is_constant", "restored", "copy_value"]
 
 _SCALARS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
 _KEYS = frozenset({int, str})
 
-Snapshot = Any
+ValueCopy = Any
 """Plain values are themselves; a tensor is a `_Kept`; lists, tuples and dicts hold snapshots."""
 
 
@@ -75,7 +75,7 @@ class _Ordered:
 
     __slots__ = ("_items", "_metadata")
 
-    def __init__(self, items: dict[Any, Snapshot], metadata: object) -> None:
+    def __init__(self, items: dict[Any, ValueCopy], metadata: object) -> None:
         self._items = items
         self._metadata = copy.deepcopy(metadata)
 
@@ -122,11 +122,11 @@ class Copies:
         self._kept, self._found, self._again = self._found, {}, []
 
 
-def snapshot(
+def copy_value(
     value: object,
     live: Container[int] = (),
     keep: Callable[[torch.Tensor], object] = _Kept,
-) -> Snapshot:
+) -> ValueCopy:
     """Copy a nested value; tensors whose `id` is in `live` are left for others to restore.
 
     Raises: CallError: something in it cannot travel to another rank; keys are not looked at.
@@ -143,16 +143,16 @@ def snapshot(
             if inner is list and _SCALARS.issuperset(map(type, item)):
                 copied[key] = item.copy()  # As below; what a scheduler has is mostly such lists.
             else:
-                copied[key] = snapshot(item, live, keep)
+                copied[key] = copy_value(item, live, keep)
         return copied if kind is dict else _Ordered(copied, getattr(value, "_metadata", None))
     if kind is list:
         if _SCALARS.issuperset(map(type, value)):  # type: ignore[call-overload]
             return value.copy()  # type: ignore[attr-defined]
-        return [snapshot(item, live, keep) for item in value]  # type: ignore[attr-defined]
+        return [copy_value(item, live, keep) for item in value]  # type: ignore[attr-defined]
     if kind is tuple:
         if _SCALARS.issuperset(map(type, value)):  # type: ignore[call-overload]
             return value
-        return tuple([snapshot(item, live, keep) for item in value])  # type: ignore[attr-defined]
+        return tuple([copy_value(item, live, keep) for item in value])  # type: ignore[attr-defined]
     if isinstance(value, torch.Tensor):
         return value if id(value) in live else keep(value)
     if isinstance(value, np.generic) or kind is Counter or kind is torch.Size:
@@ -186,7 +186,7 @@ def is_constant(value: object) -> bool:
     )
 
 
-def restored(kept: Snapshot) -> Any:
+def restored(kept: ValueCopy) -> Any:
     """Return what the value was, in new containers; it may be called again."""
     kind = type(kept)
     if kind is _Kept or kind is _Copied or kind is _Ordered:

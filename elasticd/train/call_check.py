@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 
 from elasticd.errors import CallError
-from elasticd.train.settings import Setting
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.entry import check_apart
 from elasticd.train.state.state import State
 
 __all__ = ["check_call", "check_device"]
 
 
-def check_call(train: Callable[..., Any], state: State, setting: Setting) -> None:
+def check_call(train: Callable[..., Any], state: State, setting: WorkerSettings) -> None:
     """Raise CallError unless the arguments are valid."""
     if not callable(train):
         raise CallError(

@@ -11,23 +11,23 @@ from elasticd.keeper.wire import message as ms
 from elasticd.tensors.mesh_cache import forget_meshes
 from elasticd.tensors.tensor_spec import alike
 from elasticd.tensors.tree import Tree
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.process_group.group import Group
-from elasticd.train.restore.keeper_port import Keeping
+from elasticd.train.restore.keeper_port import KeeperMemoryPort
 from elasticd.train.restore.model_match import CannotRestore
-from elasticd.train.restore.restore import Alive, Restored, restore
+from elasticd.train.restore.restore import RestoreResult, SurvivingState, restore
 from elasticd.train.save.keeper_connection import Keeper
-from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S, Saving
-from elasticd.train.session.final_save import Parting
-from elasticd.train.settings import Setting
+from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S, SnapshotTaker
+from elasticd.train.session.final_save import FinalSave
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.shards.local_shards import Remnant, Remnants
-from elasticd.train.shards.shard_cover import Survivors
+from elasticd.train.shards.shard_cover import ShardCover
 from elasticd.train.shards.shard_survey import survey
 from elasticd.train.state.state import State
-from elasticd.train.sync.newest_state import Decision, StateLost
+from elasticd.train.sync.newest_state import SourceDecision, StateLost
 from elasticd.train.world import World
 
-__all__ = ["Persistence"]
+__all__ = ["Checkpoints"]
 
 
 class KeeperMissing(Unavailable):
@@ -41,12 +41,12 @@ class KeeperMissing(Unavailable):
 class Session(Protocol):
     """What is used of a session."""
 
-    spent: Spent
+    spent: SecondsSpent
 
     def pause(self, why: str | None) -> None: ...
     def is_stale(self, generation: int) -> bool: ...
     @property
-    def parting(self) -> Parting | None: ...
+    def parting(self) -> FinalSave | None: ...
 
 
 class _NoKeeper:
@@ -58,19 +58,19 @@ class _NoKeeper:
         return next(each for each in self._ANSWERS if isinstance(each, kind))
 
 
-class Persistence:
+class Checkpoints:
     """The checkpoints of a whole run; without `--checkpoint` only what the ranks have themselves is
     restored.
     """
 
-    def __init__(self, setting: Setting, state: State, session: Session) -> None:
+    def __init__(self, setting: WorkerSettings, state: State, session: Session) -> None:
         self._state, self._session = state, session
-        self._saving: Saving | None = None
+        self._saving: SnapshotTaker | None = None
         self._is_sharded = False
         """The state was, in whatever generation: what is built now need not be all of it."""
         self._remnants = Remnants()
         self._remnant: Remnant | None = None
-        self._survivors: Survivors | None = None
+        self._survivors: ShardCover | None = None
         self._origin: Snapshot | None = None
         self._world: World | None = None
         self._restored_step = -1
@@ -78,12 +78,12 @@ class Persistence:
         """The snapshot of the step after which all ranks left this generation."""
         self._keeper = Keeper(setting.keeper)
         if setting.keeper:
-            self._saving = Saving(self._keeper.connect, setting.every, setting.copy)
+            self._saving = SnapshotTaker(self._keeper.connect, setting.every, setting.copy)
             self._saving.spent = session.spent
 
     @property
     def report(self) -> dict[str, Any]:
-        """Return what other ranks must know (`Report`)."""
+        """Return what other ranks must know (`RankReport`)."""
         can_restore = self._saving is not None
         return {"run": self._run, "can_restore": can_restore, "is_sharded": self._is_sharded}
 
@@ -95,7 +95,7 @@ class Persistence:
         self._is_sharded |= self._state._is_sharded
         self._remnants.collect(self._state, self._is_alike, self._run)
 
-    def survey(self, group: Group, decision: Decision) -> None:
+    def survey(self, group: Group, decision: SourceDecision) -> None:
         """Find out whether all ranks together have a state that none of them has alone."""
         self._survivors = self._remnant = None
         if decision.is_fresh:
@@ -104,7 +104,7 @@ class Persistence:
         found = self._survivors
         self._remnant = self._remnants.keep(found.label if found is not None else None)
 
-    def prepare(self, decision: Decision, world: World) -> bool:
+    def prepare(self, decision: SourceDecision, world: World) -> bool:
         """Build the objects into which a state is restored; return False if some rank has it, or
         none ever had.
 
@@ -126,14 +126,14 @@ class Persistence:
             self._state._prebuild(world)
         return decision.is_fresh
 
-    def restore(self, group: Group) -> Restored:
+    def restore(self, group: Group) -> RestoreResult:
         """Restore a state that no rank has."""
         saving, found = self._saving, self._survivors
-        alive = Alive(found, self._remnant, self._run) if found is not None else None
+        alive = SurvivingState(found, self._remnant, self._run) if found is not None else None
         is_stale = self._staleness(group.generation)
         self._keeper.is_awaited = True
         try:
-            client = saving.client if saving is not None else cast(Keeping, _NoKeeper())
+            client = saving.client if saving is not None else cast(KeeperMemoryPort, _NoKeeper())
             restored = restore(group, client, self._state, is_stale, alive)
         except Unavailable as exc:
             raise KeeperMissing(str(exc)) from exc
@@ -153,7 +153,7 @@ class Persistence:
         return restored
 
     def begin(
-        self, group: Group, world: World, decision: Decision, *, is_opened: bool
+        self, group: Group, world: World, decision: SourceDecision, *, is_opened: bool
     ) -> Callable[[int], None] | None:
         """Save what this generation commits: return the function to call at each step."""
         self._remnants.enter(world.generation, self._state._position, self._origin)

@@ -26,23 +26,23 @@ from elasticd.telemetry.process_title import rename, worker_title
 from elasticd.tensorboard.sender import Sender
 from elasticd.tensors.fingerprint import owned_tensors
 from elasticd.train.call_check import check_call, check_device
-from elasticd.train.checkpoints import Persistence
+from elasticd.train.checkpoints import Checkpoints
 from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
-from elasticd.train.session.agent_link import Link
+from elasticd.train.session.agent_link import AgentLink
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.session.output_file import redirect
 from elasticd.train.session.ports import Session
-from elasticd.train.session.single_process import Solo
-from elasticd.train.settings import Setting
+from elasticd.train.session.single_process import SingleProcess
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
-from elasticd.train.sync.newest_state import Decision, Report, agree
-from elasticd.train.sync.replica_check import Replicas
-from elasticd.train.sync.state_fetch import Healed, heal
+from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
+from elasticd.train.sync.replica_check import ReplicaCheck
+from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.tcp_store.end_barrier import wait_for_all
 from elasticd.train.tensorboard.feed import EventFeed
 from elasticd.train.world import World
@@ -72,14 +72,16 @@ def run(train: Train, state: State) -> None:
         CallError: not called as it should be; the message says what to change.
     """
     global _HAS_RUN
-    setting = Setting.read(os.environ)
+    setting = WorkerSettings.read(os.environ)
     with _only_run():
         check_call(train, state, setting)
         own = use_device()
         check_device(state._of(torch.nn.Module), own)
         if own.type == "cuda":
             nccl.prepare(os.environ)
-        session: Session = AgentSession(Link(setting.agent)) if setting.agent else Solo()
+        session: Session = (
+            AgentSession(AgentLink(setting.agent)) if setting.agent else SingleProcess()
+        )
         _HAS_RUN = bool(setting.agent)
         ignore_progress()
         state._on_nan = setting.on_nan
@@ -87,7 +89,9 @@ def run(train: Train, state: State) -> None:
 
 
 class _Run:
-    def __init__(self, train: Train, state: State, session: Session, setting: Setting) -> None:
+    def __init__(
+        self, train: Train, state: State, session: Session, setting: WorkerSettings
+    ) -> None:
         self._train = train
         self._state = state
         self._session = session
@@ -99,7 +103,7 @@ class _Run:
         """In the world before this one."""
         self._has_grad = torch.is_grad_enabled()
         self._held: weakref.ref[object] | None = None
-        self._persistence = Persistence(setting, state, session)
+        self._persistence = Checkpoints(setting, state, session)
         self._feed = EventFeed(Sender(setting.tensorboard)) if setting.tensorboard else None
         state._given.feed = self._feed
 
@@ -188,14 +192,14 @@ class _Run:
         self._persistence.collect()
         structure = state._structure()
         self._is_forming = True
-        report = Report.of(
+        report = RankReport.of(
             enter.rank,
             state,
             lineage=self._lineage,
             node=enter.node_rank,
             **self._persistence.report,
         )
-        decision = agree(group, report, structure)
+        decision = agree_on_source(group, report, structure)
         self._persistence.survey(group, decision)
         agreed_s = time.monotonic()
         # What is built for it is the script's too.
@@ -203,7 +207,7 @@ class _Run:
         is_lost = self._persistence.prepare(decision, world)
         self._is_forming = True
         restored = self._persistence.restore(group) if is_lost else None
-        healed = Healed() if restored is not None else heal(group, decision, state)
+        healed = FetchResult() if restored is not None else fetch_state(group, decision, state)
         self._is_forming = False
         self._lineage = enter.generation
         state._enter(world, self._session)
@@ -248,14 +252,14 @@ class _Run:
         self._held = None
 
     def _watch_commits(
-        self, group: Group, world: World, decision: Decision, *, is_opened: bool
+        self, group: Group, world: World, decision: SourceDecision, *, is_opened: bool
     ) -> None:
         """Have each commit looked at by those who compare replicas and take snapshots."""
         hooks: list[Callable[[int], None]] = []
         every, guard = self._setting.compare_every, self._state._guard
         if every != 0 and world.size > 1:
             hooks.append(
-                Replicas(
+                ReplicaCheck(
                     group.store,
                     rank=world.rank,
                     size=world.size,

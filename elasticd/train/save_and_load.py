@@ -28,10 +28,10 @@ from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.load_into import check_fits, fill
 from elasticd.train.restore.model_match import matched
 from elasticd.train.save.keeper_connection import Keeper
-from elasticd.train.save.next_keeper import Mirroring
+from elasticd.train.save.next_keeper import NextKeeper
 from elasticd.train.save.same_tensors import SavedTensors
-from elasticd.train.save.snapshot_taker import Saving
-from elasticd.train.tcp_store.broadcast import told_by_first
+from elasticd.train.save.snapshot_taker import SnapshotTaker
+from elasticd.train.tcp_store.broadcast import broadcast_from_first
 
 __all__ = ["load", "save", "wait"]
 
@@ -130,7 +130,7 @@ class _Job:
         """The digest of the tensors that other ranks can look up."""
         self._state = _Plain()
         # What else than an optimizer changes tensors between two calls is not known here.
-        self._saving = Saving(Keeper(name).connect, Every(), "blocking")
+        self._saving = SnapshotTaker(Keeper(name).connect, Every(), "blocking")
         self._saving.use(
             self._state,
             _are_large,
@@ -163,7 +163,7 @@ class _Job:
         if self._size == 1 or not dist.is_initialized():
             return self._saving.is_free()
         store = dist.distributed_c10d._get_default_store()
-        self._saving.mirroring = self._saving.mirroring or Mirroring(
+        self._saving.mirroring = self._saving.mirroring or NextKeeper(
             store, rank=self._rank, generation=self._generation, nodes=self._nodes
         )
         # Numbered, since a step that was not saved may be given again: the answer is another.
@@ -292,7 +292,7 @@ def _told_by_first(
     def word() -> str:
         return f"{int(decide())} {digest}"
 
-    is_it, theirs = told_by_first(store, key, rank=rank, size=size, decide=word).split(" ")
+    is_it, theirs = broadcast_from_first(store, key, rank=rank, size=size, decide=word).split(" ")
     return is_it == "1", theirs
 
 

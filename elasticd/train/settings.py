@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.checkpoint import Every, read_every
 
-__all__ = ["Setting"]
+__all__ = ["WorkerSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class WorkerSettings:
     agent: str
     """Name of the agent's abstract socket (ELASTICD_AGENT); empty without an agent."""
     job: str
@@ -31,7 +31,7 @@ class Setting:
     """Another launcher has given this process a rank."""
 
     @classmethod
-    def read(cls, env: Mapping[str, str]) -> "Setting":
+    def read(cls, env: Mapping[str, str]) -> "WorkerSettings":
         """Take the settings from an environment.
 
         Raises:

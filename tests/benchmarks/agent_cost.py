@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elasticd.records.ids import NodeId
 from elasticd.records.keys import Keys
-from elasticd.store.api import Changed, KeyRange, Snapshot, StoreSettings
+from elasticd.store.api import KeyRange, KeysChanged, StoreSettings, WatchSnapshot
 from elasticd.store.etcd.store import EtcdStore
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.benchmarks.bench import STEP, own_environ, program, send, start, tree, workplace
@@ -113,8 +113,8 @@ def _elasticd(folder: Path, number: int, costs: Costs, *, is_idle: bool) -> None
         key = Keys("default").node(NodeId("n0"))
         began: queue.Queue[None] = queue.Queue()
 
-        def hear(news: Snapshot | Changed) -> None:
-            if isinstance(news, Snapshot):
+        def hear(news: WatchSnapshot | KeysChanged) -> None:
+            if isinstance(news, WatchSnapshot):
                 began.put(None)
             elif any(change.item is not None for change in news.changes):
                 told.put(time.monotonic())

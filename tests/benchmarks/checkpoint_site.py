@@ -31,8 +31,8 @@ from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.tensors.tensor_spec import alike
-from elasticd.train.save.overlapped_copy import Overlap
-from elasticd.train.save.snapshot_taker import Saving
+from elasticd.train.save.overlapped_copy import OverlappedCopy
+from elasticd.train.save.snapshot_taker import SnapshotTaker
 from tests.benchmarks.bench import own_environ
 from tests.benchmarks.report import Series
 
@@ -159,7 +159,7 @@ class Keeper:
 
 
 class Job:
-    """A rank that saves to a keeper: the real `Saving`, as `elasticd.run` uses it."""
+    """A rank that saves to a keeper: the real `SnapshotTaker`, as `elasticd.run` uses it."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Job:
     ) -> None:
         self.trained = trained
         trained.state._step = 0
-        self.saving = Saving(lambda: Client(keeper.name), Every(steps=every_steps), copy)
+        self.saving = SnapshotTaker(lambda: Client(keeper.name), Every(steps=every_steps), copy)
         opened = self.client.ask(ms.Open(generation=1, step=0), ms.Opened)
         self.saving.run = opened.run
         self.saving.begin(
@@ -194,7 +194,7 @@ class Job:
         return self.saving.client
 
     @property
-    def overlap(self) -> Overlap | None:
+    def overlap(self) -> OverlappedCopy | None:
         """The copy that is on its way, or was the last to be."""
         return self.saving._overlap
 

@@ -114,10 +114,10 @@ def _result(
                 f"`State(model=..., optimizer=...)` of a transformer and AdamW: {len(tensors)} "
                 f"tensors, {trained.nbytes / 2**20:.0f} MiB, of which "
                 f"{sum(each.nbytes < 1 << 20 for each in tensors)} are smaller than 1 MiB. What a "
-                "commit does where a snapshot is due (`Saving.committed`, `--checkpoint-every "
-                "1steps`, copy `blocking`), with the real keeper process and a folder: asking "
-                "whether there is room, taking the state apart, claiming a buffer, copying, "
-                "handing over."
+                "commit does where a snapshot is due (`SnapshotTaker.committed`, "
+                "`--checkpoint-every 1steps`, copy `blocking`), with the real keeper process and a "
+                "folder: asking whether there is room, taking the state apart, claiming a buffer, "
+                "copying, handing over."
             ),
             *METHOD,
         ),

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoint.storage.bucket import Bucket, Missing
-from elasticd.checkpoint.storage.folder import Folder
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
-from elasticd.checkpoint.storage.retry import Policy, Retrying
+from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from tests.fixtures.azurite import Azurite, azurite_server, take_azure_keys
 from tests.fixtures.fake_gcs import FakeGcs, fake_gcs_server
 from tests.fixtures.s3 import give_keys, moto_server, new_bucket
@@ -22,7 +22,7 @@ KINDS = ("folder", "memory", "moto", "scripted", "azurite", "google")
 BUCKETS = [f"{kind}{more}" for kind in KINDS for more in ("", "-retrying")]
 ATOMIC = [name for name in BUCKETS if not name.startswith("moto")]
 """moto looks and writes in two steps, which S3 does not."""
-QUICK = Policy(first_s=0.01, most_s=0.1, limit_s=5.0)
+QUICK = RetryPolicy(first_s=0.01, most_s=0.1, limit_s=5.0)
 WRITERS = 8
 RANGES = ((0, 10, b"0123456789"), (3, 4, b"3456"), (8, 4, b"89"), (10, 4, b""), (500, 4, b""),
           (9, 1, b"9"), (4, 0, b""))  # fmt: skip
@@ -36,11 +36,11 @@ def moto() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def scripted() -> Iterator[tuple[ScriptedS3, Remote]]:
+def scripted() -> Iterator[tuple[ScriptedS3, FsspecBucket]]:
     """One server and one client for it; each test finds it empty."""
     with ScriptedS3() as s3, pytest.MonkeyPatch.context() as environ:
         give_keys(environ)
-        bucket = Remote(s3.place.url, s3.place.options)
+        bucket = FsspecBucket(s3.place.url, s3.place.options)
         bucket.delete(["warm"])  # Takes the credentials.
         yield s3, bucket
 
@@ -68,23 +68,23 @@ def bucket(
     kind, _, more = request.param.partition("-")
     inner: Bucket
     if kind == "folder":
-        inner = Folder(str(tmp_path / "some" / "folder"))
+        inner = FolderBucket(str(tmp_path / "some" / "folder"))
     elif kind == "memory":
-        inner = Remote(f"memory://{secrets.token_hex(8)}/some", {})
+        inner = FsspecBucket(f"memory://{secrets.token_hex(8)}/some", {})
     elif kind == "moto":
         place = new_bucket(request.getfixturevalue("moto"), request.node.name, monkeypatch)
-        inner = Remote(place.url, place.options)
+        inner = FsspecBucket(place.url, place.options)
     elif kind == "azurite":
         take_azure_keys(monkeypatch)
         azure = request.getfixturevalue("azurite").new_container(request.node.name)
-        inner = Remote(azure.url, azure.options)
+        inner = FsspecBucket(azure.url, azure.options)
     elif kind == "google":
         gcs = request.getfixturevalue("google").new_bucket(request.node.name)
-        inner = Remote(gcs.url, gcs.options)
+        inner = FsspecBucket(gcs.url, gcs.options)
     else:
         s3, inner = request.getfixturevalue("scripted")
         s3.objects.clear()
-    return Retrying(inner, QUICK) if more else inner
+    return RetryingBucket(inner, QUICK) if more else inner
 
 
 def everything(name: str) -> bool:

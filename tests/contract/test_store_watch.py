@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from elasticd.store.api import Changed, Delete, KeyRange, Put, Snapshot, Store, Txn
+from elasticd.store.api import Delete, KeyRange, KeysChanged, Put, Store, Txn, WatchSnapshot
 from tests.contract.conftest import Backend
 from tests.fixtures.recorder import Recorder
 from tests.fixtures.store import fail, put
@@ -78,7 +78,7 @@ def test_changes_of_one_transaction_come_together(store: Store, prefix: str) -> 
     ).revision
     recorder.wait_changes(3)
     (event,) = recorder.events[1:]
-    assert isinstance(event, Changed)
+    assert isinstance(event, KeysChanged)
     assert event.revision == revision
     assert {change.key: change.item and change.item.value for change in event.changes} == {
         f"{prefix}a": b"1",
@@ -96,7 +96,7 @@ def test_watch_carries_the_revisions_that_a_read_would(store: Store, prefix: str
     put(store, f"{prefix}a", b"2")
     recorder.wait_changes(2)
     last = recorder.events[-1]
-    assert isinstance(last, Changed)
+    assert isinstance(last, KeysChanged)
     assert last.changes[-1].item == store.get(f"{prefix}a")
 
 
@@ -141,9 +141,9 @@ def test_sink_may_close_its_own_watch(store: Store, prefix: str) -> None:
     """No deadlock, and no further call."""
     recorder, after = Recorder(), Recorder()
 
-    def sink(event: Snapshot | Changed) -> None:
+    def sink(event: WatchSnapshot | KeysChanged) -> None:
         recorder(event)
-        if isinstance(event, Changed):
+        if isinstance(event, KeysChanged):
             watch.close()
 
     watch = store.watch(KeyRange(key=prefix, is_prefix=True), sink)
@@ -224,8 +224,8 @@ def test_watch_whose_sink_raises_begins_anew(
     monkeypatch.setattr(threading, "excepthook", lambda told: raised.append(told.exc_value))
     frail, other = Recorder(), Recorder()
 
-    def sink(event: Snapshot | Changed) -> None:
-        if not raised or (isinstance(event, Changed) and len(raised) < 2):
+    def sink(event: WatchSnapshot | KeysChanged) -> None:
+        if not raised or (isinstance(event, KeysChanged) and len(raised) < 2):
             raise ValueError("nobody thought of that")
         frail(event)
 

@@ -8,8 +8,8 @@ import torch
 
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.process_group.group import Group
-from elasticd.train.sync.newest_state import Decision
-from elasticd.train.sync.state_fetch import heal
+from elasticd.train.sync.newest_state import SourceDecision
+from elasticd.train.sync.state_fetch import fetch_state
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.ranks import Cast, entered
 from tests.gpu.card import CARD, PATIENCE_S, note
@@ -51,7 +51,7 @@ def heal_on_card(line: Connection, rank: int, port: int) -> None:
     torch.empty(1, pin_memory=True)
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
-    healed = heal(group, Decision(position=(5, 0), sources=(0,), targets=(1,)), state)
+    healed = fetch_state(group, SourceDecision(position=(5, 0), sources=(0,), targets=(1,)), state)
     line.send((resident("VmHWM") - before, healed.copy_s))
     group.close()
     line.send([bool((tensor == 2.0).all()) for tensor in state.entries.values()])

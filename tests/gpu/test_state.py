@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elasticd.train.optimizer import optimizer_undo as undo_module
-from elasticd.train.optimizer.optimizer_undo import Undo
+from elasticd.train.optimizer.optimizer_undo import OptimizerUndo
 from tests.gpu.card import CARD
 from tests.unit.train.state import state_case as cases
 from tests.unit.train.state.state_case import CASES, Killer, facts, same, train
@@ -41,7 +41,7 @@ def test_undo_puts_back_from_the_device_and_from_the_host(
     monkeypatch.setattr(undo_module, "_free_bytes", free)
     net = torch.nn.Linear(64, 64).to(CARD)
     optimizer = torch.optim.AdamW(net.parameters(), fused=True)
-    undo = Undo(optimizer)
+    undo = OptimizerUndo(optimizer)
 
     def step() -> None:
         net(torch.ones(2, 64, device=CARD)).sum().backward()

@@ -9,10 +9,10 @@ import torch
 
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.train.device.pinned_memory import Pinned
-from elasticd.train.process_group.device_progress import Arrival
+from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.group import Group
-from elasticd.train.save.overlapped_copy import Overlap, copy_now
-from elasticd.train.state.commit_scalars import Scalars
+from elasticd.train.save.overlapped_copy import OverlappedCopy, copy_now
+from elasticd.train.state.commit_scalars import CommitScalars
 from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note, spin
 
@@ -51,7 +51,7 @@ def test_settle_does_not_wait_for_another_stream() -> None:
 
 def test_number_on_the_gpu_is_known_later_and_not_waited_for() -> None:
     """As `commit(loss=loss)` gives it."""
-    scalars = Scalars()
+    scalars = CommitScalars()
     spin(SPIN_S)
     scalars.set({"loss": torch.full((), 0.5, device=CARD)}, 1, None)
     assert scalars.known() == {}
@@ -62,7 +62,7 @@ def test_number_on_the_gpu_is_known_later_and_not_waited_for() -> None:
 def test_device_that_lags_behind_its_cpu_says_so() -> None:
     """Its collectives are begun, and it has not come to them."""
     net = torch.nn.Linear(8, 8).to(CARD)
-    arrival = Arrival(CARD)
+    arrival = DeviceProgress(CARD)
     arrival.watch([torch.optim.SGD(net.parameters())])
     arrival.settled(3)
     spin(SPIN_S)
@@ -94,7 +94,7 @@ def test_snapshot_is_that_of_the_kernels_before_the_commit(is_aside: bool) -> No
         spin(SPIN_S)
         optimizer.step()  # To 1, behind the kernel that spins.
         began_s = time.monotonic()
-        overlap = Overlap([(weight.detach(), place)], said.append, is_pinned=True)
+        overlap = OverlappedCopy([(weight.detach(), place)], said.append, is_pinned=True)
         optimizer.step()  # To 2.
         assert time.monotonic() - began_s < SPIN_S / 2, "the CPU waits for nothing"
     overlap.finish()
@@ -114,7 +114,9 @@ def test_snapshot_beside_the_step_costs_it_little() -> None:
         torch.cuda.synchronize(CARD)
         began_s = time.monotonic()
         if overlap:
-            copy = Overlap([(source, place)], lambda is_good: None, is_pinned=pinned.is_pinned)
+            copy = OverlappedCopy(
+                [(source, place)], lambda is_good: None, is_pinned=pinned.is_pinned
+            )
         for _ in range(50):
             factor @ factor
         torch.cuda.current_stream(CARD).synchronize()

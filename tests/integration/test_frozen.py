@@ -14,7 +14,7 @@ import pytest
 
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness.proc_sample import read_sample
-from elasticd_agent.liveness.stack_dump import Standing, stacks_path
+from elasticd_agent.liveness.stack_dump import SuspectWorker, stacks_path
 from tests.fixtures.stopped import stopped
 from tests.fixtures.watched_node import WatchedNode
 
@@ -105,7 +105,8 @@ def test_stacks_tell_where_each_stands(node: WatchedNode, tmp_path: Path) -> Non
     path = stacks_path(tmp_path, JobName("j"), Generation(3), NodeId("n1"))
     done = Queue[float]()
     standings = [
-        Standing(pid=pid, rank=Rank(rank), is_frozen=rank < 2) for rank, pid in enumerate(workers)
+        SuspectWorker(pid=pid, rank=Rank(rank), is_frozen=rank < 2)
+        for rank, pid in enumerate(workers)
     ]
     # A signal takes effect when its process is scheduled, not when it is sent.
     with stopped(workers[0]):

@@ -8,7 +8,7 @@ import trustme
 from elasticd.errors import Unavailable
 from elasticd.records.codec import encode
 from elasticd.records.keys import Keys
-from elasticd.store.api import Put, Snapshot, Txn
+from elasticd.store.api import Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.http_server.answer import Answer
 from elasticd_agent.http_server.discovery import Discovery
@@ -36,7 +36,7 @@ class Site:
         put = Put(key=Keys().node(there.node), value=encode(there))
         self._store.commit(Txn(then=(put,)))
 
-    def _listed(self, prefix: str) -> Snapshot:
+    def _listed(self, prefix: str) -> WatchSnapshot:
         self.asked += 1
         if self.is_silent:
             raise Unavailable("etcd is away.")

@@ -17,7 +17,7 @@ from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life
 from elasticd_agent.account.slot_history import Span, spent_between
 
-__all__ = ["LONGEST_GAP_S", "Known", "gap_of"]
+__all__ = ["LONGEST_GAP_S", "KnownGenerations", "gap_of"]
 
 LONGEST_GAP_S = 120.0
 """The longest gap that is filled. Agents write more often than this, so a longer gap has another
@@ -26,7 +26,7 @@ _IN_STEP = frozenset({TimeCause.TRAIN.value, TimeCause.PAUSE.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownGenerations:
     """What this node knows of the generations, by its own clock."""
 
     began_s: Mapping[Generation, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Known:
     """What the slots of this node did, moment by moment."""
 
 
-def gap_of(record: TimeSpent, life: Life, known: Known) -> Mapping[str, float]:
+def gap_of(record: TimeSpent, life: Life, known: KnownGenerations) -> Mapping[str, float]:
     """Return slot-seconds by cause from the agent's last write to the end of its last world."""
     gap_s = min(LONGEST_GAP_S, _gap_s(record, life, known))
     if gap_s <= 0.0:
@@ -56,7 +56,7 @@ def gap_of(record: TimeSpent, life: Life, known: Known) -> Mapping[str, float]:
     return found
 
 
-def _gap_s(record: TimeSpent, life: Life, known: Known) -> float:
+def _gap_s(record: TimeSpent, life: Life, known: KnownGenerations) -> float:
     lasted_s = known.lasted_s.get(record.generation)
     if record.is_last or record.is_concluded or lasted_s is None:
         return 0.0
@@ -69,7 +69,9 @@ def _gap_s(record: TimeSpent, life: Life, known: Known) -> float:
     return gap_s
 
 
-def _in_step(record: TimeSpent, gap_s: float, life: Life, known: Known) -> Mapping[str, float]:
+def _in_step(
+    record: TimeSpent, gap_s: float, life: Life, known: KnownGenerations
+) -> Mapping[str, float]:
     """Return what a slot did that trained in the record's generation, for as long as this node
     knows.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import is_not
 
 from elasticd.channel.worker import Beat, Progressed
-from elasticd.goodput.account import Account, Held, Parts
+from elasticd.goodput.account import Account, Parts, SlotTime
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec, target_nodes
@@ -357,7 +357,7 @@ class JobAccount:
     def _parts(
         self,
         slot: Slot,
-        held: Held,
+        held: SlotTime,
         now: TimeCause,
         event: ev.Event,
         state: JobState,

@@ -1,4 +1,4 @@
-"""Writes an agent's account and the job's progress to etcd, on the courier's thread.
+"""Writes an agent's account and the job's progress to etcd, on the thread of effects.
 
 Every second is written down by exactly one record, whatever fails in between. An agent's record
 holds what it counted since somebody took its sums over. Whoever takes them over, the node of rank
@@ -19,9 +19,9 @@ from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life
 from elasticd.records.keys import Keys
 from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, Store, Txn
-from elasticd_agent.account.gap import Known, gap_of
+from elasticd_agent.account.gap import KnownGenerations, gap_of
 
-__all__ = ["PROGRESS_BYTES", "Reading", "RecordWriter", "check_held", "fitted"]
+__all__ = ["PROGRESS_BYTES", "AccountReading", "RecordWriter", "check_held", "fitted"]
 
 TRIES = 3
 TAKEN_AT_ONCE = 40
@@ -35,7 +35,7 @@ back by then, its own numbers replace it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class AccountReading:
     """How things stood when a write became due. The owner's thread makes it."""
 
     spent: TimeSpent
@@ -46,7 +46,7 @@ class Reading:
     wanted_slots: int = 0
     ages_s: Mapping[Generation, float] = field(default_factory=dict)
     """How long ago each of the newest generations was first seen here."""
-    known: Known = field(default_factory=Known)
+    known: KnownGenerations = field(default_factory=KnownGenerations)
     """What this node knows of generations, to infer what gone agents had not written yet."""
     present: frozenset[Life] = frozenset()
     """The agents that the job has now, as far as this node knows."""
@@ -55,7 +55,7 @@ class Reading:
 class RecordWriter:
     """Write one job's account on one node, for the life of the agent.
 
-    All methods run on the courier's thread.
+    All methods run on the thread of effects.
     """
 
     def __init__(self, store: Store, keys: Keys, job: JobName, life: Life) -> None:
@@ -74,7 +74,7 @@ class RecordWriter:
         """Counted by others before us, less what we counted ourselves meanwhile."""
         self._searched: tuple[Generation, frozenset[Life]] | None = None
 
-    def write(self, reading: Reading) -> None:
+    def write(self, reading: AccountReading) -> None:
         """Write the agent's account and, on the node of rank 0, the job's progress.
 
         Raises:
@@ -96,7 +96,7 @@ class RecordWriter:
 
     # --- this agent's account ---------------------------------------------------------------------
 
-    def _write_spent(self, reading: Reading) -> None:
+    def _write_spent(self, reading: AccountReading) -> None:
         spent = reading.spent
         key = self._keys.time_spent(self._job, spent.node, self._life)
         if self._earlier is None:
@@ -136,7 +136,7 @@ class RecordWriter:
 
     # --- the job's progress -----------------------------------------------------------------------
 
-    def _write_progress(self, reading: Reading, progress: JobProgress) -> None:
+    def _write_progress(self, reading: AccountReading, progress: JobProgress) -> None:
         key = self._keys.progress(self._job)
         for _ in range(TRIES):
             if self._progress_revision is None:
@@ -165,7 +165,7 @@ class RecordWriter:
             self._progress_revision = None
         raise Unavailable("Others write the job's progress at the same time.")
 
-    def _adopt(self, item: KeyValue | None, reading: Reading, progress: JobProgress) -> None:
+    def _adopt(self, item: KeyValue | None, reading: AccountReading, progress: JobProgress) -> None:
         """Go on from what the node that had rank 0 before us wrote last."""
         self._progress_revision = item.mod_revision if item is not None else 0
         found = decode(JobProgress, item.value) if item is not None else None
@@ -177,7 +177,7 @@ class RecordWriter:
         self._gone = found.seconds
         self._wanted_s = found.wanted_s + since_s * reading.wanted_slots - progress.wanted_s
 
-    def _gone_agents(self, reading: Reading) -> list[tuple[KeyValue, TimeSpent | None]]:
+    def _gone_agents(self, reading: AccountReading) -> list[tuple[KeyValue, TimeSpent | None]]:
         """Find the records of agents that the job no longer has, whenever it lost them."""
         assert reading.progress is not None
         generation = reading.progress.generation
@@ -221,7 +221,7 @@ def check_held(lease_deadline_s: float | None, now_s: float) -> None:
         raise Fenced("The lease of this node is not surely alive.")
 
 
-def _conclusion(key: str, record: TimeSpent | None, reading: Reading) -> Put | Delete:
+def _conclusion(key: str, record: TimeSpent | None, reading: AccountReading) -> Put | Delete:
     """Replace the record by what its agent did since; return nothing if no such time is known."""
     assert reading.progress is not None
     gap = gap_of(record, Life(key.rpartition("/")[2]), reading.known) if record is not None else {}

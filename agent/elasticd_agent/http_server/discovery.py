@@ -14,7 +14,7 @@ from elasticd.errors import ElasticdError
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import Snapshot
+from elasticd.store.api import WatchSnapshot
 from elasticd_agent.http_server.answer import Answer, told
 
 __all__ = ["Discovery"]
@@ -27,7 +27,7 @@ class Discovery:
     """The route `/sd`. `listed` reads all keys under a prefix from etcd, and may wait."""
 
     def __init__(
-        self, listed: Callable[[str], Snapshot], cluster: str, *, is_tls: bool = False
+        self, listed: Callable[[str], WatchSnapshot], cluster: str, *, is_tls: bool = False
     ) -> None:
         self._listed, self._cluster, self._is_tls = listed, cluster, is_tls
 

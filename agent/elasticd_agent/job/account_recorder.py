@@ -17,14 +17,14 @@ from elasticd.rendezvous.own_record import my_node
 from elasticd.rendezvous.state import JobState
 from elasticd.store.api import Lease
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.account.gap import Known
+from elasticd_agent.account.gap import KnownGenerations
 from elasticd_agent.account.job_account import JobAccount
-from elasticd_agent.account.record_writer import Reading, RecordWriter, check_held
-from elasticd_agent.job.agent_services import Host
+from elasticd_agent.account.record_writer import AccountReading, RecordWriter, check_held
+from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 
-__all__ = ["EVERY_S", "RANK_0_EVERY_S", "Recording", "plain", "recording_of"]
+__all__ = ["EVERY_S", "RANK_0_EVERY_S", "AccountRecorder", "plain", "recording_of"]
 
 EVERY_S = 15.0
 RANK_0_EVERY_S = 5.0
@@ -35,18 +35,18 @@ often."""
 log = get_logger()
 
 
-class Recording:
+class AccountRecorder:
     """Record the account for one membership. All methods run on the owner's thread."""
 
     def __init__(
         self,
         account: JobAccount,
         writer: RecordWriter,
-        courier: Courier,
+        effect_thread: EffectThread,
         lease: Callable[[], Lease | None],
     ) -> None:
         self._account, self._writer = account, writer
-        self._courier, self._lease = courier, lease
+        self._effect_thread, self._lease = effect_thread, lease
         self._is_under_way = False
         self.wake_s = now_s() + EVERY_S
         """When the next write is due."""
@@ -67,11 +67,11 @@ class Recording:
             return
         self._is_under_way = True
         reading = self._read(state, at_s, is_last=is_last)
-        self._courier.send(
+        self._effect_thread.send(
             lambda: self._carry_out(reading), lambda _: self._written(), self._not_written
         )
 
-    def _carry_out(self, reading: Reading) -> None:
+    def _carry_out(self, reading: AccountReading) -> None:
         lease = self._lease()
         check_held(lease.deadline_s if lease is not None else None, now_s())
         self._writer.write(reading)
@@ -84,7 +84,7 @@ class Recording:
         self._is_under_way = False
         log.debug("account.not_written", job=self._account.spec.name, why=str(error))
 
-    def _read(self, state: JobState, at_s: float, *, is_last: bool) -> Reading:
+    def _read(self, state: JobState, at_s: float, *, is_last: bool) -> AccountReading:
         account, world = self._account, state.world
         mine = my_node(state)
         generations = account.generations
@@ -116,12 +116,12 @@ class Recording:
         lives = {life_of(seen.member.incarnation) for seen in state.members.values()}
         if world is not None:
             lives |= {life_of(node.incarnation) for node in world.nodes}
-        return Reading(
+        return AccountReading(
             spent=spent,
             progress=progress,
             wanted_slots=account.wanted_slots,
             ages_s=generations.ages_s(at_s),
-            known=Known(
+            known=KnownGenerations(
                 began_s=generations.began_s,
                 lasted_s=generations.lasted_s,
                 named=generations.named,
@@ -139,21 +139,23 @@ def _every_s(state: JobState) -> float:
     return max(EVERY_S, nodes / NODES_PER_SECOND)
 
 
-def recording_of(account: JobAccount, host: Host, incarnation: Incarnation) -> Recording:
+def recording_of(
+    account: JobAccount, host: AgentServices, incarnation: Incarnation
+) -> AccountRecorder:
     """Begin to record the account of a job that is joined, or joined again."""
     if account.writer is None:
         life = life_of(incarnation)
         account.writer = RecordWriter(host.store, host.keys, account.spec.name, life)
         _ask_furthest(account, account.writer, host)
-    return Recording(account, account.writer, host.courier, host.lease)
+    return AccountRecorder(account, account.writer, host.effect_thread, host.lease)
 
 
-def _ask_furthest(account: JobAccount, writer: RecordWriter, host: Host) -> None:
+def _ask_furthest(account: JobAccount, writer: RecordWriter, host: AgentServices) -> None:
     """Ask etcd how far the job was.
 
     If all other nodes are gone, repeated steps would else count as new ones.
     """
-    host.courier.send(
+    host.effect_thread.send(
         lambda: writer.furthest(account.spec.uid),
         lambda step: host.post(lambda: account.know_furthest(step)),
         lambda error: log.debug("progress.not_read", job=account.spec.name, why=str(error)),

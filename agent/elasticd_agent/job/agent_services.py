@@ -12,18 +12,18 @@ from elasticd.store.api import Lease, Store
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.job.job_guard import JobGuard
 from elasticd_agent.liveness.monitor import WorkerMonitor
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.node.presence import Presence
-from elasticd_agent.output_watch.stdout_copy import Forwarding
+from elasticd_agent.output_watch.stdout_copy import StdoutCopy
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import ForwardedRanks
 
-__all__ = ["Host", "host_of"]
+__all__ = ["AgentServices", "host_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class AgentServices:
     """What a runner needs of its agent."""
 
     node: NodeId
@@ -32,7 +32,7 @@ class Host:
     port: int
     store: Store
     keys: Keys
-    courier: Courier
+    effect_thread: EffectThread
     lease: Callable[[], Lease | None]
     post: Callable[[Callable[[], None]], None]
     """Runs something on the owner's thread."""
@@ -47,7 +47,7 @@ class Host:
     is_for_one_job: bool
     """True if the agent ends when this job cannot be served."""
     meters: JobMeters = field(default_factory=JobMeters)
-    forwarding: Forwarding = field(default_factory=lambda: Forwarding(ForwardedRanks.NONE))
+    forwarding: StdoutCopy = field(default_factory=lambda: StdoutCopy(ForwardedRanks.NONE))
 
 
 def host_of(
@@ -60,17 +60,17 @@ def host_of(
     monitor: WorkerMonitor,
     accounts: AccountBook,
     meters: JobMeters,
-) -> Host:
+) -> AgentServices:
     """Put together what this agent gives to one job."""
     settings, registration = presence.settings, presence.registration
-    return Host(
+    return AgentServices(
         node=settings.node,
         host=settings.host,
         address=settings.address,
         port=presence.peers.port,
         store=presence.store,
         keys=keys,
-        courier=presence.courier,
+        effect_thread=presence.effect_thread,
         lease=lambda: registration.lease,
         post=guard.post_for(spec.name),
         guard=partial(guard.run, spec.name),

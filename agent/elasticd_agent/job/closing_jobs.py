@@ -11,7 +11,7 @@ from typing import Protocol
 
 from elasticd.records.ids import JobName, Slot
 
-__all__ = ["Closings"]
+__all__ = ["ClosingJobs"]
 
 
 class _Workers(Protocol):
@@ -21,7 +21,7 @@ class _Workers(Protocol):
         """Kill what is left and end the pool; any thread may call this."""
 
 
-class Closings:
+class ClosingJobs:
     """Keep the jobs that are being closed.
 
     All methods run on the owner's thread. `post` runs something there; `changed` is called when a

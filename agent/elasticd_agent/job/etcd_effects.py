@@ -1,7 +1,7 @@
-"""Effects on etcd: each is one errand of the courier and answers with exactly one event.
+"""Effects on etcd: each is one call on the thread of effects and answers with exactly one event.
 
-The lease's deadline is checked on the courier's thread, right before the write, because the process
-may have been stopped between the decision and now.
+The lease's deadline is checked on that thread, right before the write, because the process may have
+been stopped between the decision and now.
 """
 
 import time
@@ -19,9 +19,9 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Delete, Lease, ModifiedAt, Put, Store, Txn, UnchangedSince
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.loop.courier import Courier, later
+from elasticd_agent.loop.effect_thread import EffectThread, later
 
-__all__ = ["EtcdEffect", "Performer"]
+__all__ = ["EtcdEffect", "EtcdEffects"]
 
 EtcdEffect = (
     fx.WriteMember
@@ -37,7 +37,7 @@ TAKE_BACK_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Performer:
+class EtcdEffects:
     """Carry out one job's effects on etcd.
 
     `lease` returns the current lease, None if there is none.
@@ -46,13 +46,13 @@ class Performer:
     store: Store
     keys: Keys
     job: JobName
-    courier: Courier
+    effect_thread: EffectThread
     lease: Callable[[], Lease | None]
     feed: Feed
 
     def perform(self, effect: EtcdEffect) -> None:
-        """Send the effect to etcd; the answer reaches `feed` from the courier's thread."""
-        self.courier.send(
+        """Send the effect to etcd; the answer reaches `feed` from the thread of effects."""
+        self.effect_thread.send(
             lambda: self._carry_out(effect),
             lambda answer: self._done(effect, answer),
             lambda exc: self._not_done(effect, exc),
@@ -64,7 +64,7 @@ class Performer:
         The node's lease would keep it: the others would count on it, and wait for it if it is a
         proposer. It says no goodbye, since nothing that the core knew of the job can be trusted.
         """
-        self.courier.send(
+        self.effect_thread.send(
             lambda: self._take_back(node, incarnation),
             lambda _: None,
             lambda exc: later(TAKE_BACK_RETRY_S, lambda: self.take_back(node, incarnation)),
@@ -80,12 +80,12 @@ class Performer:
             raise Unavailable("Others write this member's record at the same time.")
 
     def _done(self, effect: EtcdEffect, answer: ev.Event) -> None:
-        self.courier.failed_writes.succeeded(self.job, type(effect).__name__)
+        self.effect_thread.failed_writes.succeeded(self.job, type(effect).__name__)
         self.feed(answer)
 
     def _not_done(self, effect: EtcdEffect, error: ElasticdError) -> None:
         """Report the failure at once, or, where etcd refuses for good, after a pause that grows."""
-        pause_s = self.courier.failed_writes.failed(self.job, type(effect).__name__, error)
+        pause_s = self.effect_thread.failed_writes.failed(self.job, type(effect).__name__, error)
         answer = _failed(effect)
         if pause_s:
             later(pause_s, lambda: self.feed(answer))

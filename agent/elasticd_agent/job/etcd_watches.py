@@ -16,7 +16,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Member, Result
 from elasticd.records.world import World
 from elasticd.rendezvous import event as ev
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store, Watch
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, Watch, WatchSnapshot
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["JobWatches"]
@@ -76,31 +76,31 @@ class JobWatches:
             watch.close()
         watches.clear()
 
-    def _world(self, seen: Snapshot | Changed) -> None:
+    def _world(self, seen: WatchSnapshot | KeysChanged) -> None:
         for item in _items(seen):
             world = _read(World, item)
             if world is not None:
                 self._feed(ev.WorldSeen(world=world, revision=item.mod_revision))
 
-    def _status(self, seen: Snapshot | Changed) -> None:
+    def _status(self, seen: WatchSnapshot | KeysChanged) -> None:
         for item in _items(seen):
             status = _read(JobStatus, item)
             if status is not None:
                 self._feed(ev.StatusSeen(status=status, revision=item.mod_revision))
-        is_there = bool(seen.items) if isinstance(seen, Snapshot) else seen.changes[-1].item
+        is_there = bool(seen.items) if isinstance(seen, WatchSnapshot) else seen.changes[-1].item
         if not is_there:
             self._feed(ev.StatusSeen(status=None, revision=seen.revision))
 
-    def _members(self, seen: Snapshot | Changed) -> None:
-        if isinstance(seen, Snapshot):
+    def _members(self, seen: WatchSnapshot | KeysChanged) -> None:
+        if isinstance(seen, WatchSnapshot):
             members = _members_of(seen.items)
             self._feed(ev.MembersListed(revision=seen.revision, members=members))
             return
         for event in _member_changes(seen, self._keys.members(self._job)):
             self._feed(event)
 
-    def _results(self, seen: Snapshot | Changed) -> None:
-        if isinstance(seen, Snapshot):
+    def _results(self, seen: WatchSnapshot | KeysChanged) -> None:
+        if isinstance(seen, WatchSnapshot):
             results = [_read(Result, item) for item in seen.items]
             self._feed(ev.ResultsListed(results=tuple(r for r in results if r is not None)))
             return
@@ -121,8 +121,8 @@ class _Wants:
         self._feed = feed
         self._wants: dict[str, Want] = {}
 
-    def __call__(self, seen: Snapshot | Changed) -> None:
-        if isinstance(seen, Snapshot):
+    def __call__(self, seen: WatchSnapshot | KeysChanged) -> None:
+        if isinstance(seen, WatchSnapshot):
             self._wants = {}
             for item in seen.items:
                 self._take(item)
@@ -145,19 +145,19 @@ class _Few:
 
     def __init__(self, nodes: tuple[NodeId, ...], prefix: str, feed: Feed) -> None:
         self._nodes, self._prefix, self._feed = nodes, prefix, feed
-        self._first: dict[str, Snapshot] = {}
+        self._first: dict[str, WatchSnapshot] = {}
         self._is_listed = False
-        self._early: list[Changed] = []
+        self._early: list[KeysChanged] = []
         self._lock = Lock()
 
-    def sink(self, seen: Snapshot | Changed) -> None:
+    def sink(self, seen: WatchSnapshot | KeysChanged) -> None:
         with self._lock:  # Lists and changes come from two threads of the store.
             self._take(seen)
 
-    def _take(self, seen: Snapshot | Changed) -> None:
-        if isinstance(seen, Changed) and not self._is_listed:
+    def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
+        if isinstance(seen, KeysChanged) and not self._is_listed:
             self._early.append(seen)
-        elif isinstance(seen, Changed):
+        elif isinstance(seen, KeysChanged):
             for event in _member_changes(seen, self._prefix):
                 self._feed(event)
         elif not self._is_listed:
@@ -185,8 +185,8 @@ class _Few:
         self._early.clear()
 
 
-def _items(seen: Snapshot | Changed) -> list[KeyValue]:
-    if isinstance(seen, Snapshot):
+def _items(seen: WatchSnapshot | KeysChanged) -> list[KeyValue]:
+    if isinstance(seen, WatchSnapshot):
         return list(seen.items)
     return [change.item for change in seen.changes if change.item is not None]
 
@@ -196,7 +196,7 @@ def _members_of(items: tuple[KeyValue, ...]) -> tuple[tuple[Member, int, int], .
     return tuple((m, item.create_revision, item.mod_revision) for m, item in read if m is not None)
 
 
-def _member_changes(seen: Changed, prefix: str) -> list[ev.Event]:
+def _member_changes(seen: KeysChanged, prefix: str) -> list[ev.Event]:
     events: list[ev.Event] = []
     for change in seen.changes:
         if change.item is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from elasticd.errors import ElasticdError, Fenced, Unavailable
-from elasticd.goodput.late import Judgement, Lateness, judged
+from elasticd.goodput.late import LateJudgement, Lateness, judged
 from elasticd.goodput.late_record import drained, followed
 from elasticd.records.account.late import LateNodes, NodeWait, OnLate
 from elasticd.records.codec import decode, encode
@@ -22,9 +22,9 @@ from elasticd.records.reason import Phase
 from elasticd.rendezvous.state import JobState
 from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.job.agent_services import Host
+from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 
 __all__ = ["LateJudge", "judge_of"]
 
@@ -59,14 +59,14 @@ class LateJudge:
         on_late: OnLate,
         store: Store,
         keys: Keys,
-        courier: Courier,
+        effect_thread: EffectThread,
         lease: Callable[[], Lease | None],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
         self._job, self._on_late = job, on_late
         self._store, self._keys = store, keys
-        self._courier, self._lease, self._post = courier, lease, post
-        self._judgement = Judgement()
+        self._effect_thread, self._lease, self._post = effect_thread, lease, post
+        self._judgement = LateJudgement()
         self._seen: tuple[object, ...] = ()
         self._written: Mapping[NodeId, Lateness] | None = None
         """What the record says, as far as this judge wrote it; None: it wrote nothing yet."""
@@ -108,7 +108,7 @@ class LateJudge:
         self._seen = seen
         waits = _waits(state)
         if waits is None:
-            self._judgement, self._written = Judgement(), None
+            self._judgement, self._written = LateJudgement(), None
             self._since_s, self._retry_s = {}, 0.0
             return
         self._judgement = judged(self._judgement, waits, at_s)
@@ -137,7 +137,7 @@ class LateJudge:
         to_drain = min(late, key=lambda node: self._since_s[node]) if is_drain_due else None
         finding = _Finding(late=late, unknown=unknown, to_drain=to_drain)
         self._is_writing = True
-        self._courier.send(
+        self._effect_thread.send(
             lambda: self._carry_out(finding, dict(self._notes)),
             lambda note: self._post(partial(self._done, finding, note)),
             lambda exc: self._post(partial(self._not_done, exc)),
@@ -175,7 +175,7 @@ class LateJudge:
         self._is_writing, self._retry_s = False, now_s() + RETRY_S
         log.info("late.not_written", job=self._job, why=str(error))
 
-    # --- on the courier's thread ------------------------------------------------------------------
+    # --- on the thread of effects -----------------------------------------------------------------
 
     def _carry_out(self, finding: _Finding, notes: dict[NodeId, str]) -> str:
         """Bring the record up to date; return why no node was drained, if one should have been."""
@@ -206,14 +206,14 @@ class LateJudge:
         return notes[node] if node is not None else ""
 
 
-def judge_of(host: Host, spec: JobSpec) -> LateJudge:
+def judge_of(host: AgentServices, spec: JobSpec) -> LateJudge:
     """Make a job's judge with what its agent gives it."""
     return LateJudge(
         job=spec.name,
         on_late=spec.on_late,
         store=host.store,
         keys=host.keys,
-        courier=host.courier,
+        effect_thread=host.effect_thread,
         lease=host.lease,
         post=host.post,
     )

@@ -17,9 +17,9 @@ from elasticd.rendezvous.own_record import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.job.account_recorder import recording_of
-from elasticd_agent.job.agent_services import Host
+from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.job.decision_log import log_changes
-from elasticd_agent.job.etcd_effects import Performer
+from elasticd_agent.job.etcd_effects import EtcdEffects
 from elasticd_agent.job.etcd_watches import JobWatches
 from elasticd_agent.job.incidents import Incidents
 from elasticd_agent.job.journal_file import JournalFile
@@ -57,7 +57,7 @@ class Runner:
 
     def __init__(
         self,
-        host: Host,
+        host: AgentServices,
         spec: JobSpec,
         order: int,
         incarnation: Incarnation,
@@ -89,11 +89,11 @@ class Runner:
         self._is_pool_broken = False
         self._journal = JournalFile(host.event_log, spec.name, incarnation)
         self._journal.write(lambda: journal.opening(self.state))
-        self._performer = Performer(
+        self._performer = EtcdEffects(
             store=host.store,
             keys=host.keys,
             job=spec.name,
-            courier=host.courier,
+            effect_thread=host.effect_thread,
             lease=host.lease,
             feed=self._post_event,
         )
@@ -217,7 +217,7 @@ class Runner:
         self._host.accounts.left(self.spec.name, now_s())
         self._watches.close()
         self._host.meters.close(self._meter, keeps_workers=keeps_workers)
-        self._host.courier.failed_writes.forget(self.spec.name)
+        self._host.effect_thread.failed_writes.forget(self.spec.name)
         self._journal.close()
 
     def ended(self) -> None:

@@ -1,4 +1,4 @@
-"""Drains a node because all others wait for it, on the courier's thread."""
+"""Drains a node because all others wait for it, on the thread of effects."""
 
 from elasticd.control import jobs
 from elasticd.control.state_loss import check_drain

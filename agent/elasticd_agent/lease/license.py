@@ -15,7 +15,7 @@ from elasticd.rendezvous.state import Stage
 from elasticd.store.api import Lease, LeaseId
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Licensed", "Licenses", "Membership", "Standing"]
+__all__ = ["Licensed", "Licenses", "Membership", "LeaseHolder"]
 
 log = get_logger()
 
@@ -23,7 +23,7 @@ LICENSE_STEP_S = 1.0
 """How far the lease must have moved before the pools are told."""
 
 
-class Standing(Protocol):
+class LeaseHolder(Protocol):
     """This node's standing in etcd: a `Registration`."""
 
     @property
@@ -63,7 +63,7 @@ class Licenses:
     The owner's thread uses it.
     """
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: LeaseHolder) -> None:
         self._standing = standing
         self._told_s = 0.0
         self.is_fenced = False

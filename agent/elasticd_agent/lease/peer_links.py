@@ -22,7 +22,7 @@ from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
 from elasticd_agent.loop.clock import now_s
 
-__all__ = ["Peers", "is_refused"]
+__all__ = ["PeerLinks", "is_refused"]
 
 PROBE_TIMEOUT_S = 1.0
 _HELLO_LIMIT_BYTES = 1024
@@ -58,7 +58,7 @@ _Name = tuple[NodeId, Life]
 
 
 @dataclass(slots=True, eq=False)
-class _Link:
+class _PeerLink:
     """One end of a connection. `peer` is set if we made it, `said` once a client said who it is."""
 
     sock: socket.socket
@@ -68,7 +68,7 @@ class _Link:
     heard: bytes = b""
 
 
-class Peers:
+class PeerLinks:
     """Keep the listening socket and all connections, in one thread.
 
     That thread calls `died` when a peer's death is proved, and `broke` when a client that had said
@@ -83,8 +83,8 @@ class Peers:
         self._suspects: list[Peer] = []
         self._again: dict[_Name, tuple[float, Peer, tuple[float, ...]]] = {}
         """Whom to ask again: when, and after which pauses if he still seems to listen then."""
-        self._held: dict[_Name, _Link] = {}
-        self._unnamed: dict[_Link, float] = {}
+        self._held: dict[_Name, _PeerLink] = {}
+        self._unnamed: dict[_PeerLink, float] = {}
         """Accepted, and until when they may say who they are; in the order of their coming."""
         self._redial_s: dict[_Name, float] = {}
         self._tried_s: dict[_Name, float] = {}
@@ -208,7 +208,7 @@ class Peers:
             self._held[key] = link
         return _RETRY_S if len(due) < len(missing) else None
 
-    def _connect(self, peer: Peer) -> _Link | None:
+    def _connect(self, peer: Peer) -> _PeerLink | None:
         try:
             sock = socket.create_connection((peer.address, peer.port), timeout=PROBE_TIMEOUT_S)
             _keep_alive(sock)
@@ -221,7 +221,7 @@ class Peers:
         except (OSError, ValueError, OverflowError):
             return None
         sock.setblocking(False)
-        link = _Link(sock=sock, begun_s=now_s(), peer=peer)
+        link = _PeerLink(sock=sock, begun_s=now_s(), peer=peer)
         self._selector.register(sock, selectors.EVENT_READ, link)
         return link
 
@@ -236,11 +236,11 @@ class Peers:
             return
         sock.setblocking(False)
         _keep_alive(sock)
-        link = _Link(sock=sock, begun_s=now_s(), peer=None)
+        link = _PeerLink(sock=sock, begun_s=now_s(), peer=None)
         self._unnamed[link] = link.begun_s + HELLO_LIMIT_S
         self._selector.register(sock, selectors.EVENT_READ, link)
 
-    def _hear(self, link: _Link) -> None:
+    def _hear(self, link: _PeerLink) -> None:
         try:
             heard = link.sock.recv(_HELLO_LIMIT_BYTES)
         except BlockingIOError:
@@ -276,7 +276,7 @@ class Peers:
         self._again.pop((peer.node, peer.life), None)
         self._died(peer.node, peer.life)
 
-    def _drop(self, link: _Link) -> None:
+    def _drop(self, link: _PeerLink) -> None:
         self._unnamed.pop(link, None)
         self._selector.unregister(link.sock)
         link.sock.close()

@@ -23,7 +23,7 @@ from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn, always
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.lease.peer_links import is_refused
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.loop.courier import Courier, later
+from elasticd_agent.loop.effect_thread import EffectThread, later
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.settings import AgentSettings
 
@@ -59,7 +59,7 @@ class Registration:
         self,
         settings: AgentSettings,
         store: Store,
-        courier: Courier,
+        effect_thread: EffectThread,
         life: Life,
         post: Callable[[Item], None],
         *,
@@ -67,7 +67,7 @@ class Registration:
         found: Callable[[], None],
         may_renew: Callable[[], bool] = always,
     ) -> None:
-        self._settings, self._store, self._courier = settings, store, courier
+        self._settings, self._store, self._effect_thread = settings, store, effect_thread
         self._key = Keys(settings.cluster).node(settings.node)
         self._life, self._post, self._lost, self._found = life, post, lost, found
         self._ports = (0, 0)
@@ -151,10 +151,10 @@ class Registration:
 
     def _grant_soon(self) -> None:
         if not self._is_closing:
-            self._courier.send(self._register, self._answered, self._not_granted)
+            self._effect_thread.send(self._register, self._answered, self._not_granted)
 
     def _answered(self, found: Lease | Node) -> None:
-        """Take in etcd's answer; the courier's thread calls this."""
+        """Take in etcd's answer; the thread of effects calls this."""
         if isinstance(found, Node):
             self._say_taken(found)
             later(NAME_RETRY_S, lambda: self._post(self._grant_soon))
@@ -163,7 +163,7 @@ class Registration:
             self._post(lambda: self._granted(found))
 
     def _not_granted(self, exc: ElasticdError) -> None:
-        """Handle a lease that was not granted; the courier's thread calls this."""
+        """Handle a lease that was not granted; the thread of effects calls this."""
         later(self._failed(GRANT, exc), lambda: self._post(self._grant_soon))
 
     def _granted(self, lease: Lease) -> None:
@@ -174,14 +174,14 @@ class Registration:
     def _put_soon(self) -> None:
         lease = self.lease
         if lease is not None:
-            self._courier.send(
+            self._effect_thread.send(
                 lambda: self._rewrite(lease),
                 lambda other: self._rewritten(lease, other),
                 lambda exc: self._not_put(lease, exc),
             )
 
     def _rewritten(self, lease: Lease, other: Node | None) -> None:
-        """Handle the answer to a rewritten record; the courier's thread calls this.
+        """Handle the answer to a rewritten record; the thread of effects calls this.
 
         If another agent has the name, it has the node too.
         """
@@ -193,7 +193,7 @@ class Registration:
             self._lease_ended()
 
     def _not_put(self, lease: Lease, exc: ElasticdError) -> None:
-        """Handle a record that was not written; the courier's thread calls this."""
+        """Handle a record that was not written; the thread of effects calls this."""
         pause_s = self._failed(RECORD, exc)
         if not self._is_closing:
             later(pause_s, lambda: self._post(lambda: self._put_again(lease)))
@@ -269,14 +269,14 @@ class Registration:
 
         What is refused is tried ever more slowly, and is reported to whoever asks how this node is.
         """
-        pause_s = self._courier.failed_writes.failed(OF_THE_NODE, what, exc)
+        pause_s = self._effect_thread.failed_writes.failed(OF_THE_NODE, what, exc)
         if not pause_s:
             self._say(what, why=str(exc))
         return max(RETRY_S, pause_s)
 
     def _written(self, what: str) -> None:
         self._said = ""
-        self._courier.failed_writes.succeeded(OF_THE_NODE, what)
+        self._effect_thread.failed_writes.succeeded(OF_THE_NODE, what)
 
     def _say_taken(self, other: Node) -> None:
         where = f"{other.address}:{other.port}"

@@ -1,6 +1,6 @@
 """Watches the workers that send heartbeats: it feeds the hang detector and passes its verdicts on.
 
-No thread of its own: it is the `tick` of `Attachments` and runs on that thread, after everything
+No thread of its own: it is the `tick` of `WorkerSockets` and runs on that thread, after everything
 that lay unread was heard. A thread of its own could run while the listening one does not. It would
 then take unread heartbeats for the silence of all workers, which wait in a collective most of the
 time and then look dead in /proc.

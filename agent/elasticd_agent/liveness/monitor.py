@@ -8,8 +8,8 @@ from elasticd.channel.worker import FromWorker, Stacks, ToWorker
 from elasticd.records.ids import JobName, Life
 from elasticd_agent.liveness.hang_detector import Verdict
 from elasticd_agent.liveness.heartbeat_watch import HeartbeatWatch
-from elasticd_agent.liveness.stack_dump import StackCollector, Standing
-from elasticd_agent.liveness.worker_sockets import Attachments
+from elasticd_agent.liveness.stack_dump import StackCollector, SuspectWorker
+from elasticd_agent.liveness.worker_sockets import WorkerSockets
 
 __all__ = ["WorkerMonitor"]
 
@@ -25,7 +25,7 @@ class WorkerMonitor:
     ) -> None:
         self._on_heard = heard
         self._heartbeat_watch = HeartbeatWatch(judged)
-        self._attachments = Attachments(life, self._heard, tick=self._heartbeat_watch.tick)
+        self._attachments = WorkerSockets(life, self._heard, tick=self._heartbeat_watch.tick)
         self._stacks = StackCollector(self._attachments.tell)
         self._jobs: dict[int, JobName] = {}
 
@@ -61,7 +61,7 @@ class WorkerMonitor:
         self._attachments.tell(pid, message)
 
     def write_stacks(
-        self, path: Path, workers: Sequence[Standing], done: Callable[[], None]
+        self, path: Path, workers: Sequence[SuspectWorker], done: Callable[[], None]
     ) -> None:
         """Write down the stacks of these workers; `done` is called within half a second."""
         self._stacks.collect(path, workers, done)

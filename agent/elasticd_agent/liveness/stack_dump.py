@@ -21,7 +21,7 @@ from elasticd.channel.worker import Dump, ToWorker
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["StackCollector", "Standing", "stacks_path"]
+__all__ = ["StackCollector", "SuspectWorker", "stacks_path"]
 
 BUDGET_S = 0.5
 """The longest time that a recovery waits for stacks."""
@@ -47,7 +47,7 @@ log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SuspectWorker:
     """A worker whose stacks are wanted."""
 
     pid: int
@@ -65,7 +65,7 @@ def stacks_path(run_folder: Path, job: JobName, generation: Generation, node: No
 class StackCollector:
     """Collect stacks in threads of its own.
 
-    `tell` is that of `Attachments`. `py_spy` is a path, or empty for none; if it is left out,
+    `tell` is that of `WorkerSockets`. `py_spy` is a path, or empty for none; if it is left out,
     py-spy is looked for.
     """
 
@@ -85,7 +85,9 @@ class StackCollector:
                 self._said[pid] = text[:TEXT_LIMIT_BYTES]
                 self._changed.notify_all()
 
-    def collect(self, path: Path, workers: Sequence[Standing], done: Callable[[], None]) -> None:
+    def collect(
+        self, path: Path, workers: Sequence[SuspectWorker], done: Callable[[], None]
+    ) -> None:
         """Ask and examine, call `done` within half a second from another thread, then write the
         file.
 
@@ -108,7 +110,9 @@ class StackCollector:
         args = (path, tuple(workers), done)
         Thread(target=self._run, args=args, name="stacks", daemon=True).start()
 
-    def _run(self, path: Path, workers: tuple[Standing, ...], done: Callable[[], None]) -> None:
+    def _run(
+        self, path: Path, workers: tuple[SuspectWorker, ...], done: Callable[[], None]
+    ) -> None:
         once = _Once(done)
         # Even reading /proc can hang, on a process that hangs in its exec.
         timer = Timer(BUDGET_S, once)
@@ -127,7 +131,7 @@ class StackCollector:
             with self._changed:
                 self._running -= 1
 
-    def _gather(self, workers: tuple[Standing, ...], start_s: float) -> str:
+    def _gather(self, workers: tuple[SuspectWorker, ...], start_s: float) -> str:
         asked = [worker.pid for worker in workers if not worker.is_frozen]
         frozen = [worker for worker in workers if worker.is_frozen]
         spied = frozen[:SPIES_LIMIT] if self.py_spy else []
@@ -218,7 +222,7 @@ def _bury(process: subprocess.Popen[bytes]) -> None:
         process.wait(PY_SPY_TIMEOUT_S)
 
 
-def _section(worker: Standing, text: str) -> str:
+def _section(worker: SuspectWorker, text: str) -> str:
     head = f"=== rank {worker.rank}, pid {worker.pid}"
     if worker.is_frozen:
         head += ", frozen"

@@ -25,7 +25,7 @@ from elasticd.records.ids import Life
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
 
-__all__ = ["Attachments", "Heard"]
+__all__ = ["WorkerSockets", "Heard"]
 
 STRANGER_TIMEOUT_S = 2.0
 """The pool's word of a start takes milliseconds, seconds on a machine under heavy load."""
@@ -45,7 +45,7 @@ log = get_logger()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Link:
+class _WorkerSocket:
     """One connection; `out` and `is_doomed` belong to the lock, the rest to the thread."""
 
     sock: socket.socket
@@ -62,7 +62,7 @@ class _Link:
     is_closed: bool = False
 
 
-class Attachments:
+class WorkerSockets:
     """The listening socket and all connections, in one thread.
 
     That thread calls `heard` with each message, and at last with None, when the connection has
@@ -83,10 +83,10 @@ class Attachments:
         self._has_heard = False
         self._lock = Lock()
         self._allowed: set[int] = set()
-        self._attached: dict[int, _Link] = {}
-        self._open: set[_Link] = set()
+        self._attached: dict[int, _WorkerSocket] = {}
+        self._open: set[_WorkerSocket] = set()
         """All of known workers."""
-        self._strangers: dict[int, _Link] = {}
+        self._strangers: dict[int, _WorkerSocket] = {}
         """Not read from; the longest waiting first."""
         self._deaf_until_s: float | None = None
         self._is_closing = False
@@ -194,7 +194,9 @@ class Attachments:
             self._drop(link)
         if pid in self._strangers:
             self._strangers.pop(pid).sock.close()
-        self._strangers[pid] = _Link(sock=sock, pid=pid, until_s=now_s() + STRANGER_TIMEOUT_S)
+        self._strangers[pid] = _WorkerSocket(
+            sock=sock, pid=pid, until_s=now_s() + STRANGER_TIMEOUT_S
+        )
         if len(self._strangers) > STRANGERS_LIMIT:
             # Of the longest waiting a start would have been told by now.
             self._strangers.pop(next(iter(self._strangers))).sock.close()
@@ -236,13 +238,13 @@ class Attachments:
             pause_s = self._tick()
             self._tick_at_s = None if pause_s is None else at_s + pause_s
 
-    def _serve(self, link: _Link, mask: int) -> None:
+    def _serve(self, link: _WorkerSocket, mask: int) -> None:
         if mask & selectors.EVENT_WRITE and not link.is_closed:
             self._write(link)
         if mask & selectors.EVENT_READ and not link.is_closed:
             self._read(link)
 
-    def _write(self, link: _Link) -> None:
+    def _write(self, link: _WorkerSocket) -> None:
         with self._lock:
             del link.out[: _send(link.sock, bytes(link.out[:_CHUNK_BYTES]))]
             if link.out:
@@ -250,7 +252,7 @@ class Attachments:
         link.is_writing = False
         self._selector.modify(link.sock, selectors.EVENT_READ, link)
 
-    def _read(self, link: _Link) -> None:
+    def _read(self, link: _WorkerSocket) -> None:
         if link.is_doomed:
             return
         try:
@@ -274,7 +276,7 @@ class Attachments:
         if link.searched > LINE_LIMIT_BYTES:
             self._drop(link, "It sent a line without an end.")
 
-    def _take(self, link: _Link, line: bytes) -> None:
+    def _take(self, link: _WorkerSocket, line: bytes) -> None:
         message = _message_of(line)
         if message is None:
             self._drop(link, "It sent what is no message.")
@@ -289,7 +291,7 @@ class Attachments:
             self._has_heard = True
             self._heard(link.pid, message)
 
-    def _attach(self, link: _Link) -> bool:
+    def _attach(self, link: _WorkerSocket) -> bool:
         """Let it be its process's connection; False if the process was forgotten meanwhile."""
         before = self._attached.get(link.pid)
         if before is not None:
@@ -300,7 +302,7 @@ class Attachments:
                 self._attached[link.pid] = link
         return link.is_attached
 
-    def _drop(self, link: _Link, why: str = "") -> None:
+    def _drop(self, link: _WorkerSocket, why: str = "") -> None:
         """Close it; `why` if that is our wish and not its own end."""
         with self._lock:
             link.is_closed = True

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["LIMIT_S", "Standstill"]
+__all__ = ["LIMIT_S", "OwnerWatchdog"]
 
 LIMIT_S = 30.0
 """Three times what the slowest turn takes: one in which a pool does not end."""
@@ -18,7 +18,7 @@ LIMIT_S = 30.0
 log = get_logger()
 
 
-class Standstill:
+class OwnerWatchdog:
     """`busy_s` tells for how long the owner has been at one item. Called by the store's thread."""
 
     def __init__(self, busy_s: Callable[[], float]) -> None:

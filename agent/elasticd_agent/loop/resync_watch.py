@@ -12,13 +12,13 @@ from elasticd.errors import NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.member import NodeLabels
 from elasticd.rendezvous.decide import REREAD_S
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store, Watch
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, Watch, WatchSnapshot
 from elasticd_agent.loop.clock import now_s
 
-__all__ = ["Listing", "drain_listing", "label_listing"]
+__all__ = ["ResyncWatch", "drain_listing", "label_listing"]
 
 
-class Listing:
+class ResyncWatch:
     """`open` begins the watch. All methods run on the owner's thread."""
 
     def __init__(self, open: Callable[[], Watch]) -> None:
@@ -47,28 +47,28 @@ class Listing:
         self._due_s = now_s() + REREAD_S * random.uniform(0.75, 1.25)  # noqa: S311
 
 
-def drain_listing(store: Store, key: str, told: Callable[[bool], None]) -> Listing:
+def drain_listing(store: Store, key: str, told: Callable[[bool], None]) -> ResyncWatch:
     """Watch the wish that a node should be drained; `told` is called by the store's thread."""
 
-    def see(seen: Snapshot | Changed) -> None:
-        if isinstance(seen, Snapshot):
+    def see(seen: WatchSnapshot | KeysChanged) -> None:
+        if isinstance(seen, WatchSnapshot):
             told(bool(seen.items))
         else:
             told(seen.changes[-1].item is not None)
 
-    return Listing(lambda: store.watch(KeyRange(key=key), see))
+    return ResyncWatch(lambda: store.watch(KeyRange(key=key), see))
 
 
-def label_listing(store: Store, key: str, told: Callable[[Mapping[str, str]], None]) -> Listing:
+def label_listing(store: Store, key: str, told: Callable[[Mapping[str, str]], None]) -> ResyncWatch:
     """Watch labels that others give this node; `told` is called by the store's thread."""
 
-    def see(seen: Snapshot | Changed) -> None:
+    def see(seen: WatchSnapshot | KeysChanged) -> None:
         item: KeyValue | None
-        if isinstance(seen, Snapshot):
+        if isinstance(seen, WatchSnapshot):
             item = seen.items[0] if seen.items else None
         else:
             item = seen.changes[-1].item
         with suppress(NotSupported):  # Of a newer version: what was known stays.
             told(decode(NodeLabels, item.value).labels if item is not None else {})
 
-    return Listing(lambda: store.watch(KeyRange(key=key), see))
+    return ResyncWatch(lambda: store.watch(KeyRange(key=key), see))

@@ -18,14 +18,14 @@ from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.exposition import Sample, parsed
 from elasticd.telemetry.metrics.metric import Exporter
 
-__all__ = ["KeeperFiles", "Reading", "keeper_samples"]
+__all__ = ["KeeperFiles", "KeeperReading", "keeper_samples"]
 
 READ_TIMEOUT_S = 0.5
 SIZE_LIMIT = 1 << 16
 _KEEPERS = {m.name: m for m in CATALOG if m.exporter in (Exporter.KEEPER, Exporter.WRITER)}
 
 
-class Reading:
+class KeeperReading:
     """Of these files; what was found counts once it is done."""
 
     def __init__(self, files: Sequence[tuple[JobName, Path]]) -> None:
@@ -45,22 +45,22 @@ class KeeperFiles:
     """Reads the files of all jobs that have a keeper here; for any thread."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[Reading | None] | None = None
+        self._asked: SimpleQueue[KeeperReading | None] | None = None
         """By the thread that reads; None: there is none."""
-        self._last: Reading | None = None
+        self._last: KeeperReading | None = None
         self._lock = Lock()
         self._known: dict[Path, tuple[str, tuple[Sample, ...]]] = {}
-        self._hung: dict[Path, Reading] = {}
+        self._hung: dict[Path, KeeperReading] = {}
         """A file that was not read in time, and by what: its thread is still at it."""
 
-    def begin(self) -> Reading | None:
+    def begin(self) -> KeeperReading | None:
         """Read the files of last time already: who asks is about to wait for something else."""
         with self._lock:
             last = self._last
             return self._read(last.files) if last is not None and last.is_done.is_set() else None
 
     def samples(
-        self, files: Sequence[tuple[JobName, Path]], begun: Reading | None = None
+        self, files: Sequence[tuple[JobName, Path]], begun: KeeperReading | None = None
     ) -> tuple[Sample, ...]:
         """Return what stands in them, but for those that hang."""
         with self._lock:
@@ -87,7 +87,7 @@ class KeeperFiles:
             self._hung = {p: each for p, each in self._hung.items() if not each.is_done.is_set()}
             return tuple(each for each in files if each[1] not in self._hung)
 
-    def _give_up(self, reading: Reading) -> bool:
+    def _give_up(self, reading: KeeperReading) -> bool:
         """Leave the file at which it hangs to its thread; another one reads the others.
 
         False: the thread has not even begun, and it is the machine that has no time.
@@ -103,8 +103,8 @@ class KeeperFiles:
                 asked.put(None)
             return True
 
-    def _read(self, files: Sequence[tuple[JobName, Path]]) -> Reading:
-        reading = self._last = Reading(files)
+    def _read(self, files: Sequence[tuple[JobName, Path]]) -> KeeperReading:
+        reading = self._last = KeeperReading(files)
         if self._asked is None:
             self._asked = SimpleQueue()
             Thread(
@@ -113,7 +113,7 @@ class KeeperFiles:
         self._asked.put(reading)
         return reading
 
-    def _run(self, asked: "SimpleQueue[Reading | None]") -> None:
+    def _run(self, asked: "SimpleQueue[KeeperReading | None]") -> None:
         while (reading := asked.get()) is not None:
             found: list[Sample] = []
             lines: dict[Path, tuple[str, tuple[Sample, ...]]] = {}

@@ -13,7 +13,7 @@ from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.job import JobSpec, JobStatus, Want, is_stuck, lacks_nodes
 from elasticd.records.keys import Keys
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Demands"]
@@ -93,14 +93,14 @@ class _Demand:
         for watch in self._watches:
             watch.close()
 
-    def _sink(self, seen: Snapshot | Changed) -> None:
+    def _sink(self, seen: WatchSnapshot | KeysChanged) -> None:
         """Called by the store's thread."""
         self._post(partial(self._take, seen))
 
-    def _take(self, seen: Snapshot | Changed) -> None:
+    def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
         if self._is_closed:
             return
-        if isinstance(seen, Snapshot):
+        if isinstance(seen, WatchSnapshot):
             self._awaited.discard(seen.range.key)
             prefix = seen.range.key
             kept = {k: item for k, item in self._items.items() if not k.startswith(prefix)}

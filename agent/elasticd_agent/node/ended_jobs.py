@@ -13,7 +13,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.loop.courier import Courier, later
+from elasticd_agent.loop.effect_thread import EffectThread, later
 
 __all__ = ["EndedJobs"]
 
@@ -26,20 +26,20 @@ log = get_logger()
 
 
 class EndedJobs:
-    """Looks again and again until it is closed; on the courier's thread."""
+    """Looks again and again until it is closed; on the thread of effects."""
 
     def __init__(
         self,
         store: Store,
         keys: Keys,
-        courier: Courier,
+        effect_thread: EffectThread,
         keep_s: float,
         *,
         after: Callable[[float, Callable[[], object]], None] = later,
         clock: Callable[[], float] = now_s,
     ) -> None:
         """`keep_s`: for how long records stay at least; 0: for ever."""
-        self._store, self._keys, self._courier = store, keys, courier
+        self._store, self._keys, self._effect_thread = store, keys, effect_thread
         self._keep_s, self._after, self._clock = keep_s, after, clock
         self._step_s = min(LOOK_S, keep_s / LOOKS_LEAST)
         self._seen: Mapping[JobName, Counted] = {}
@@ -58,7 +58,7 @@ class EndedJobs:
 
     def _send(self) -> None:
         if not self._is_closed:
-            self._courier.send(self._look, self._looked, self._not_looked)
+            self._effect_thread.send(self._look, self._looked, self._not_looked)
 
     def _look(self) -> tuple[JobName, ...]:
         self._seen, removed = count_up(

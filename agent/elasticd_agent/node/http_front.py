@@ -19,7 +19,7 @@ from elasticd_agent.http_server.logs import LogFiles, Progress, ProgressAnswers
 from elasticd_agent.http_server.probes import Probes
 from elasticd_agent.http_server.server import HttpServer
 from elasticd_agent.lease.registration import Registration
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.metrics.sources import Sources
 from elasticd_agent.settings import AgentSettings
@@ -47,7 +47,7 @@ class HttpFront:
         probe_listener: HttpListener | None,
         *,
         inbox: Inbox,
-        courier: Courier,
+        effect_thread: EffectThread,
         registration: Registration,
         log_folders: Mapping[JobName, Path],
         progress: Progress,
@@ -58,7 +58,7 @@ class HttpFront:
             settings=settings,
             registration=registration,
             log_folders=log_folders,
-            refused_writes=lambda: courier.failed_writes.count,
+            refused_writes=lambda: effect_thread.failed_writes.count,
             busy_s=lambda: inbox.busy_s,
             readings=lambda: inbox.ask(readings, ANSWER_TIMEOUT_S),
             requests=requests,
@@ -69,7 +69,7 @@ class HttpFront:
         probes = Probes(
             busy_s=lambda: inbox.busy_s,
             is_ready=lambda: not registration.is_fenced,
-            trouble=lambda: courier.failed_writes.sentence,
+            trouble=lambda: effect_thread.failed_writes.sentence,
         )
         tls = settings.store
         has_tls = bool(tls.ca_file and tls.cert_file and tls.key_file)

@@ -8,11 +8,11 @@ from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import Active, JobSpec
 from elasticd.records.keys import Keys
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.loop.courier import Courier, later
+from elasticd_agent.loop.effect_thread import EffectThread, later
 from elasticd_agent.loop.inbox import Item
-from elasticd_agent.loop.resync_watch import Listing, label_listing
+from elasticd_agent.loop.resync_watch import ResyncWatch, label_listing
 
 __all__ = ["JobList"]
 
@@ -34,7 +34,7 @@ class JobList:
         self,
         store: Store,
         keys: Keys,
-        courier: Courier,
+        effect_thread: EffectThread,
         post: Callable[[Item], None],
         *,
         only: JobName | None,
@@ -45,7 +45,7 @@ class JobList:
         vanished: Callable[[JobName], None],
         refused: Callable[[str], None],
     ) -> None:
-        self._store, self._keys, self._courier, self._post = store, keys, courier, post
+        self._store, self._keys, self._effect_thread, self._post = store, keys, effect_thread, post
         self._only, self._appeared, self._vanished = only, appeared, vanished
         self._own_labels = self._labels = labels
         self._labelled, self._refused = labelled, refused
@@ -55,7 +55,7 @@ class JobList:
         """The uid of each, as a name may be used again."""
         self.listings = (
             label_listing(store, keys.labels_of(node), self._take_labels),
-            Listing(lambda: store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)),
+            ResyncWatch(lambda: store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)),
         )
 
     def _take_labels(self, given: Mapping[str, str]) -> None:
@@ -74,9 +74,9 @@ class JobList:
         if left_out := self._left_out.pop(job, None):
             self._ask(job, *left_out)
 
-    def _seen(self, seen: Snapshot | Changed) -> None:
+    def _seen(self, seen: WatchSnapshot | KeysChanged) -> None:
         """Called by the store's thread."""
-        if isinstance(seen, Snapshot):
+        if isinstance(seen, WatchSnapshot):
             present = {self._job(item.key): item for item in seen.items}
             for job in self._known.keys() - present.keys():
                 self._gone(job)
@@ -110,7 +110,7 @@ class JobList:
 
     def _ask(self, job: JobName, uid: str, order: int) -> None:
         if self._known.get(job) == uid:
-            self._courier.send(
+            self._effect_thread.send(
                 lambda: self._read(job),
                 partial(self._read_done, job, uid, order),
                 partial(self._read_failed, job, uid, order),

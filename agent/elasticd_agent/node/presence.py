@@ -18,12 +18,12 @@ from elasticd.store.api import Store
 from elasticd.store.request_times import RequestTimes
 from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S
 from elasticd_agent.http_server.listener import HttpListener
-from elasticd_agent.lease.peer_links import Peers
+from elasticd_agent.lease.peer_links import PeerLinks
 from elasticd_agent.lease.registration import Registration
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Inbox
-from elasticd_agent.loop.owner_watchdog import Standstill
-from elasticd_agent.output_watch.stdout_copy import Forwarding
+from elasticd_agent.loop.owner_watchdog import OwnerWatchdog
+from elasticd_agent.output_watch.stdout_copy import StdoutCopy
 from elasticd_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Presence"]
 
-COURIER_CLOSE_TIMEOUT_S = 2.0
+EFFECT_THREAD_CLOSE_TIMEOUT_S = 2.0
 SLOW_S = 1.0
 """A registration that takes longer waits for something."""
 
@@ -63,9 +63,9 @@ class Presence:
         self.settings, self.store = settings, store
         self.life = Life(secrets.token_hex(4))
         self.inbox = Inbox()
-        self.courier = Courier()
-        self.forwarding = Forwarding(settings.forwarded)
-        self.peers = Peers(
+        self.effect_thread = EffectThread()
+        self.forwarding = StdoutCopy(settings.forwarded)
+        self.peers = PeerLinks(
             settings.node,
             self.life,
             settings.address,
@@ -79,12 +79,12 @@ class Presence:
         self.registration = Registration(
             settings,
             store,
-            self.courier,
+            self.effect_thread,
             self.life,
             self.inbox.put,
             lost=lambda: self.on_lease_lost(),
             found=lambda: self.on_lease_found(),
-            may_renew=Standstill(lambda: self.inbox.busy_s).may_renew,
+            may_renew=OwnerWatchdog(lambda: self.inbox.busy_s).may_renew,
         )
         self._http: HttpFront | None = None
         self._serving = Lock()
@@ -127,7 +127,10 @@ class Presence:
 
         if self.settings.job is None:
             self._ended_jobs = EndedJobs(
-                self.store, Keys(self.settings.cluster), self.courier, self.settings.keep_ended_s
+                self.store,
+                Keys(self.settings.cluster),
+                self.effect_thread,
+                self.settings.keep_ended_s,
             )
             self._ended_jobs.open()
 
@@ -144,7 +147,7 @@ class Presence:
                 self._listener,
                 self._probe_listener,
                 inbox=self.inbox,
-                courier=self.courier,
+                effect_thread=self.effect_thread,
                 registration=self.registration,
                 log_folders=self.log_folders,
                 progress=self._progress_of,
@@ -164,7 +167,7 @@ class Presence:
         if self._ended_jobs is not None:
             self._ended_jobs.close()
         self.forwarding.close()
-        self.courier.close(COURIER_CLOSE_TIMEOUT_S)
+        self.effect_thread.close(EFFECT_THREAD_CLOSE_TIMEOUT_S)
         self.registration.close()
         self.peers.close()
         if self._http is not None:

@@ -23,7 +23,7 @@ from elasticd.store.api import KeyValue, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
 
-__all__ = ["Comebacks"]
+__all__ = ["Rejoins"]
 
 DOORS_RETRY_S = 5.0
 """Between two looks whether those who could not reach us can be reached."""
@@ -41,7 +41,7 @@ class _Comeback:
     has_to_reach: bool
 
 
-class Comebacks:
+class Rejoins:
     """All methods run on the owner's thread; `post` runs something there."""
 
     def __init__(

@@ -7,7 +7,7 @@ and has stopped to do so hangs. That is not certain, so it is off unless a limit
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Heard", "Silence", "Silent"]
+__all__ = ["Heard", "OutputSilence", "Silent"]
 
 SKIPPED_TURNS = 3
 """So many times the pause between two looks: we stood still ourselves, and the workers perhaps too
@@ -33,7 +33,7 @@ class Heard:
 News: TypeAlias = Silent | Heard
 
 
-class Silence:
+class OutputSilence:
     """How long no worker of one job here has written anything; `limit_s` 0: that is never told.
 
     One clock for all of them: mostly rank 0 prints for all. One that begins or ends counts as

@@ -23,7 +23,7 @@ from elasticd_agent.settings import ForwardedRanks
 if TYPE_CHECKING:  # An agent is up before it knows of jobs.
     from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
-__all__ = ["Forwarding", "JobForwarding"]
+__all__ = ["StdoutCopy", "JobForwarding"]
 
 LOOK_S = 0.5
 LINGER_S = 5.0
@@ -37,7 +37,7 @@ BATCH_BYTES = select.PIPE_BUF
 log = get_logger()
 
 
-class Forwarding:
+class StdoutCopy:
     """The one way to stdout, for all jobs of an agent; any thread may call it."""
 
     def __init__(self, ranks: ForwardedRanks, fd: int | None = None) -> None:
@@ -111,7 +111,7 @@ class _Followed:
 class JobForwarding:
     """One job's; the thread begins with the first rank that is wanted, and ends with `close`."""
 
-    def __init__(self, target: Forwarding, job: JobName, *, has_all: bool) -> None:
+    def __init__(self, target: StdoutCopy, job: JobName, *, has_all: bool) -> None:
         self._target, self._job, self._has_all = target, job, has_all
         self._lock = Lock()
         self._current: dict[int, _Followed] = {}

@@ -18,7 +18,7 @@ from elasticd.control.logs.log_times import times_line
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.output_watch.disk_limit import keep_below
-from elasticd_agent.output_watch.silence import News, Silence
+from elasticd_agent.output_watch.silence import News, OutputSilence
 from elasticd_agent.output_watch.stdout_copy import JobForwarding
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
@@ -73,7 +73,7 @@ class OutputWatch:
         self._watched: dict[int, _Watched] = {}
         self._left: list[_Watched] = []
         """Where nobody writes any more, and the last note is missing."""
-        self._silence = Silence(limits.silence_s, LOOK_S)
+        self._silence = OutputSilence(limits.silence_s, LOOK_S)
         self._is_closing = Event()
         self._thread: Thread | None = None
 

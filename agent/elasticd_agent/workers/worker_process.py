@@ -7,7 +7,7 @@ from elasticd.records.account.progress import RankProgress
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd_agent.liveness.progress_answer import RankHeard
-from elasticd_agent.liveness.stack_dump import Standing
+from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers.attached_workers import Progress
 from elasticd_agent.workers.exit_report import Told, is_echo, signal_name
@@ -133,10 +133,10 @@ def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
     )
 
 
-def standing_of(process: Process, *, note: str, is_frozen: bool) -> Standing:
+def standing_of(process: Process, *, note: str, is_frozen: bool) -> SuspectWorker:
     """Return whose stacks are wanted, and why it is suspected, if it is."""
     assert process.pid is not None
-    return Standing(pid=process.pid, rank=process.rank, is_frozen=is_frozen, note=note)
+    return SuspectWorker(pid=process.pid, rank=process.rank, is_frozen=is_frozen, note=note)
 
 
 def pool_failure(home: Home, why: str) -> Failure:

@@ -9,13 +9,13 @@ from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.policy import Policy
 
-__all__ = ["Change", "decided"]
+__all__ = ["SizeChange", "decided"]
 
 BY_CURVE = (Rule.GOODPUT, Rule.DEADLINE, Rule.BUDGET, Rule.TAKE_BACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SizeChange:
     """A size that is decided for."""
 
     nodes: int
@@ -25,7 +25,7 @@ class Change:
     missing: str = ""
 
 
-def decided(change: Change, number: int, policy: Policy, curve: Curve, seen: Seen) -> Decision:
+def decided(change: SizeChange, number: int, policy: Policy, curve: Curve, seen: Seen) -> Decision:
     """Return the record of a change; its outcome is known at once where nothing is to follow."""
     proposal = change.proposal
     was = proposal.was_steps_per_s if proposal is not None else 0.0
@@ -58,7 +58,7 @@ def decided(change: Change, number: int, policy: Policy, curve: Curve, seen: See
     )
 
 
-def _promise(change: Change, curve: Curve) -> tuple[float, bool]:
+def _promise(change: SizeChange, curve: Curve) -> tuple[float, bool]:
     """Return the steps per second that are promised, and whether the size is tried.
 
     A size that limits or `max_step` made of the proposed one promises what the curve says of it.

@@ -19,7 +19,15 @@ from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import Generation
 
-__all__ = ["LOSS_SHARE", "Verdict", "closed", "followed", "forgotten", "is_awaited", "verdict"]
+__all__ = [
+    "LOSS_SHARE",
+    "DecisionVerdict",
+    "closed",
+    "followed",
+    "forgotten",
+    "is_awaited",
+    "verdict",
+]
 
 LOSS_SHARE = 0.05
 WINDOWS = 2
@@ -27,7 +35,7 @@ ON_ITS_WAY_WINDOWS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DecisionVerdict:
     """The end of one decision."""
 
     outcome: Outcome
@@ -66,11 +74,13 @@ def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -
     return seen.now_s - memory.decided_s < ON_ITS_WAY_WINDOWS * policy.window_s
 
 
-def verdict(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:
+def verdict(
+    policy: Policy, memory: Memory, decision: Decision, seen: Seen
+) -> DecisionVerdict | None:
     """Return what came of the open decision, by `followed` memory; None if it is not known yet."""
     if seen.is_pinned and seen.wanted != decision.to_nodes:
         why = f"Somebody pinned the job to {counted(seen.wanted)} before it was known."
-        return Verdict(outcome=Outcome.UNKNOWN, why=why)
+        return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why)
     if memory.judged_from == 0:
         return _not_true(policy, memory, decision, seen)
     needed_s = _needed_s(policy, decision)
@@ -82,11 +92,11 @@ def verdict(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> V
             f"Generation {seen.generation} came when {memory.judged_s:.0f} s of {needed_s:g} s had "
             f"been measured at {counted(decision.to_nodes)}."
         )
-        return Verdict(outcome=Outcome.UNKNOWN, why=why)
+        return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why)
     return None
 
 
-def closed(decision: Decision, found: Verdict) -> Decision:
+def closed(decision: Decision, found: DecisionVerdict) -> Decision:
     """Return the decision with what came of it."""
     return replace(
         decision,
@@ -106,7 +116,9 @@ def _came_true(decision: Decision, seen: Seen) -> bool:
     return seen.is_running and is_new and seen.nodes == decision.to_nodes
 
 
-def _not_true(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:
+def _not_true(
+    policy: Policy, memory: Memory, decision: Decision, seen: Seen
+) -> DecisionVerdict | None:
     """Return the verdict on a decision whose size did not come about, once another world has
     settled.
     """
@@ -117,7 +129,7 @@ def _not_true(policy: Policy, memory: Memory, decision: Decision, seen: Seen) ->
         f"The job trains on {counted(seen.nodes)}, and not on the {decision.to_nodes} that were "
         f"wished for: {seen.available} are there."
     )
-    return Verdict(outcome=Outcome.UNKNOWN, why=why)
+    return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why)
 
 
 def _needed_s(policy: Policy, decision: Decision) -> float:
@@ -128,7 +140,9 @@ def _needed_s(policy: Policy, decision: Decision) -> float:
     return WINDOWS * policy.window_s
 
 
-def _of_target(policy: Policy, decision: Decision, seen: Seen, got: float) -> Verdict | None:
+def _of_target(
+    policy: Policy, decision: Decision, seen: Seen, got: float
+) -> DecisionVerdict | None:
     """Judge growth by the supplies that asked for it; None if something else asked."""
     if decision.rule is not Rule.TARGET or policy.target is None:
         return None
@@ -137,21 +151,21 @@ def _of_target(policy: Policy, decision: Decision, seen: Seen, got: float) -> Ve
         return None
     is_worth, why = found
     outcome = Outcome.KEPT if is_worth else Outcome.TAKEN_BACK
-    return Verdict(outcome=outcome, why=why, got_steps_per_s=got)
+    return DecisionVerdict(outcome=outcome, why=why, got_steps_per_s=got)
 
 
-def _measured(decision: Decision, got: float) -> Verdict:
+def _measured(decision: Decision, got: float) -> DecisionVerdict:
     """Compare what was measured with the promise; all numbers are steps per second."""
     was, promised = decision.was_steps_per_s, decision.promised_steps_per_s
     if promised <= 0.0 or was <= 0.0:
         before = f", {was:.4g} before" if was > 0.0 else ""
         why = f"It promised no throughput; {got:.4g} steps/s were measured{before}."
-        return Verdict(outcome=Outcome.UNKNOWN, why=why, got_steps_per_s=got)
+        return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why, got_steps_per_s=got)
     said = f"It promised {promised:.4g} steps/s after {was:.4g}, and brought {got:.4g}"
     if decision.rule is Rule.TAKE_BACK or _is_kept(was, promised, got):
-        return Verdict(outcome=Outcome.KEPT, why=f"{said}.", got_steps_per_s=got)
+        return DecisionVerdict(outcome=Outcome.KEPT, why=f"{said}.", got_steps_per_s=got)
     what = "less than half of its promise" if promised > was else "more lost than it said"
-    return Verdict(outcome=Outcome.TAKEN_BACK, why=f"{said}: {what}.", got_steps_per_s=got)
+    return DecisionVerdict(outcome=Outcome.TAKEN_BACK, why=f"{said}: {what}.", got_steps_per_s=got)
 
 
 def _is_kept(was: float, promised: float, got: float) -> bool:

@@ -10,7 +10,7 @@ from elasticd.errors import CallError
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
 
-__all__ = ["Wanted", "wanted"]
+__all__ = ["SeriesQuery", "wanted"]
 
 _SELECTOR = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^{}]*)\})?\s*")
 _MATCHER = re.compile(r"""\s*([a-zA-Z_]\w*)\s*=\s*(?:"([^"\\]*)"|'([^'\\]*)'|`([^`]*)`)\s*""")
@@ -20,7 +20,7 @@ HINT = "give --prometheus URL, or name a metric of the agents"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SeriesQuery:
     """The series of one metric that make one number."""
 
     metric: Metric
@@ -40,7 +40,7 @@ class Wanted:
         return self.metric.exporter is not Exporter.RANK_0
 
 
-def wanted(query: Query) -> Wanted:
+def wanted(query: Query) -> SeriesQuery:
     """Return the metric that the query means here: itself if it is a plain name, otherwise the name
     in it.
 
@@ -65,7 +65,7 @@ def wanted(query: Query) -> Wanted:
             f"{metric.name} has a series for each {missing[0]}: name one, as "
             f'{metric.name}{{{missing[0]}="..."}}.'
         )
-    return Wanted(metric=metric, labels=labels)
+    return SeriesQuery(metric=metric, labels=labels)
 
 
 def _labels(braces: str, query: Query) -> dict[str, str]:

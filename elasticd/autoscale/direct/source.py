@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from elasticd.autoscale.direct.history import History
-from elasticd.autoscale.direct.query_metric import Wanted, wanted
+from elasticd.autoscale.direct.query_metric import SeriesQuery, wanted
 from elasticd.autoscale.direct.scrape import Scrape, scraped
 from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.source import Query
@@ -54,7 +54,7 @@ class AgentsSource:
     def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
         """Scrape all agents once; return one reading for each query."""
         readings: dict[Query, Reading] = {}
-        asked: dict[Query, Wanted] = {}
+        asked: dict[Query, SeriesQuery] = {}
         for query in queries:
             try:
                 asked[query] = wanted(query)
@@ -113,7 +113,7 @@ class AgentsSource:
         )
 
     def _reading(
-        self, query: Query, each: Wanted, found: Mapping[str, Scrape], now_s: float
+        self, query: Query, each: SeriesQuery, found: Mapping[str, Scrape], now_s: float
     ) -> Reading:
         labels = tuple(each.labels[label.name] for label in each.metric.labels)
         values = {

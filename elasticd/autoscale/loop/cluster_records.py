@@ -13,7 +13,7 @@ from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import Mirror
+from elasticd.store.mirror import RangeMirror
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ActiveJob", "ClusterRecords"]
@@ -40,9 +40,9 @@ class ClusterRecords:
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store, self._keys = store, keys
-        self._active = Mirror(store, keys.active)
-        self._nodes = Mirror(store, keys.nodes)
-        self._drains = Mirror(store, keys.drains)
+        self._active = RangeMirror(store, keys.active)
+        self._nodes = RangeMirror(store, keys.nodes)
+        self._drains = RangeMirror(store, keys.drains)
         self._jobs: dict[JobName, tuple[int, JobRecords]] = {}
         self._unread: dict[JobName, str] = {}
         self._decoded: dict[str, tuple[KeyValue, Node]] = {}

@@ -15,7 +15,7 @@ from elasticd.records.member import Member
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import Mirror
+from elasticd.store.mirror import RangeMirror
 
 __all__ = ["JobFacts", "JobRecords"]
 
@@ -57,7 +57,7 @@ class JobRecords:
             keys.curve(job),
             keys.autoscaler_memory(job),
         )
-        self._mirror = Mirror(store, keys.job(job), self._is_read)
+        self._mirror = RangeMirror(store, keys.job(job), self._is_read)
         self._decoded: dict[str, tuple[KeyValue, object]] = {}
         self._read: tuple[Mapping[str, KeyValue], JobFacts | None] | None = None
 

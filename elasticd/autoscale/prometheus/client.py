@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.prometheus.answer import Answer, Failure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
-from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, Known
+from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, KnownQueries
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.autoscale.prometheus.query_value import reading
 from elasticd.autoscale.prometheus.restart import Restart, Restarted
-from elasticd.autoscale.prometheus.session import Call, Session
+from elasticd.autoscale.prometheus.session import Call, HttpSession
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem, Unavailable
@@ -49,8 +49,8 @@ class PrometheusClient:
         self._timeout_s = settings.timeout_s
         self._endpoint = endpoint(settings)
         self._credentials = Credentials(settings, self._endpoint)
-        self._session = Session(self._endpoint, self._credentials.current(), THREADS_LIMIT)
-        self._known, self._clock, self._restart = Known(), Clock(), Restart()
+        self._session = HttpSession(self._endpoint, self._credentials.current(), THREADS_LIMIT)
+        self._known, self._clock, self._restart = KnownQueries(), Clock(), Restart()
 
     @property
     def url(self) -> str:
@@ -179,7 +179,7 @@ class PrometheusClient:
             return
         if shown is not self._session.shown:
             self._session.close()
-            self._session = Session(self._endpoint, shown, THREADS_LIMIT)
+            self._session = HttpSession(self._endpoint, shown, THREADS_LIMIT)
         yield from Evaluation(self._session, self._known, deadline_s).arrivals(texts)
 
 

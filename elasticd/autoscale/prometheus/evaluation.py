@@ -24,10 +24,10 @@ from threading import Condition, Thread
 
 from elasticd.autoscale.prometheus.answer import Answer, Failure
 from elasticd.autoscale.prometheus.batch import PARTS_LIMIT, apart, union
-from elasticd.autoscale.prometheus.session import Call, Session
+from elasticd.autoscale.prometheus.session import Call, HttpSession
 from elasticd.records.autoscale.held import Held
 
-__all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "Evaluation", "Known"]
+__all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "Evaluation", "KnownQueries"]
 
 QUERY = "/api/v1/query"
 WORKERS = 8
@@ -43,7 +43,7 @@ UNION_SHARE = 1 / 3
 _LATE = Failure(why=Held.UNREACHABLE, detail="Prometheus has not answered in time.")
 
 
-class Known:
+class KnownQueries:
     """What earlier evaluations have shown of each text; the evaluating thread owns it."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Asked:
 class Evaluation:
     """One evaluation; `arrivals` is called once."""
 
-    def __init__(self, session: Session, known: Known, deadline_s: float) -> None:
+    def __init__(self, session: HttpSession, known: KnownQueries, deadline_s: float) -> None:
         """`deadline_s` is a time of the monotonic clock."""
         self._session, self._known, self._deadline_s = session, known, deadline_s
         self._union_s = UNION_SHARE * max(0.0, deadline_s - time.monotonic())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from threading import Thread
 
-from elasticd.autoscale.prometheus.session import Call, Session
+from elasticd.autoscale.prometheus.session import Call, HttpSession
 
 __all__ = ["PATH", "Restart", "Restarted", "started_unix_s"]
 
@@ -41,7 +41,7 @@ class Restart:
     def __init__(self) -> None:
         self._answered_s: float | None = None
 
-    def seen(self, session: Session, clock_s: float | None, limit_s: float) -> Restarted | None:
+    def seen(self, session: HttpSession, clock_s: float | None, limit_s: float) -> Restarted | None:
         """Return its start, if that was, or may have been, after the last evaluation.
 
         Args:
@@ -73,7 +73,7 @@ def started_unix_s(body: bytes) -> float | None:
         return None
 
 
-def _body(session: Session, limit_s: float) -> bytes | None:
+def _body(session: HttpSession, limit_s: float) -> bytes | None:
     """Ask on a thread of its own, which is abandoned if it takes too long."""
     call = Call(time.monotonic() + limit_s)
     found: list[bytes | None] = []

@@ -31,7 +31,7 @@ from elasticd.autoscale.prometheus.credentials import Shown
 from elasticd.autoscale.prometheus.settings import Endpoint
 from elasticd.records.autoscale.held import Held
 
-__all__ = ["Call", "Session"]
+__all__ = ["Call", "HttpSession"]
 
 ANSWER_LIMIT_BYTES = 4 << 20
 CONNECT_LIMIT_S = 5.0
@@ -90,7 +90,7 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _Tls
 
 
-class Session:
+class HttpSession:
     """Connections to one endpoint with one set of credentials; safe for several threads."""
 
     def __init__(self, endpoint: Endpoint, shown: Shown, connections: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from elasticd.checkpoint.commit.fail_point import fail_point
-from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
 from elasticd.checkpoint.format.checksum import text_sum
 from elasticd.checkpoint.format.entry import FORMER_LIMIT, Entry, Kind
 from elasticd.checkpoint.format.json_read import Damaged, again
@@ -38,7 +38,7 @@ class Committer:
     """Commits for one job."""
 
     bucket: Bucket
-    log: Log
+    log: CommitLog
     uid: str
     job: str
     """The job whose checkpoints these are; the same over all its runs."""

@@ -17,7 +17,7 @@ from elasticd.checkpoint.format.number_ranges import NumberRanges
 from elasticd.checkpoint.storage.bucket import Bucket, Missing
 from elasticd.errors import ElasticdError, Fenced, Refused
 
-__all__ = ["Log", "Ruling", "may_commit"]
+__all__ = ["CommitLog", "Ruling", "may_commit"]
 
 REMEMBERED = 1000
 """How many entries are kept in memory."""
@@ -98,7 +98,7 @@ def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
     return snapshot.run == ruling.run and snapshot.step <= ruling.start_step
 
 
-class Log:
+class CommitLog:
     """The log of one bucket. It remembers what it has read, since entries never change."""
 
     def __init__(self, bucket: Bucket) -> None:

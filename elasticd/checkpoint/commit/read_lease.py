@@ -20,13 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import LEASES
 from elasticd.checkpoint.storage.bucket import Bucket, Listed, Missing
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused
 
-__all__ = ["GRACE_S", "LEASE_S", "Lease", "is_over", "leased", "leases", "reading"]
+__all__ = ["GRACE_S", "LEASE_S", "ReadLease", "is_over", "leased", "leases", "reading"]
 
 LEASE_S = 600.0
 """How long a lease lasts. It is renewed three times within it, so that two renewals may fail."""
@@ -40,7 +40,7 @@ WRITES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class ReadLease:
     name: str
     number: int
     """The number of the log entry whose checkpoint is being read; 0 if it cannot be read from the
@@ -73,7 +73,7 @@ def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Ite
         target=_renew, args=(bucket, name, number, renew_s, ended), name="lease", daemon=True
     )
     try:
-        if number not in Log(bucket).kept():
+        if number not in CommitLog(bucket).kept():
             raise Damaged(f"Checkpoint {number} at {bucket.url} was given up meanwhile.")
         renewer.start()
         yield True
@@ -84,11 +84,11 @@ def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Ite
         _forget(bucket, name)
 
 
-def leases(bucket: Bucket) -> list[Lease]:
+def leases(bucket: Bucket) -> list[ReadLease]:
     """Read all leases, including those that are over."""
     listed = bucket.list(LEASES, LEASE_LIMIT, lambda name: name.endswith(".json"))
 
-    def read(one: Listed) -> Lease | None:
+    def read(one: Listed) -> ReadLease | None:
         try:
             data = bucket.read(one.name, LEASE_LIMIT_BYTES)
         except Missing:
@@ -107,12 +107,12 @@ def leased(bucket: Bucket, now: Callable[[], float] = time.time) -> frozenset[in
     return frozenset(each.number for each in leases(bucket) if not is_over(each, now_unix_s))
 
 
-def is_over(lease: Lease, now_unix_s: float) -> bool:
+def is_over(lease: ReadLease, now_unix_s: float) -> bool:
     """Return whether its holder is surely gone. Pure."""
     return now_unix_s > lease.until_unix_s + GRACE_S
 
 
-def _lease(one: Listed, data: bytes) -> Lease:
+def _lease(one: Listed, data: bytes) -> ReadLease:
     try:
         said = json.loads(data)
         number, until_unix_s = said["number"], said["until_unix_s"]
@@ -121,8 +121,8 @@ def _lease(one: Listed, data: bytes) -> Lease:
         is_sound = False
     if not is_sound:
         # Holds nothing, and can be swept by the time at which it was written.
-        return Lease(name=one.name, number=0, until_unix_s=one.modified_unix_s + LEASE_S)
-    return Lease(name=one.name, number=number, until_unix_s=float(until_unix_s))
+        return ReadLease(name=one.name, number=0, until_unix_s=one.modified_unix_s + LEASE_S)
+    return ReadLease(name=one.name, number=number, until_unix_s=float(until_unix_s))
 
 
 def _renew(bucket: Bucket, name: str, number: int, renew_s: float, ended: threading.Event) -> None:

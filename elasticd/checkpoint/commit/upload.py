@@ -12,7 +12,7 @@ from elasticd.checkpoint.format.manifest import Fragment, Header, Part
 from elasticd.checkpoint.format.share_layout import Layout
 from elasticd.checkpoint.storage.bucket import Bucket
 
-__all__ = ["Abandoned", "Share", "upload"]
+__all__ = ["Abandoned", "UploadShare", "upload"]
 
 
 class Abandoned(Exception):
@@ -20,7 +20,7 @@ class Abandoned(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class UploadShare:
     """What one holder has of a snapshot; the bytes themselves are elsewhere."""
 
     snapshot: Snapshot
@@ -35,7 +35,7 @@ class Share:
 
 def upload(
     bucket: Bucket,
-    share: Share,
+    share: UploadShare,
     memory: memoryview,
     *,
     uid: str,

@@ -1,7 +1,7 @@
 """Gives checkpoints up, and then deletes their objects.
 
 An entry of the log comes first: from then on nobody begins to read them, and a crash leaves only
-objects that no entry names, which `sweep` finds. The entry goes through `Log.append`, so two
+objects that no entry names, which `sweep` finds. The entry goes through `CommitLog.append`, so two
 processes that do this at once, or one of them and a commit, are put in order; deleting twice does
 no harm.
 
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from elasticd.checkpoint.commit.committer import read_manifest
-from elasticd.checkpoint.commit.log import Log, Ruling
+from elasticd.checkpoint.commit.log import CommitLog, Ruling
 from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.entry import Entry, Kind
 from elasticd.checkpoint.format.json_read import Damaged
@@ -64,7 +64,7 @@ class Removal:
 
 def retain(
     bucket: Bucket,
-    log: Log,
+    log: CommitLog,
     policy: Retention,
     *,
     least: int = ALWAYS,
@@ -91,7 +91,7 @@ def retain(
 
 def remove(
     bucket: Bucket,
-    log: Log,
+    log: CommitLog,
     numbers: Iterable[int],
     *,
     is_forced: bool = False,
@@ -125,7 +125,7 @@ def remove(
     return _give_up(bucket, log, choose, is_dry_run=is_dry_run)
 
 
-def stock(log: Log, kept: Iterable[int]) -> Stock:
+def stock(log: CommitLog, kept: Iterable[int]) -> Stock:
     """Read the entries of these numbers."""
     entries: list[Entry] = []
     unreadable: list[int] = []
@@ -188,7 +188,7 @@ class _Held:
         return True
 
 
-def _give_up(bucket: Bucket, log: Log, choose: _Choose, *, is_dry_run: bool) -> Removal:
+def _give_up(bucket: Bucket, log: CommitLog, choose: _Choose, *, is_dry_run: bool) -> Removal:
     chosen = Removal()
     kept_after: tuple[int, ...] = ()
 
@@ -223,7 +223,7 @@ def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
     )
 
 
-def _deleted(bucket: Bucket, log: Log, chosen: Removal, kept: tuple[int, ...]) -> Removal:
+def _deleted(bucket: Bucket, log: CommitLog, chosen: Removal, kept: tuple[int, ...]) -> Removal:
     # The same snapshot may have been committed twice, when a run went back behind it.
     needed = {entry.snapshot for entry in stock(log, kept).entries}
     busy = leased(bucket)  # Once more: see `lease`.

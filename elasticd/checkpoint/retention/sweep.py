@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
 from elasticd.checkpoint.commit.read_lease import is_over, leased, leases
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import COMMITS, LEASES, STEPS, TRIALS, Snapshot
@@ -74,7 +74,7 @@ def is_garbage(
 
 def sweep(
     bucket: Bucket,
-    log: Log,
+    log: CommitLog,
     *,
     older_than_s: float = OLDER_THAN_S,
     is_dry_run: bool = False,
@@ -127,7 +127,7 @@ def _found(bucket: Bucket, snapshot: Snapshot) -> Found | None:
 
 
 def _needed(
-    bucket: Bucket, log: Log, now: Callable[[], float]
+    bucket: Bucket, log: CommitLog, now: Callable[[], float]
 ) -> tuple[frozenset[Snapshot], Ruling]:
     number = log.newest_number()
     if number:
@@ -140,7 +140,7 @@ def _needed(
     return frozenset(snapshots), log.ruling(number)
 
 
-def _check_readable(log: Log, number: int) -> None:
+def _check_readable(log: CommitLog, number: int) -> None:
     try:
         log.entry(number)
     except (Damaged, Missing) as exc:

@@ -16,7 +16,7 @@ from pathlib import Path
 from elasticd.checkpoint.storage.bucket import Data, Listed, Missing
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 
-__all__ = ["Folder"]
+__all__ = ["FolderBucket"]
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -27,7 +27,7 @@ FOLDER_TRIES = 10
 """A new folder may be gone at once, because a deletion of the last object removes it."""
 
 
-class Folder:
+class FolderBucket:
     """A `Bucket` over one folder, which is made with its first object."""
 
     def __init__(self, path: str) -> None:

@@ -26,7 +26,7 @@ from elasticd.checkpoint.storage.driver_error import (
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES, S3Put
 from elasticd.errors import ElasticdError, EnvironmentProblem
 
-__all__ = ["Remote"]
+__all__ = ["FsspecBucket"]
 
 REQUEST_S = 30.0
 """A request that takes this long hangs; the time for its bytes at the least speed is added."""
@@ -55,7 +55,7 @@ _UNCHECKED = {"response_checksum_validation": "when_required"}
 object with a part of it."""
 
 
-class Remote:
+class FsspecBucket:
     """A `Bucket` over an fsspec file system."""
 
     def __init__(
@@ -274,9 +274,9 @@ def _opened(url: str, **options: Any) -> tuple[Any, str]:
     if url.partition("://")[0] not in _GOOGLE:
         found: tuple[Any, str] = fsspec.url_to_fs(url, **options)
         return found
-    from elasticd.checkpoint.storage.gcs import Google  # costs the import of a driver
+    from elasticd.checkpoint.storage.gcs import GoogleFileSystem  # costs the import of a driver
 
-    return Google(**options), Google._strip_protocol(url)
+    return GoogleFileSystem(**options), GoogleFileSystem._strip_protocol(url)
 
 
 def _ask_once(protocol: str, fs: Any) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 from gcsfs.core import GCSFileSystem
 
-__all__ = ["Google"]
+__all__ = ["GoogleFileSystem"]
 
 _once: Any = GCSFileSystem._request
 
 
-class Google(GCSFileSystem):  # type: ignore[misc] # gcsfs has no types
+class GoogleFileSystem(GCSFileSystem):  # type: ignore[misc] # gcsfs has no types
     """Google's file system, asked once for each request."""
 
     _request = getattr(_once, "__wrapped__", _once)

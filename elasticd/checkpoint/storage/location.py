@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 from fsspec.registry import known_implementations
 
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.folder import Folder
-from elasticd.checkpoint.storage.retry import Policy, Retrying
-from elasticd.checkpoint.storage.storage_trial import Tried
+from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
+from elasticd.checkpoint.storage.storage_trial import TriedBucket
 from elasticd.errors import CallError
 
 if TYPE_CHECKING:
-    from elasticd.checkpoint.storage.fsspec_bucket import Remote
+    from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 
 __all__ = [
     "checked_options",
@@ -113,13 +113,13 @@ def open_bucket(
     options: Mapping[str, Any],
     environ: Mapping[str, str] | None = None,
     *,
-    policy: Policy | None = None,
+    policy: RetryPolicy | None = None,
 ) -> Bucket:
     """Return the bucket of a checked URL, with retries by the policy.
 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
-    return Retrying(open_once(url, options, environ), policy or Policy())
+    return RetryingBucket(open_once(url, options, environ), policy or RetryPolicy())
 
 
 def open_once(
@@ -130,7 +130,7 @@ def open_once(
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     inner = _opened(url, options, environ)
-    return inner if isinstance(inner, Folder) else Tried(inner)
+    return inner if isinstance(inner, FolderBucket) else TriedBucket(inner)
 
 
 def open_untried(
@@ -141,24 +141,25 @@ def open_untried(
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     inner = _opened(url, options, environ)
-    if not isinstance(inner, Folder):
+    if not isinstance(inner, FolderBucket):
         inner.send_plain()  # What a server does with chunks need not be known.
     return inner
 
 
 def _opened(
     url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None
-) -> "Folder | Remote":
+) -> "FolderBucket | FsspecBucket":
     given = resolved(options, os.environ if environ is None else environ)
     if url.startswith("file://"):
         if given:
             raise CallError(
                 f"--storage-options: a folder takes none, and {', '.join(given)} stands there."
             )
-        return Folder(url.removeprefix("file://"))
-    from elasticd.checkpoint.storage.fsspec_bucket import Remote  # costs the import of a driver
+        return FolderBucket(url.removeprefix("file://"))
+    # It costs the import of a driver.
+    from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 
-    return Remote(url, given)
+    return FsspecBucket(url, given)
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:

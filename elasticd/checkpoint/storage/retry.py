@@ -13,13 +13,13 @@ from typing import TypeVar
 from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed, Throttled
 from elasticd.errors import Unavailable
 
-__all__ = ["Policy", "Retrying", "pause_s"]
+__all__ = ["RetryPolicy", "RetryingBucket", "pause_s"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RetryPolicy:
     first_s: float = 0.1
     """The upper limit of the first pause; it doubles with each."""
     most_s: float = 10.0
@@ -27,7 +27,7 @@ class Policy:
     """No try begins later than this after the first; then the error is passed on."""
 
 
-def pause_s(policy: Policy, attempt: int, after_s: float, draw: float) -> float:
+def pause_s(policy: RetryPolicy, attempt: int, after_s: float, draw: float) -> float:
     """Return the pause in seconds after the failed attempt of this number (0 is the first). Pure.
 
     `draw` is from 0 to 1; `after_s` is what the service asked for.
@@ -35,13 +35,13 @@ def pause_s(policy: Policy, attempt: int, after_s: float, draw: float) -> float:
     return after_s + draw * min(policy.most_s, policy.first_s * 2.0 ** min(attempt, 60))
 
 
-class Retrying:
+class RetryingBucket:
     """A `Bucket` that tries again where that can help."""
 
     def __init__(
         self,
         inner: Bucket,
-        policy: Policy,
+        policy: RetryPolicy,
         *,
         sleep: Callable[[float], object] = time.sleep,
         draw: Callable[[], float] = random.random,

@@ -25,7 +25,7 @@ from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
 from elasticd.errors import ElasticdError, Refused
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Fault", "Tried", "fault_of"]
+__all__ = ["Fault", "TriedBucket", "fault_of"]
 
 SMALL_BYTES = 100
 PIECE_BYTES = 32
@@ -56,7 +56,7 @@ class Sending(Bucket, Protocol):
         """Send bodies as they are from now on, without framing; return False if it does already."""
 
 
-class Tried(ForwardingBucket):
+class TriedBucket(ForwardingBucket):
     """A `Bucket` that is tried once, before the first write; one that fails is not written to."""
 
     def __init__(self, inner: Sending) -> None:

@@ -10,10 +10,10 @@ from typing import NoReturn
 from elasticd.checkpoint.storage.bucket import Data, Listed
 from elasticd.errors import ElasticdError
 
-__all__ = ["Unusable"]
+__all__ = ["UnusableBucket"]
 
 
-class Unusable:
+class UnusableBucket:
     """A `Bucket` whose every method raises the error that opening it raised."""
 
     def __init__(self, url: str, error: ElasticdError) -> None:

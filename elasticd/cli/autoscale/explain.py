@@ -10,7 +10,7 @@ from elasticd.autoscale.explain.curve_table import CURVE_HEADS
 from elasticd.autoscale.explain.explanation import explain_plain, explain_sections
 from elasticd.autoscale.explain.leader_text import leader_sentence
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.record_source import Source, job_source
+from elasticd.cli.record_source import RecordSource, job_source
 from elasticd.cli.terminal.table import show_table
 from elasticd.control.report.report import JobReport
 from elasticd.errors import NotSupported
@@ -63,7 +63,7 @@ def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
             show_table(CURVE_HEADS, section.rows)
 
 
-def leader_of(source: Source) -> Leader | None:
+def leader_of(source: RecordSource) -> Leader | None:
     """Return who leads; None if nobody does, or a newer version that this one cannot read."""
     item = source.store.get(source.keys.autoscaler_election) if not source.is_archive else None
     try:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.source import Source
+from elasticd.autoscale.source import MetricsSource
 from elasticd.cli.etcd_flags import Values
 from elasticd.cli.parse_value import not_empty
 from elasticd.errors import CallError
@@ -74,7 +74,7 @@ def prometheus_settings(values: Values) -> PrometheusSettings | None:
 
 def open_source(
     settings: PrometheusSettings | None, store: Store, keys: Keys, etcd: StoreSettings
-) -> Source:
+) -> MetricsSource:
     """Return what answers a policy's queries: Prometheus, or otherwise the registered agents.
 
     Raises: CallError: a file that was named cannot be used.

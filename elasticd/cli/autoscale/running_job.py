@@ -1,7 +1,7 @@
 """The report of a job whose policy may be changed: one that is not over."""
 
 from elasticd.cli.jobs.options import report_of
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound
 from elasticd.records.ids import JobName
@@ -9,7 +9,7 @@ from elasticd.records.ids import JobName
 __all__ = ["running_report"]
 
 
-def running_report(source: Source, name: JobName) -> JobReport:
+def running_report(source: RecordSource, name: JobName) -> JobReport:
     """Read a job that is not over.
 
     Raises:

@@ -17,7 +17,7 @@ from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.cli.autoscale.explain import leader_of
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.autoscale.running_job import running_report
-from elasticd.cli.jobs.cluster_change import Said, change_options
+from elasticd.cli.jobs.cluster_change import CommandReport, change_options
 from elasticd.cli.machine import submitter
 from elasticd.cli.record_source import job_source
 from elasticd.control.job_policy import set_policy
@@ -44,7 +44,7 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
     Prometheus, and a query is no metric of the agents.
     Jobs in restart mode are resized only where the policy says allow_restarts = true.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     prometheus = prometheus_settings(values)
     now_unix_s = time.time()
     read = parsed(document(policy), file=policy, now_unix_s=now_unix_s)

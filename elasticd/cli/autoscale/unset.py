@@ -7,7 +7,7 @@ import click
 
 from elasticd.autoscale.explain.size_wishes import size_sentence
 from elasticd.cli.autoscale.running_job import running_report
-from elasticd.cli.jobs.cluster_change import Said, change_options
+from elasticd.cli.jobs.cluster_change import CommandReport, change_options
 from elasticd.cli.record_source import job_source
 from elasticd.control.job_policy import AUTOSCALER, check_has_policy, unset_policy
 
@@ -23,7 +23,7 @@ def unset(job: str, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     The size then is what a person or the operator wishes for, else as many nodes as the job may
     have. Its curve and the decisions stay, for `explain` and for another policy.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     with job_source(values, job) as (source, name):
         report = running_report(source, name)
         check_has_policy(report)

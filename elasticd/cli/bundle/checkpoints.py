@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.location import open_bucket
-from elasticd.checkpoint.storage.retry import Policy
+from elasticd.checkpoint.storage.retry import RetryPolicy
 from elasticd.cli.checkpoints.words import entry_plain
 from elasticd.errors import NotFound
 from elasticd.records.checkpoint import CheckpointSpec
 
 __all__ = ["checkpoints_plain"]
 
-PATIENCE = Policy(limit_s=10.0)
+PATIENCE = RetryPolicy(limit_s=10.0)
 
 
 def checkpoints_plain(spec: CheckpointSpec, environ: Mapping[str, str]) -> Mapping[str, object]:
@@ -25,6 +25,6 @@ def checkpoints_plain(spec: CheckpointSpec, environ: Mapping[str, str]) -> Mappi
     folder = spec.url.removeprefix("file://")
     if folder != spec.url and not Path(folder).is_dir():
         raise NotFound(f"This machine has no folder {folder}.")
-    log = Log(open_bucket(spec.url, spec.options, environ, policy=PATIENCE))
+    log = CommitLog(open_bucket(spec.url, spec.options, environ, policy=PATIENCE))
     found = [entry_plain(entry) for entry in log.checkpoints()]
     return {"url": spec.url, "checkpoints": found, "damaged": log.passed_over(0)}

@@ -15,7 +15,7 @@ from elasticd.bundle.secret import secrets_of_environ, secrets_of_options
 from elasticd.checkpoint.storage.location import checked_options
 from elasticd.cli.bundle.pack import Packed, pack
 from elasticd.cli.jobs.options import json_options
-from elasticd.cli.record_source import Source, job_source
+from elasticd.cli.record_source import RecordSource, job_source
 from elasticd.cli.terminal.words import counted, size_of
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import JobName
@@ -79,7 +79,7 @@ def check_place(
 
 
 def make(
-    source: Source,
+    source: RecordSource,
     job: JobName,
     place: Destination,
     options: Mapping[str, Any],

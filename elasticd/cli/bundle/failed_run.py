@@ -7,7 +7,7 @@ from typing import Any
 from elasticd.bundle.destination import Destination
 from elasticd.cli.bundle.command import bundle_lines, bundle_plain, make
 from elasticd.cli.progress.screen import Screen
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.errors import ElasticdError
 from elasticd.records.job import JobSpec
 
@@ -15,7 +15,7 @@ __all__ = ["bundle_failed", "options_of"]
 
 
 def bundle_failed(
-    opened: Callable[[], AbstractContextManager[Source]],
+    opened: Callable[[], AbstractContextManager[RecordSource]],
     spec: JobSpec,
     place: Destination,
     screen: Screen,

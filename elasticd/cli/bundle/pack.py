@@ -11,7 +11,7 @@ from threading import Thread
 
 from elasticd import __version__
 from elasticd.bundle import collection
-from elasticd.bundle.collection import Wanted, files_path, worth
+from elasticd.bundle.collection import BundleRequest, files_path, worth
 from elasticd.bundle.job_files import generation_of
 from elasticd.bundle.mask import Mask, Secret
 from elasticd.bundle.masked_records import archived, masked_records
@@ -20,7 +20,7 @@ from elasticd.bundle.secret import secrets_of_environ, secrets_of_options, secre
 from elasticd.bundle.tarball import LIMIT_BYTES, Tarball
 from elasticd.bundle.versions import versions
 from elasticd.cli.bundle.texts import missing_text, readme, report_texts
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
 from elasticd.control.local_run.archive import archive_text
 from elasticd.control.progress import read_ranks
@@ -49,7 +49,7 @@ class Packed:
 
 
 def pack(
-    source: Source,
+    source: RecordSource,
     job: JobName,
     *,
     top: str,
@@ -68,7 +68,7 @@ def pack(
     mask = Mask(_secrets(source, spec, options or {}, environ))
     parts, now_unix_s = Parts(), time.time()
     report = _add_records(source, job, mask, parts, now_unix_s)
-    wanted = Wanted(job=job, mask=mask, failed=_failed(report))
+    wanted = BundleRequest(job=job, mask=mask, failed=_failed(report))
     files = _files(source, spec, report, wanted)
     parts.missing += files.missing
     _lack_output(report, {part.path for part in files.found}, parts)
@@ -80,7 +80,7 @@ def pack(
 
 
 def _secrets(
-    source: Source, spec: JobSpec, options: Mapping[str, object], environ: Mapping[str, str]
+    source: RecordSource, spec: JobSpec, options: Mapping[str, object], environ: Mapping[str, str]
 ) -> list[Secret]:
     found = [*secrets_of_spec(spec, environ), *secrets_of_environ(environ)]
     if source.settings is not None and source.settings.password:
@@ -89,7 +89,7 @@ def _secrets(
 
 
 def _add_records(
-    source: Source, job: JobName, mask: Mask, parts: Parts, now_unix_s: float
+    source: RecordSource, job: JobName, mask: Mask, parts: Parts, now_unix_s: float
 ) -> JobReport | None:
     """Add what stands in etcd or in an archive of it, in words and as it is."""
     keys = source.keys
@@ -122,7 +122,9 @@ def _add_records(
     return report
 
 
-def _files(source: Source, spec: JobSpec, report: JobReport | None, wanted: Wanted) -> Parts:
+def _files(
+    source: RecordSource, spec: JobSpec, report: JobReport | None, wanted: BundleRequest
+) -> Parts:
     """Ask the agents of the job's nodes, and look at this machine, where its folder may be."""
     parts = Parts()
     if source.is_archive:
@@ -226,7 +228,7 @@ def _add_checkpoints(spec: JobSpec, environ: Mapping[str, str], mask: Mask, part
     parts.lack("list of checkpoints", mask.text(str(told[0])) if told else silent)
 
 
-def _order(path: str, wanted: Wanted, report: JobReport | None) -> tuple[int, int, int, str]:
+def _order(path: str, wanted: BundleRequest, report: JobReport | None) -> tuple[int, int, int, str]:
     name = path.removeprefix(files_path(wanted.job, ""))
     newest = report.status.generation if report is not None else 0
     if name != path and generation_of(name) is not None and report is not None:

@@ -7,26 +7,26 @@ from typing import Any, TypeVar
 
 import click
 
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.entry import Entry
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.location import checked_options, checked_url, open_bucket
-from elasticd.checkpoint.storage.retry import Policy
+from elasticd.checkpoint.storage.retry import RetryPolicy
 from elasticd.cli.main import complain
 from elasticd.errors import NotFound
 
-__all__ = ["Site", "open_site", "site_options"]
+__all__ = ["CheckpointSite", "open_site", "site_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PATIENCE = Policy(limit_s=20.0)
+PATIENCE = RetryPolicy(limit_s=20.0)
 """How long it is retried: a person waits less than a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CheckpointSite:
     bucket: Bucket
-    log: Log
+    log: CommitLog
 
     def checkpoints(self) -> list[Entry]:
         """The kept checkpoints, newest first.
@@ -87,7 +87,7 @@ def site_options(command: F) -> F:
     return click.argument("url")(command)
 
 
-def open_site(values: Mapping[str, Any]) -> Site:
+def open_site(values: Mapping[str, Any]) -> CheckpointSite:
     """Open what URL and --storage-options name; connects to nothing yet.
 
     Raises:
@@ -96,7 +96,7 @@ def open_site(values: Mapping[str, Any]) -> Site:
     url = checked_url(values["url"])
     options = checked_options(values["storage_options"])
     bucket = open_bucket(url, options, os.environ, policy=PATIENCE)
-    return Site(bucket=bucket, log=Log(bucket))
+    return CheckpointSite(bucket=bucket, log=CommitLog(bucket))
 
 
 def _others(found: Iterable[Entry], step: int | None) -> str:

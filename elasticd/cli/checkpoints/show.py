@@ -17,7 +17,7 @@ from elasticd.checkpoint.format.manifest import Header, Tensor
 from elasticd.checkpoint.format.skeleton import plain, values
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.cli.checkpoints import words
-from elasticd.cli.checkpoints.bucket import Site, open_site, site_options
+from elasticd.cli.checkpoints.bucket import CheckpointSite, open_site, site_options
 from elasticd.cli.main import complain
 from elasticd.cli.parse_value import at_least
 from elasticd.cli.terminal.table import show_table
@@ -133,7 +133,7 @@ def _row(entry: Entry, header: Header | str) -> dict[str, Any]:
     }
 
 
-def _tell_unreadable(site: Site, entries: Sequence[Entry]) -> bool:
+def _tell_unreadable(site: CheckpointSite, entries: Sequence[Entry]) -> bool:
     """Name the damaged entries of the log, of kept checkpoints or newer ones; return whether there
     are any.
     """

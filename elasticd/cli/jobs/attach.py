@@ -18,7 +18,7 @@ from elasticd.cli.record_source import job_source
 from elasticd.control.follow import News
 from elasticd.control.local_run.session import exit_code
 from elasticd.control.logs.console import RankChoice
-from elasticd.control.logs.log_slice import Wanted
+from elasticd.control.logs.log_slice import LogSlice
 from elasticd.control.progress import AskRanks, read_goodput
 
 __all__ = ["attach"]
@@ -76,7 +76,7 @@ def attach(
                     report,
                     lambda world: choice,
                     screen,
-                    wanted=Wanted(lines=LAST_LINES if lines is None else lines),
+                    wanted=LogSlice(lines=LAST_LINES if lines is None else lines),
                     told=tell,
                 )
             except KeyboardInterrupt:

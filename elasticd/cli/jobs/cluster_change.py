@@ -14,7 +14,7 @@ from elasticd.cli.etcd_flags import Values, where_options
 from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.main import complain
 from elasticd.cli.parse_value import at_least, duration_option
-from elasticd.cli.record_source import Source, job_source, sources
+from elasticd.cli.record_source import RecordSource, job_source, sources
 from elasticd.cli.terminal import words
 from elasticd.control import jobs
 from elasticd.control import prune as pruning
@@ -28,7 +28,7 @@ from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import JobSpec
 
 __all__ = [
-    "Said",
+    "CommandReport",
     "ask_to_stop",
     "change_options",
     "drain",
@@ -82,7 +82,7 @@ def change_options(command: F) -> F:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class CommandReport:
     """How a command reports what it did."""
 
     is_dry_run: bool = False
@@ -121,7 +121,7 @@ def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) 
     `auto` takes that wish back: the size is up to the autoscaler then, where the job has a policy,
     and else as large as it may be.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     if nodes == AUTO:
         unpin_job(job, said, values)
     else:
@@ -129,7 +129,7 @@ def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) 
     return 0
 
 
-def unpin_job(job: str, said: Said, values: Values) -> None:
+def unpin_job(job: str, said: CommandReport, values: Values) -> None:
     """Take the wish for a size back, and report what is wanted then."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
@@ -141,7 +141,7 @@ def unpin_job(job: str, said: Said, values: Values) -> None:
     )
 
 
-def scale_job(job: str, nodes: int, said: Said, values: Values) -> None:
+def scale_job(job: str, nodes: int, said: CommandReport, values: Values) -> None:
     """Write the wish, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
@@ -177,7 +177,7 @@ def drain(
     Refused if one has the only copy of what a job has trained, and nobody could take that over.
     With --wait until no job holds a slot there: then the machine may be switched off.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--undo" if undo else "")
     if undo:
         return each_of(nodes, lambda node: undrain_node(node, said, values))
@@ -197,7 +197,7 @@ def drain(
 def drain_node(
     node: str,
     reason: str,
-    said: Said,
+    said: CommandReport,
     values: Values,
     *,
     is_forced: bool,
@@ -213,7 +213,7 @@ def drain_node(
     said(f"node {node} is being drained", node=node, is_drained=True)
 
 
-def _await_free(node: str, until_s: float, said: Said, values: Values) -> None:
+def _await_free(node: str, until_s: float, said: CommandReport, values: Values) -> None:
     with _serving(node, values) as (source, name):
         busy = wait_node_free(source.store, source.keys, name, until_s=until_s)
     if busy:
@@ -224,7 +224,7 @@ def _await_free(node: str, until_s: float, said: Said, values: Values) -> None:
     said(f"node {node} is free of jobs", node=node, is_free=True)
 
 
-def undrain_node(node: str, said: Said, values: Values) -> None:
+def undrain_node(node: str, said: CommandReport, values: Values) -> None:
     """Take that wish back, and report it."""
     with _serving(node, values) as (source, name):
         jobs.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
@@ -232,7 +232,7 @@ def undrain_node(node: str, said: Said, values: Values) -> None:
 
 
 @contextmanager
-def _serving(node: str, values: Values) -> Iterator[tuple[Source, NodeId]]:
+def _serving(node: str, values: Values) -> Iterator[tuple[RecordSource, NodeId]]:
     """Open the cluster, or the local run, in which this node serves."""
     name = NodeId(checked_name("node", node))
     with sources(values) as opened:
@@ -272,7 +272,7 @@ def stop(
     tells what came of it. Without --checkpoint it is refused once they have trained. With --wait
     until the jobs are over, whatever their workers do before.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--forget" if forget else "")
     if forget:
         return each_of(names, lambda job: _forget(job, said, values))
@@ -293,7 +293,7 @@ def stop(
     )
 
 
-def _await_end(job: str, until_s: float, said: Said, values: Values) -> None:
+def _await_end(job: str, until_s: float, said: CommandReport, values: Values) -> None:
     status = end_of(values, job, until_s=until_s)
     if status is None:
         raise TimedOut(
@@ -303,14 +303,16 @@ def _await_end(job: str, until_s: float, said: Said, values: Values) -> None:
     said(f"job {job} is over ({status.phase})", job=job, phase=status.phase.value)
 
 
-def _forget(job: str, said: Said, values: Values) -> None:
+def _forget(job: str, said: CommandReport, values: Values) -> None:
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         jobs.forget(source.store, source.keys, name, is_dry_run=said.is_dry_run)
     said(f"job {job} is given up", job=job)
 
 
-def ask_to_stop(job: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> JobSpec:
+def ask_to_stop(
+    job: str, reason: str, said: CommandReport, values: Values, *, is_forced: bool
+) -> JobSpec:
     """Write the wish that the job ends, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
@@ -321,7 +323,7 @@ def ask_to_stop(job: str, reason: str, said: Said, values: Values, *, is_forced:
     return spec
 
 
-def _tell_saved(job: str, spec: JobSpec, said: Said, values: Values) -> None:
+def _tell_saved(job: str, spec: JobSpec, said: CommandReport, values: Values) -> None:
     report = None
     try:
         with job_source(values, job) as (source, name):
@@ -356,7 +358,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
 
     Logs and checkpoints stay. The agents do the same by themselves after --keep-ended.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     names = [JobName(checked_name("job", name)) for name in job]
     total = 0
     with sources(values) as opened:
@@ -378,7 +380,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
     return 0
 
 
-def _awaited(source: Source, spec: JobSpec) -> JobReport | None:
+def _awaited(source: RecordSource, spec: JobSpec) -> JobReport | None:
     """Return how the job stands once its workers have saved what they have, if they do."""
     report = read_job(source.store, source.keys, spec.name)
     if report is None or not report.status.is_in_process:
@@ -388,6 +390,6 @@ def _awaited(source: Source, spec: JobSpec) -> JobReport | None:
     return read_job(source.store, source.keys, spec.name)
 
 
-def _check_live(source: Source, job: str) -> None:
+def _check_live(source: RecordSource, job: str) -> None:
     if source.is_archive:
         raise Refused(f"Job {job!r} is over: `elasticd why {job}` tells what happened.")

@@ -7,10 +7,10 @@ from pathlib import Path
 from elasticd.cli.etcd_flags import Values
 from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.progress.screen import Screen
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control.follow import Formed, News
 from elasticd.control.logs.console import Choice, RankChoice
-from elasticd.control.logs.log_slice import Wanted
+from elasticd.control.logs.log_slice import LogSlice
 from elasticd.control.logs.output import HttpFetch, Tail
 from elasticd.control.report.report import JobReport
 from elasticd.records.ids import Generation, NodeId
@@ -24,12 +24,12 @@ OUTPUT_END_S = 3.0
 
 def follow_job(
     values: Values,
-    source: Source,
+    source: RecordSource,
     report: JobReport,
     choice: Callable[[World], Choice],
     screen: Screen,
     *,
-    wanted: Wanted | None = None,
+    wanted: LogSlice | None = None,
     told: Callable[[News], None] = lambda news: None,
 ) -> JobStatus:
     """Show the output that `choice` picks of each world until the job ends; return how it ended.
@@ -72,12 +72,12 @@ def follow_job(
     return status
 
 
-def run_folder_of(source: Source, report: JobReport) -> Path:
+def run_folder_of(source: RecordSource, report: JobReport) -> Path:
     """Return where the workers of a job write, if that is on this machine."""
     return Path(report.spec.run_folder or source.run_folder)
 
 
-def _local_nodes(source: Source, report: JobReport) -> frozenset[NodeId]:
+def _local_nodes(source: RecordSource, report: JobReport) -> frozenset[NodeId]:
     if source.settings is not None or report.world is None:
         return frozenset()
     return frozenset(node.node for node in report.world.nodes)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from elasticd.cli.jobs.follow import run_folder_of
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control.logs.console import ERR, OUT
-from elasticd.control.logs.log_slice import OpenLog, Wanted, line_count, read_slice
+from elasticd.control.logs.log_slice import LogSlice, OpenLog, line_count, read_slice
 from elasticd.control.logs.output import Fetch, HttpFetch, LogName, local_log, log_path, remote_log
 from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound, Unavailable
@@ -22,12 +22,12 @@ __all__ = ["RemoteLogs", "print_logs"]
 
 
 def print_logs(
-    source: Source,
+    source: RecordSource,
     report: JobReport,
     ranks: Sequence[int],
     generation: int | None,
     *,
-    wanted: Wanted,
+    wanted: LogSlice,
     is_json: bool,
     node: NodeId | None = None,
 ) -> None:
@@ -126,7 +126,7 @@ class _Logs:
 
     def __init__(
         self,
-        source: Source,
+        source: RecordSource,
         report: JobReport,
         remote: RemoteLogs,
         stack: ExitStack,
@@ -148,8 +148,8 @@ class _Logs:
 
 
 def _ordered(
-    logs: _Logs, generations: Sequence[int], ranks: Sequence[int], wanted: Wanted
-) -> Iterator[tuple[LogName, OpenLog, Wanted]]:
+    logs: _Logs, generations: Sequence[int], ranks: Sequence[int], wanted: LogSlice
+) -> Iterator[tuple[LogName, OpenLog, LogSlice]]:
     """Yield what is to be printed, in order; `--lines` counts over all generations."""
     if wanted.lines is None:
         for number in generations:
@@ -159,7 +159,7 @@ def _ordered(
                     if log is not None:
                         yield name, log, wanted
         return
-    found: list[tuple[LogName, OpenLog, Wanted]] = []
+    found: list[tuple[LogName, OpenLog, LogSlice]] = []
     for rank in ranks:
         for stream in (OUT, ERR):
             rest = wanted.lines
@@ -175,7 +175,7 @@ def _ordered(
 
 def _lines_up_to(log: OpenLog, limit: int) -> int:
     """Return the number of its lines, up to that many."""
-    return limit if Wanted(lines=limit).begin(log) else line_count(log)
+    return limit if LogSlice(lines=limit).begin(log) else line_count(log)
 
 
 def _print(name: LogName, data: bytes, *, is_json: bool) -> None:

@@ -12,7 +12,7 @@ from elasticd.cli.parse_value import at_least, moment
 from elasticd.cli.progress.screen import Screen
 from elasticd.cli.record_source import job_source
 from elasticd.control.logs.console import RankChoice
-from elasticd.control.logs.log_slice import Wanted
+from elasticd.control.logs.log_slice import LogSlice
 from elasticd.control.report.report import JobReport
 from elasticd.errors import CallError, NotFound
 from elasticd.records.ids import NodeId, checked_name
@@ -56,7 +56,7 @@ def logs(
 
     Without JOB: of the newest local run. Times are those of the node, to two seconds.
     """
-    wanted = Wanted(lines=lines, since_unix_s=since, has_stamps=has_stamps)
+    wanted = LogSlice(lines=lines, since_unix_s=since, has_stamps=has_stamps)
     on = NodeId(checked_name("node", node)) if node is not None else None
     if on is not None and rank:
         raise CallError("--rank and --node both say which ranks: leave one of them out.")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.cli.etcd_flags import where_options
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
 from elasticd.control.report.report import JobReport, read_job
 from elasticd.records.ids import JobName
@@ -24,7 +24,7 @@ def json_options(command: F) -> F:
     return where_options(command)
 
 
-def report_of(source: Source, name: JobName) -> JobReport:
+def report_of(source: RecordSource, name: JobName) -> JobReport:
     """Read a job.
 
     Raises:

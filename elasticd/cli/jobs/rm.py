@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
-from elasticd.cli.jobs.cluster_change import Said, change_options, each_of
+from elasticd.cli.jobs.cluster_change import CommandReport, change_options, each_of
 from elasticd.cli.terminal import words
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs
 from elasticd.control.prune import prune
@@ -31,7 +31,7 @@ def rm(
     Of a cluster's job those in etcd go; its logs stay on the nodes. Of a local run the file of its
     records goes, and with --logs all that elasticd keeps in its folder. Checkpoints stay.
     """
-    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     settings = settings_from(values, os.environ)
     remove: Callable[[str], None]
     if settings is None:
@@ -53,7 +53,9 @@ def rm(
     return each_of(names, remove)
 
 
-def _remove_records(settings: StoreSettings, values: Values, name: JobName, said: Said) -> None:
+def _remove_records(
+    settings: StoreSettings, values: Values, name: JobName, said: CommandReport
+) -> None:
     keys = keys_of(values, os.environ)
     store = open_store(settings, keys)
     try:
@@ -64,7 +66,7 @@ def _remove_records(settings: StoreSettings, values: Values, name: JobName, said
         store.close()
 
 
-def _remove_run(run_folder: Path, name: JobName, said: Said, *, has_logs: bool) -> None:
+def _remove_run(run_folder: Path, name: JobName, said: CommandReport, *, has_logs: bool) -> None:
     known = {folder.job: folder for folder in local_jobs(run_folder)}
     folder = known.get(name, JobFolder(run_folder, name))
     if name not in known and not (has_logs and folder.has_logs):

@@ -11,7 +11,7 @@ from elasticd.autoscale.explain.size_wishes import status_lines, summary
 from elasticd.cli.jobs.late_words import late_now
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.redraw import redraw
-from elasticd.cli.record_source import Source, job_source, sources
+from elasticd.cli.record_source import RecordSource, job_source, sources
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.control.progress import read_ranks
@@ -96,7 +96,7 @@ def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | 
     return not report.status.phase.is_final
 
 
-def _trouble(source: Source, report: JobReport) -> str:
+def _trouble(source: RecordSource, report: JobReport) -> str:
     """Ask the next proposers what etcd refuses to take from them."""
     from elasticd.control.logs.output import HttpFetch
 

@@ -11,7 +11,7 @@ from elasticd.cli.daemons.agent import default_node_id
 from elasticd.cli.etcd_flags import open_store
 from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.progress.screen import Screen
-from elasticd.cli.record_source import Source, open_run
+from elasticd.cli.record_source import RecordSource, open_run
 from elasticd.cli.run.request import RunRequest
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.control import jobs
@@ -22,7 +22,7 @@ from elasticd.control.local_run.last_checkpoint import wait_for_keepers
 from elasticd.control.local_run.last_events import wait_for_event_writers
 from elasticd.control.local_run.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.local_run.run_folder import JobFolder
-from elasticd.control.local_run.session import Interrupt, Session, Told, exit_code
+from elasticd.control.local_run.session import Interrupt, LocalRun, Told, exit_code
 from elasticd.control.logs.output import HttpFetch, Tail
 from elasticd.control.progress import AskRanks, read_goodput
 from elasticd.control.report.report import JobReport, job_report, read_job
@@ -187,7 +187,7 @@ class Foreground:
             self._screen.tell(news)
 
         guard = EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None
-        session = Session(
+        session = LocalRun(
             store,
             self._keys,
             self._spec,
@@ -288,7 +288,7 @@ class Foreground:
     def _bundle(
         self,
         status: JobStatus,
-        opened: Callable[[], AbstractContextManager[Source]],
+        opened: Callable[[], AbstractContextManager[RecordSource]],
         *,
         host: str = "",
     ) -> None:
@@ -305,11 +305,11 @@ class Foreground:
         bundle_failed(opened, self._spec, place, self._screen, self._environ, host=host)
 
     @contextmanager
-    def _cluster(self) -> Iterator[Source]:
+    def _cluster(self) -> Iterator[RecordSource]:
         settings = self._request.store
         assert settings is not None
         with closing(open_store(settings, self._keys)) as store:
-            yield Source(
+            yield RecordSource(
                 store=store, keys=self._keys, run_folder=self._run_folder, settings=settings
             )
 

@@ -7,7 +7,7 @@ from elasticd.cli.terminal.time_words import shares_line
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.local_run.session import AgentEnded, Stopping, Told
-from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
 from elasticd.records.job import JobSpec, JobStatus
@@ -177,7 +177,7 @@ def training_lines(report: JobReport) -> list[str]:
     return [*lines, done.note] if done.note else lines
 
 
-def progress(change: Change) -> str:
+def progress(change: ChangeReport) -> str:
     """Return where an in-process generation began, and what was repeated or transferred for it."""
     text = f"at step {change.step}, {change.lost_steps} in flight done again"
     if change.received_bytes:
@@ -243,7 +243,7 @@ def duration(value_s: float) -> str:
     return f"{whole_s} s"
 
 
-def change_cost(change: Change) -> str:
+def change_cost(change: ChangeReport) -> str:
     """Return what a change cost, from the last commit before it to the first one after it."""
     found = sorted(change.spent_s.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{cause} {seconds(value)}" for cause, value in found if value)
@@ -256,7 +256,7 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.0f} ms"
 
 
-def timeline(change: Change) -> str:
+def timeline(change: ChangeReport) -> str:
     """Return one generation in one line."""
     why = change_of(change.reason, change.culprit, change.lost)
     if change.reason is Reason.JOINED and change.joined:

@@ -5,7 +5,13 @@ from typing import Any
 
 import click
 
-from elasticd.cli.jobs.cluster_change import Said, ask_to_stop, drain_node, scale_job, undrain_node
+from elasticd.cli.jobs.cluster_change import (
+    CommandReport,
+    ask_to_stop,
+    drain_node,
+    scale_job,
+    undrain_node,
+)
 from elasticd.dashboard.action import Action, Drain, Scale, Stop, Undrain
 from elasticd.errors import ElasticdError
 
@@ -31,7 +37,7 @@ class Actor:
         """
         told: list[str] = []
         try:
-            self._do(action, Said(echo=told.append))
+            self._do(action, CommandReport(echo=told.append))
         except ElasticdError as exc:
             _log(f"refused: {exc}")
             raise
@@ -39,7 +45,7 @@ class Actor:
         _log(sentence)
         return sentence
 
-    def _do(self, action: Action, said: Said) -> None:
+    def _do(self, action: Action, said: CommandReport) -> None:
         match action:
             case Scale(job=job, nodes=nodes):
                 scale_job(job, nodes, said, self._values)

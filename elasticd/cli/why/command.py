@@ -17,7 +17,7 @@ from elasticd.cli.terminal.table import show_table
 from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.cli.why.page import why_page
 from elasticd.control.progress import read_progress
-from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.control.report.trace import chrome_trace
 from elasticd.errors import CallError
 from elasticd.records.account.progress import RankProgress
@@ -137,7 +137,7 @@ def _write(text: str, path: str, what: str, flag: str) -> None:
         ) from exc
 
 
-def change_plain(change: Change) -> object:
+def change_plain(change: ChangeReport) -> object:
     """Return a change for JSON, with its sums."""
     plain = to_plain(change)
     assert isinstance(plain, dict)

@@ -14,7 +14,7 @@ from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.control.report.job_time import JobTime
-from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.failure import Failure
 
 __all__ = ["why_page"]
@@ -141,7 +141,7 @@ def _sizes(report: JobReport) -> list[str]:
     return parts
 
 
-def _change(report: JobReport, change: Change) -> str:
+def _change(report: JobReport, change: ChangeReport) -> str:
     is_fault = change.culprit is not None or bool(change.lost)
     sign = FAULT if is_fault else PLANNED
     lines = [

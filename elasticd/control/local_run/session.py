@@ -25,7 +25,7 @@ from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
 
-__all__ = ["AgentEnded", "Interrupt", "Session", "Stopping", "Told", "exit_code"]
+__all__ = ["AgentEnded", "Interrupt", "LocalRun", "Stopping", "Told", "exit_code"]
 
 WAIT_S = 0.5
 AGENT_EXIT_S = 15.0
@@ -73,7 +73,7 @@ class Interrupt:
         self.wake()
 
 
-class Session:
+class LocalRun:
     def __init__(
         self,
         store: Store,

@@ -12,7 +12,7 @@ from elasticd.control.logs.log_hole import find_gap
 from elasticd.control.logs.log_tail import tail_offset
 from elasticd.control.logs.log_times import LogTimes, TimedLines
 
-__all__ = ["CHUNK_BYTES", "OpenLog", "Wanted", "dropped", "line_count", "read_slice"]
+__all__ = ["CHUNK_BYTES", "OpenLog", "LogSlice", "dropped", "line_count", "read_slice"]
 
 CHUNK_BYTES = 1 << 20
 """The size of one read, which is what an agent gives in one answer."""
@@ -31,7 +31,7 @@ class OpenLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogSlice:
     """What is to be shown of a log."""
 
     lines: int | None = None
@@ -67,7 +67,7 @@ class Wanted:
         return TimedLines(log.times(), begin, now_s=time.time if is_live else None)
 
 
-def read_slice(log: OpenLog, wanted: Wanted) -> Iterator[bytes]:
+def read_slice(log: OpenLog, wanted: LogSlice) -> Iterator[bytes]:
     """Yield what is wanted of a log, as it stands now."""
     offset = wanted.begin(log)
     if offset is None:

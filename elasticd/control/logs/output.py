@@ -20,7 +20,7 @@ from typing import BinaryIO, Protocol
 
 from elasticd.control.logs.console import ERR, OUT, TIMES, Choice
 from elasticd.control.logs.log_hole import find_gap
-from elasticd.control.logs.log_slice import CHUNK_BYTES, OpenLog, Wanted, dropped
+from elasticd.control.logs.log_slice import CHUNK_BYTES, LogSlice, OpenLog, dropped
 from elasticd.control.logs.log_times import LogTimes, TimedLines
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd.records.member import Node
@@ -175,7 +175,7 @@ class _Reading:
     name: LogName
     node: Node | None
     """The node; None if it is this host, or unknown."""
-    wanted: Wanted
+    wanted: LogSlice
     """What of it is shown."""
     offset: int = 0
     file: BinaryIO | None = None
@@ -213,13 +213,13 @@ class Tail:
         own_nodes: frozenset[NodeId] = frozenset(),
         fetch: Fetch | None = None,
         own_host: str = "",
-        wanted: Wanted | None = None,
+        wanted: LogSlice | None = None,
     ) -> None:
         """Begin; `wanted` says what is shown of what the first world has written by now."""
         self._job, self._run_folder, self.choice = job, run_folder, choice
         self._write, self._fetch, self.own_nodes = write, fetch, own_nodes
         self._own_host = own_host or socket.gethostname()
-        self._wanted = wanted or Wanted()
+        self._wanted = wanted or LogSlice()
         self._lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._ending = threading.Event()

@@ -34,7 +34,7 @@ from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
 
 __all__ = [
-    "Change",
+    "ChangeReport",
     "JobReport",
     "NodeReport",
     "job_report",
@@ -51,7 +51,7 @@ INCIDENTS_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ChangeReport:
     """One change of world: what `why` shows of a generation."""
 
     generation: Generation
@@ -100,7 +100,7 @@ class JobReport:
     members: tuple[Member, ...] = ()
     wants: Mapping[str, Want] = field(default_factory=dict)
     results: tuple[Result, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangeReport, ...] = ()
     """The changes in the order of their generations; the first is the first world."""
     incidents: tuple[Incident, ...] = ()
     """The incidents of which `changes` are made, one for each node."""
@@ -165,7 +165,7 @@ class JobReport:
             return "; ".join(part for part in parts if part)
         return waiting_for(self.spec, self.members) + self.elsewhere
 
-    def arrivals(self, change: Change) -> str:
+    def arrivals(self, change: ChangeReport) -> str:
         """Return how far a change is, or that it came to nothing; empty once somebody wrote about
         it.
         """
@@ -338,7 +338,7 @@ def _under(values: Mapping[str, bytes], prefix: str) -> list[bytes]:
     return [values[key] for key in sorted(values) if key.startswith(prefix)]
 
 
-def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
+def _changes(incidents: Iterable[Incident]) -> tuple[ChangeReport, ...]:
     by_generation: dict[Generation, list[Incident]] = {}
     for incident in incidents:
         by_generation.setdefault(incident.generation, []).append(incident)
@@ -354,7 +354,9 @@ def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId, ...]) -> Change:
+def _change(
+    generation: Generation, found: list[Incident], joined: tuple[NodeId, ...]
+) -> ChangeReport:
     first = found[0]
     phases = {
         phase: max(seconds)
@@ -362,7 +364,7 @@ def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId,
         if (seconds := [i.phases_s[phase] for i in found if phase in i.phases_s])
     }
     culprit = next((incident.culprit for incident in found if incident.culprit is not None), None)
-    return Change(
+    return ChangeReport(
         generation=generation,
         reason=first.reason,
         culprit=culprit,

@@ -7,7 +7,7 @@ measured. Each node's row uses its own wall clock: small distances between two r
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from elasticd.control.report.report import Change
+from elasticd.control.report.report import ChangeReport
 from elasticd.records.account.incident import PHASES, Incident
 
 __all__ = ["chrome_trace"]
@@ -20,7 +20,7 @@ Event = dict[str, object]
 
 
 def chrome_trace(
-    job: str, changes: Sequence[Change], incidents: Iterable[Incident]
+    job: str, changes: Sequence[ChangeReport], incidents: Iterable[Incident]
 ) -> dict[str, object]:
     """Return the trace as JSON has it."""
     told = [incident for incident in incidents if not incident.is_announced and incident.at_unix_s]
@@ -32,7 +32,7 @@ def chrome_trace(
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
-def _generations(changes: Sequence[Change]) -> Iterator[Event]:
+def _generations(changes: Sequence[ChangeReport]) -> Iterator[Event]:
     """Yield the generations: each lasts until the next one was first reported; the last is a
     moment.
     """
@@ -60,11 +60,11 @@ def _phases(row: int, incident: Incident) -> Iterator[Event]:
         at_s += seconds
 
 
-def _title(change: Change) -> str:
+def _title(change: ChangeReport) -> str:
     return f"generation {change.generation}: {change.world_size} workers ({change.reason.value})"
 
 
-def _facts(change: Change) -> Event:
+def _facts(change: ChangeReport) -> Event:
     culprit = change.culprit
     return {
         "nodes": change.nodes,

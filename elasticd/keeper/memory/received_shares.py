@@ -14,16 +14,16 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.keeper.memory.free_memory import room_bytes
 from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.memory.share_record import BUFFERS, Record
+from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord
 
-__all__ = ["Received", "Slot"]
+__all__ = ["ReceivedShares", "ReceiveSlot"]
 
 SHARES_LIMIT = 1024
 """How many shares of the node before are taken: more than any node has ranks."""
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class ReceiveSlot:
     """The right to fill a buffer; `keep` or `drop` ends it."""
 
     shelf: "_Shelf"
@@ -37,12 +37,12 @@ class _Shelf:
 
     share: int
     world: tuple[int, int]
-    records: list[Record] = field(default_factory=list)
+    records: list[ShareRecord] = field(default_factory=list)
     """The records, oldest first."""
     is_receiving: bool = False
 
 
-class Received:
+class ReceivedShares:
     """Several threads may use it."""
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class Received:
         self._taking = Lock()
         """Held while memory is taken: two at a time would both see the same room."""
         self._shelves: dict[int, _Shelf] = {}
-        self._old: dict[int, list[Record]] = {}
+        self._old: dict[int, list[ShareRecord]] = {}
         """Of generations that are over, newest last."""
 
     def claim(
         self, snapshot: Snapshot, share: int, shares: int, size: int, owed_bytes: int
-    ) -> Slot | None:
+    ) -> ReceiveSlot | None:
         """Return memory for a share; None if the share is here already.
 
         `owed_bytes` must be left free.
@@ -79,16 +79,16 @@ class Received:
                 del oldest
             shelf.is_receiving = True
         if reused is not None:
-            return Slot(shelf, snapshot, reused)
+            return ReceiveSlot(shelf, snapshot, reused)
         try:
             with self._taking:
-                return Slot(shelf, snapshot, _memory(size, owed_bytes))
+                return ReceiveSlot(shelf, snapshot, _memory(size, owed_bytes))
         except BaseException:
             with self._lock:
                 shelf.is_receiving = False
             raise
 
-    def keep(self, slot: Slot, record: Record) -> None:
+    def keep(self, slot: ReceiveSlot, record: ShareRecord) -> None:
         """Take note that the slot's memory holds this share now."""
         with self._lock:
             slot.shelf.is_receiving = False
@@ -98,7 +98,7 @@ class Received:
             else:
                 record.is_wanted = False
 
-    def drop(self, slot: Slot) -> None:
+    def drop(self, slot: ReceiveSlot) -> None:
         """Free the slot: its share did not come."""
         with self._lock:
             slot.shelf.is_receiving = False
@@ -124,11 +124,11 @@ class Received:
                     for each in shelf.records:
                         each.is_wanted = False
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[ShareRecord]:
         with self._lock:
             return list(self._all())
 
-    def _all(self) -> Iterator[Record]:
+    def _all(self) -> Iterator[ShareRecord]:
         for shelf in self._shelves.values():
             yield from shelf.records
         for records in self._old.values():

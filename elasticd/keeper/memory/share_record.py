@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
-from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.wire.message import Held
 
-__all__ = ["BUFFERS", "Record", "held_of"]
+__all__ = ["BUFFERS", "ShareRecord", "held_of"]
 
 BUFFERS = 2
 """The buffers of each share: one that is complete, one that is being written."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Record:
+class ShareRecord:
     """A complete share."""
 
-    share: Share
+    share: UploadShare
     memory: Memory
     epoch: int
     is_wanted: bool = True
@@ -60,7 +60,7 @@ class Record:
         return self.share.header
 
 
-def held_of(record: Record) -> Held:
+def held_of(record: ShareRecord) -> Held:
     """Return what a worker gets to know of a record."""
     share = record.share
     return Held(

@@ -16,13 +16,13 @@ from threading import Lock
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, InvariantBroken
 from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.memory.received_shares import Received
-from elasticd.keeper.memory.share_record import BUFFERS, Record, held_of
+from elasticd.keeper.memory.received_shares import ReceivedShares
+from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
 from elasticd.keeper.wire.message import Held, Plan
 from elasticd.telemetry.cgroup import memory_limit
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Vault"]
+__all__ = ["ShareMemory"]
 
 log = get_logger()
 
@@ -36,11 +36,11 @@ class _Place:
 
     plan: Plan
     memories: list[Memory] = field(default_factory=list)
-    records: list[Record | None] = field(default_factory=list)
+    records: list[ShareRecord | None] = field(default_factory=list)
     claimed: int = -1
 
 
-class Vault:
+class ShareMemory:
     """All records of a keeper. Several threads may use it."""
 
     def __init__(self, *, niceness: int = 0) -> None:
@@ -53,9 +53,9 @@ class Vault:
             initargs=(niceness,),
         )
         self._places: dict[tuple[int, int], _Place] = {}
-        self._orphans: list[Record] = []
+        self._orphans: list[ShareRecord] = []
         """Of workers that are gone, until a newer snapshot is durable or whole here."""
-        self.received = Received()
+        self.received = ReceivedShares()
         """What keepers of other nodes sent; with a lock of its own."""
 
     def plan(self, worker: int, plans: Iterable[Plan]) -> None:
@@ -99,7 +99,7 @@ class Vault:
         with self._lock:
             self._place(worker, plan).claimed = -1
 
-    def keep(self, worker: int, plan: int, buffer: int, record: Record) -> None:
+    def keep(self, worker: int, plan: int, buffer: int, record: ShareRecord) -> None:
         """Take note that the claimed buffer holds this snapshot now; from here on its content must
         not change.
         """
@@ -184,15 +184,15 @@ class Vault:
         with self._lock:
             self._retire(worker)
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[ShareRecord]:
         with self._lock:
             own = list(self._all())
         return own + self.received.records()
 
-    def find(self, held: Held) -> Record | None:
+    def find(self, held: Held) -> ShareRecord | None:
         return next((each for each in self.records() if held_of(each) == held), None)
 
-    def _all(self) -> Iterator[Record]:
+    def _all(self) -> Iterator[ShareRecord]:
         for place in self._places.values():
             yield from (each for each in place.records if each is not None)
         yield from self._orphans
@@ -214,7 +214,7 @@ class Vault:
         newest = set(self._orphans[-_ORPHANS_LIMIT:])
         self._keep_orphans(lambda each: each in newest)
 
-    def _keep_orphans(self, is_kept: Callable[[Record], bool]) -> None:
+    def _keep_orphans(self, is_kept: Callable[[ShareRecord], bool]) -> None:
         for each in self._orphans:
             each.is_wanted = is_kept(each)
         self._orphans = [each for each in self._orphans if each.is_wanted]
@@ -226,7 +226,7 @@ restart. It bounds records of which other nodes hold the rest, so that this keep
 is complete."""
 
 
-def _newest_whole(records: Iterable[Record]) -> Snapshot | None:
+def _newest_whole(records: Iterable[ShareRecord]) -> Snapshot | None:
     """Return the newest snapshot of which every share is here; None if there is none."""
     found: dict[tuple[Snapshot, int], set[int]] = {}
     for each in records:
@@ -237,7 +237,7 @@ def _newest_whole(records: Iterable[Record]) -> Snapshot | None:
     return max(whole, default=None)
 
 
-def _older_of(records: Sequence[Record | None]) -> int:
+def _older_of(records: Sequence[ShareRecord | None]) -> int:
     """Return which of the two buffers to write to: never the one with the newest
     complete snapshot.
     """

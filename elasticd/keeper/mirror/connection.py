@@ -19,7 +19,7 @@ from typing import Any
 from elasticd.channel.wire import pack, unpack
 from elasticd.errors import InvariantBroken, Refused
 
-__all__ = ["Passage", "greeted", "welcomed"]
+__all__ = ["MirrorConnection", "greeted", "welcomed"]
 
 GREETING_LIMIT_S = 5.0
 """The time limit for the proofs: a round trip, and a keeper that is busy with uploads."""
@@ -32,7 +32,7 @@ _NONCE_BYTES = _PROOF_BYTES = 32
 _LENGTH = struct.Struct("<Q")
 
 
-class Passage:
+class MirrorConnection:
     """The connection once both sides have proved themselves; one thread uses it.
 
     All methods raise OSError if the other side is gone or too slow, and EOFError if it hung up.
@@ -69,7 +69,7 @@ class Passage:
         _fill(self._sock, place, time.monotonic() + STEP_LIMIT_S)
 
 
-def greeted(sock: socket.socket, token: str) -> Passage:
+def greeted(sock: socket.socket, token: str) -> MirrorConnection:
     """Prove to the keeper at the other end that we know its token, and check that it does.
 
     Raises: Refused: it is no keeper, or another one. OSError, EOFError: it is gone, or hung up, as
@@ -85,10 +85,10 @@ def greeted(sock: socket.socket, token: str) -> Passage:
     proof = _exactly(sock, _PROOF_BYTES, deadline_s)
     if not hmac.compare_digest(proof, _proof(token, b"hosts", theirs, ours)):
         raise Refused("What listens there does not know its own token.")
-    return Passage(sock)
+    return MirrorConnection(sock)
 
 
-def welcomed(sock: socket.socket, token: str) -> Passage:
+def welcomed(sock: socket.socket, token: str) -> MirrorConnection:
     """Check that the client knows our token, and prove the same to it.
 
     Raises: Refused: it does not. OSError, EOFError: it is gone, hung up, or takes too long.
@@ -102,7 +102,7 @@ def welcomed(sock: socket.socket, token: str) -> Passage:
     if not hmac.compare_digest(proof, _proof(token, b"comes", ours, theirs)):
         raise Refused("Somebody connected who does not know the token.")
     sock.sendall(_proof(token, b"hosts", ours, theirs))
-    return Passage(sock)
+    return MirrorConnection(sock)
 
 
 def _proof(token: str, side: bytes, host: bytes, comer: bytes) -> bytes:

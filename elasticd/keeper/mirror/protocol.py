@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import (
     DIMENSION_LIMIT,
@@ -63,9 +63,9 @@ class Offer:
     header: Header | None
     """The header; only share 0 has one."""
 
-    def as_second(self) -> Share:
+    def as_second(self) -> UploadShare:
         """Return the share as its receiver holds it."""
-        return Share(
+        return UploadShare(
             snapshot=self.snapshot,
             share=self.share,
             shares=self.shares,

@@ -7,10 +7,10 @@ otherwise a network slower than the snapshots would never complete any.
 
 from dataclasses import dataclass, replace
 
-from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.wire.message import Door
 
-__all__ = ["FIRST_PAUSE_S", "LAST_PAUSE_S", "TRIES_LIMIT", "Errand", "Mirror"]
+__all__ = ["FIRST_PAUSE_S", "LAST_PAUSE_S", "TRIES_LIMIT", "MirrorTask", "MirrorQueue"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0
 TRIES_LIMIT = 20
@@ -18,23 +18,23 @@ TRIES_LIMIT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class MirrorTask:
     """One share that is to be sent to one keeper."""
 
     worker: int
-    record: Record
+    record: ShareRecord
     door: Door | None
     """The keeper's address; None if the worker has not said it yet."""
     tries: int = 0
     due_s: float = 0.0
 
 
-class Mirror:
+class MirrorQueue:
     """The shares that wait, at most one errand for each share; one thread at a time uses it."""
 
     def __init__(self) -> None:
         self._doors: dict[int, Door] = {}
-        self._waiting: dict[int, Errand] = {}
+        self._waiting: dict[int, MirrorTask] = {}
 
     def use(self, worker: int, door: Door) -> None:
         """Send the present and future shares of this worker to that keeper."""
@@ -49,12 +49,12 @@ class Mirror:
         """
         self._doors.pop(worker, None)
 
-    def add(self, worker: int, record: Record) -> None:
+    def add(self, worker: int, record: ShareRecord) -> None:
         """Add a share that is complete here, and nowhere else."""
         share = record.share
         before = self._waiting.get(share.share)
         if before is None or before.record.share.snapshot < share.snapshot:
-            self._waiting[share.share] = Errand(
+            self._waiting[share.share] = MirrorTask(
                 worker=worker, record=record, door=self._doors.get(worker)
             )
 
@@ -65,7 +65,7 @@ class Mirror:
             if errand.worker == worker and errand.door is None:
                 del self._waiting[share]
 
-    def next(self, now_s: float) -> Errand | None:
+    def next(self, now_s: float) -> MirrorTask | None:
         """Take out what is to be sent now, the oldest first; None if nothing is due."""
         for share, errand in list(self._waiting.items()):
             if not errand.record.is_wanted:
@@ -94,7 +94,7 @@ class Mirror:
         due = [each.due_s - now_s for each in self._waiting.values() if each.door is not None]
         return max(0.0, min(due)) if due else None
 
-    def failed(self, errand: Errand, now_s: float) -> None:
+    def failed(self, errand: MirrorTask, now_s: float) -> None:
         """Take note of a failed try: later again, unless something newer waits, or it was tried
         often enough.
         """

@@ -16,10 +16,10 @@ from threading import BoundedSemaphore, Lock, Thread
 
 from elasticd.checkpoint.format.checksum import block_sum, blocks, sum_of_sums
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
-from elasticd.keeper.memory.received_shares import Slot
-from elasticd.keeper.memory.share_record import Record
-from elasticd.keeper.memory.vault import Vault
-from elasticd.keeper.mirror.connection import Passage, welcomed
+from elasticd.keeper.memory.received_shares import ReceiveSlot
+from elasticd.keeper.memory.share_record import ShareRecord
+from elasticd.keeper.memory.vault import ShareMemory
+from elasticd.keeper.mirror.connection import MirrorConnection, welcomed
 from elasticd.keeper.mirror.protocol import (
     ANSWER_LIMIT_BYTES,
     ENDS,
@@ -34,7 +34,7 @@ from elasticd.keeper.mirror.protocol import (
 from elasticd.keeper.wire.message import Door
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Receiver"]
+__all__ = ["MirrorReceiver"]
 
 TOKEN_BYTES = 32
 GUESTS_LIMIT = 32
@@ -47,13 +47,13 @@ WHY_LIMIT = 500
 log = get_logger()
 
 
-class Receiver:
+class MirrorReceiver:
     """Receive shares for one keeper. Several threads may use it."""
 
     def __init__(
         self,
-        vault: Vault,
-        add: Callable[[Record], None],
+        vault: ShareMemory,
+        add: Callable[[ShareRecord], None],
         *,
         host: str,
         job: str,
@@ -121,7 +121,7 @@ class Receiver:
         finally:
             self._guests.release()
 
-    def _answer(self, passage: Passage, host: str) -> None:
+    def _answer(self, passage: MirrorConnection, host: str) -> None:
         """Take what a client offers, or say why not."""
         try:
             offer = passage.receive(OFFERS, OFFER_LIMIT_BYTES)
@@ -145,7 +145,7 @@ class Receiver:
                 self._say_once(why, "share.refused", f"{host}: {why}")
             passage.send(NotNow(why=why))
 
-    def _take(self, passage: Passage, offer: Offer, slot: Slot) -> None:
+    def _take(self, passage: MirrorConnection, offer: Offer, slot: ReceiveSlot) -> None:
         is_kept = False
         try:
             passage.send(Wanted())
@@ -159,7 +159,7 @@ class Receiver:
             sealed = passage.receive(ENDS, ANSWER_LIMIT_BYTES)
             if sealed.sum != sum_of_sums(sums):
                 raise Refused("What came is not what was sent.")
-            record = Record(share=offer.as_second(), memory=slot.memory, epoch=offer.epoch)
+            record = ShareRecord(share=offer.as_second(), memory=slot.memory, epoch=offer.epoch)
             record.seal_with(sums)
             self._vault.received.keep(slot, record)
             is_kept = True

@@ -15,9 +15,9 @@ from threading import Condition, Thread
 from elasticd.checkpoint.commit.upload import Abandoned
 from elasticd.checkpoint.format.checksum import blocks, sum_of_sums
 from elasticd.errors import Refused, Unavailable
-from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
-from elasticd.keeper.mirror.connection import Passage, greeted
+from elasticd.keeper.mirror.connection import MirrorConnection, greeted
 from elasticd.keeper.mirror.protocol import (
     ANSWER_LIMIT_BYTES,
     ANSWERS,
@@ -27,18 +27,18 @@ from elasticd.keeper.mirror.protocol import (
     Sealed,
     Wanted,
 )
-from elasticd.keeper.mirror.queue import Errand, Mirror
+from elasticd.keeper.mirror.queue import MirrorQueue, MirrorTask
 from elasticd.keeper.wire.message import Door
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Sender"]
+__all__ = ["MirrorSender"]
 
 CONNECT_LIMIT_S = 5.0
 
 log = get_logger()
 
 
-class Sender:
+class MirrorSender:
     """Send shares for one keeper. Several threads may use it."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Sender:
         self._metrics = metrics or Metrics(job, "")
         self._note = note
         self._changed = Condition()
-        self._mirror = Mirror()
+        self._mirror = MirrorQueue()
         self._is_running = self._is_busy = self._is_closed = False
         self._why = ""
         """What was wrong at the last try."""
@@ -74,7 +74,7 @@ class Sender:
         with self._changed:
             self._mirror.plan(worker)
 
-    def add(self, worker: int, record: Record) -> None:
+    def add(self, worker: int, record: ShareRecord) -> None:
         """Add a share that is complete here, and nowhere else; returns at once."""
         with self._changed:
             self._mirror.add(worker, record)
@@ -116,7 +116,7 @@ class Sender:
                 self._is_busy = False
                 self._changed.notify_all()
 
-    def _bring(self, errand: Errand) -> None:
+    def _bring(self, errand: MirrorTask) -> None:
         share = errand.record.share
         try:
             assert errand.door is not None
@@ -144,7 +144,7 @@ class Sender:
                 f"its loss would cost more than the steps since the last snapshot: {why}"
             )
 
-    def _send(self, door: Door, record: Record) -> int:
+    def _send(self, door: Door, record: ShareRecord) -> int:
         """Send a share; return how many bytes were sent once it is held there."""
         with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
             passage = greeted(sock, door.token)
@@ -164,7 +164,7 @@ class Sender:
                 raise Refused("It wants the same again.")
             return record.memory.size
 
-    def _offer(self, record: Record) -> Offer:
+    def _offer(self, record: ShareRecord) -> Offer:
         share = record.share
         return Offer(
             job=self._job,
@@ -178,7 +178,7 @@ class Sender:
         )
 
 
-def _heard(passage: Passage) -> bool:
+def _heard(passage: MirrorConnection) -> bool:
     """Return True if the other keeper holds it, False if it wants the bytes.
 
     Raises: Unavailable: it does not take it now.

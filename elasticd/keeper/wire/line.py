@@ -11,7 +11,7 @@ from typing import Any
 from elasticd.channel.wire import pack, unpack
 from elasticd.errors import InvariantBroken
 
-__all__ = ["Line"]
+__all__ = ["KeeperConnection"]
 
 MESSAGE_LIMIT_BYTES = 256 << 20
 FILES_LIMIT = 8
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<Q")
 _INT_BYTES = array.array("i").itemsize
 
 
-class Line:
+class KeeperConnection:
     """One connection, used by one thread at a time."""
 
     def __init__(self, sock: socket.socket, kinds: Mapping[str, type]) -> None:

@@ -4,7 +4,7 @@ its phase.
 
 from collections.abc import Iterator
 
-from elasticd.control.report.report import Change
+from elasticd.control.report.report import ChangeReport
 from elasticd.kube.decide.action import TellEvent
 from elasticd.kube.resource.elastic_job import ElasticJob, JobKey
 from elasticd.kube.resource.job_records import JobRecords
@@ -75,7 +75,7 @@ def _said(status: ElasticJobStatus) -> str:
     return f"{about}: {status.message}" if status.message else f"{about}."
 
 
-def _world(job: JobKey, change: Change) -> TellEvent:
+def _world(job: JobKey, change: ChangeReport) -> TellEvent:
     """Return who trains now, and why it is another world."""
     nodes = f"{change.nodes} node{'' if change.nodes == 1 else 's'}"
     ranks = f"{change.world_size} rank{'' if change.world_size == 1 else 's'}"

@@ -15,7 +15,7 @@ from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import Mirror
+from elasticd.store.mirror import RangeMirror
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ClusterRecords"]
@@ -39,10 +39,10 @@ class ClusterRecords:
         self._unserved: dict[JobName, float] = {}
         """Since when no node serves an active job."""
         self._jobs = JobItems(store, keys, wake)
-        self._active = Mirror(store, keys.active, wake=wake)
-        self._drains = Mirror(store, keys.drains, wake=wake)
-        self._nodes = Mirror(store, keys.nodes, wake=wake)
-        self._labels = Mirror(store, keys.node_labels, wake=wake)
+        self._active = RangeMirror(store, keys.active, wake=wake)
+        self._drains = RangeMirror(store, keys.drains, wake=wake)
+        self._nodes = RangeMirror(store, keys.nodes, wake=wake)
+        self._labels = RangeMirror(store, keys.node_labels, wake=wake)
         self._reports: dict[JobName, tuple[Items, JobReport | None]] = {}
         self._unreadable: set[JobName] = set()
         self._unread: dict[str, str] = {}
@@ -121,7 +121,7 @@ class ClusterRecords:
     # --- private ------------------------------------------------------------------------------
 
     @property
-    def _mirrors(self) -> tuple[Mirror, ...]:
+    def _mirrors(self) -> tuple[RangeMirror, ...]:
         return self._active, self._drains, self._nodes, self._labels
 
     def _report(self, name: JobName, items: Items, before: JobReport | None) -> JobReport | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
-from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
 __all__ = ["JobItems"]
 
@@ -43,15 +43,15 @@ class JobItems:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _take(self, seen: Snapshot | Changed) -> None:
+    def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
         """Take in a change; the store's thread calls this."""
-        is_loud = isinstance(seen, Snapshot)
+        is_loud = isinstance(seen, WatchSnapshot)
         with self._lock:
             fresh: dict[JobName, dict[str, KeyValue]] = {}
-            jobs = {} if isinstance(seen, Snapshot) else dict(self._jobs or {})
+            jobs = {} if isinstance(seen, WatchSnapshot) else dict(self._jobs or {})
             changes: list[tuple[str, KeyValue | None]] = (
                 [(item.key, item) for item in seen.items]
-                if isinstance(seen, Snapshot)
+                if isinstance(seen, WatchSnapshot)
                 else [(change.key, change.item) for change in seen.changes]
             )
             for key, item in changes:

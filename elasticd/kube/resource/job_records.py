@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
@@ -44,7 +44,7 @@ class JobRecords:
     unserved_s: float = 0.0
     """For how long the operator has seen none."""
     policy: Policy | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangeReport, ...] = ()
     """The newest changes of world, in the order of their generations."""
     losses_by_reason: Mapping[str, int] = field(default_factory=dict)
     """Changes that nobody planned, after the first world."""

@@ -23,8 +23,8 @@ from elasticd.rendezvous.next_world.node_condition import (
 from elasticd.rendezvous.state import JobState, SeenMember
 
 __all__ = [
-    "Alike",
-    "Change",
+    "SharedError",
+    "WorldChange",
     "alike",
     "change_of_node",
     "find_change",
@@ -72,7 +72,7 @@ _OF_WORKERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class WorldChange:
     """Why the next world is needed."""
 
     reason: Reason
@@ -90,14 +90,14 @@ class Change:
         return Cause.NODE_LOSS if self.is_of_slot else self.reason.cause
 
 
-def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
+def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | None:
     """Compare the world with the members; None if it may stand. It costs one pass over both.
 
     `target` is the wished number of nodes; `is_late` says that the formation's deadline passed.
     """
     world = state.world
     if world is None:
-        return Change(reason=Reason.FIRST_WORLD)
+        return WorldChange(reason=Reason.FIRST_WORLD)
     found: Found = []
     lost: dict[NodeId, Reason] = {}
     is_orderly = True
@@ -125,7 +125,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
     if state.is_world_ended and state.status is not None:
         # Declared over for want of members: whoever is here now may go on. It keeps the reason
         # that it ended for; that its workers are gone by now is no news.
-        return Change(reason=state.status.reason, culprit=state.status.failure, lost=lost)
+        return WorldChange(reason=state.status.reason, culprit=state.status.failure, lost=lost)
     if is_stuck and not is_end and not _has_paused(state, world):
         found.append((Reason.COLLECTIVE_BROKEN, None))
         is_orderly = False
@@ -147,7 +147,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
     reason = min((r for r, _ in found), key=_gravity)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
     culprit = min(culprits, key=lambda f: (not f.ends_job, f.rank)) if culprits else None
-    return Change(
+    return WorldChange(
         reason=reason,
         culprit=culprit,
         lost=lost,
@@ -259,7 +259,7 @@ def offers_of(state: JobState, member: Member) -> tuple[SlotOffer, ...]:
     return tuple(sorted(offers[:limit] if limit else offers, key=lambda offer: offer.slot))
 
 
-def offers_in(state: JobState, change: Change, member: Member) -> tuple[SlotOffer, ...]:
+def offers_in(state: JobState, change: WorldChange, member: Member) -> tuple[SlotOffer, ...]:
     """Return what the next world may name of this member, without a process that everybody waits
     for.
     """
@@ -271,13 +271,13 @@ def offers_in(state: JobState, change: Change, member: Member) -> tuple[SlotOffe
     return tuple(o for o in offers if (o.slot, o.nonce) != (culprit.slot, culprit.nonce))
 
 
-def offers_state(state: JobState, change: Change, member: Member) -> bool:
+def offers_state(state: JobState, change: WorldChange, member: Member) -> bool:
     """Return whether the next world may name a process of this member that has the job's state."""
     return any(has_state(state, member, o) for o in offers_in(state, change, member))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class SharedError:
     """What is known of an error that all ranks of a world may share."""
 
     failure: Failure | None = None
@@ -286,7 +286,7 @@ class Alike:
     """True if every rank has ended with it."""
 
 
-def alike(state: JobState, world: World) -> Alike:
+def alike(state: JobState, world: World) -> SharedError:
     """Compare how the ranks of the world ended; there is no `failure` if they differ, or if none
     has ended.
 
@@ -297,22 +297,24 @@ def alike(state: JobState, world: World) -> Alike:
     for node in world.nodes:
         seen = state.members.get(node.node)
         if world.size < 2 or seen is None:
-            return Alike()
+            return SharedError()
         if seen.member.incarnation != node.incarnation or is_dead(state, node.incarnation):
-            return Alike()  # It will raise nothing any more.
+            return SharedError()  # It will raise nothing any more.
         if seen.member.broken == world.generation:
-            return Alike()  # A rank fell out of a broken collective, and did not raise by itself.
+            return (
+                SharedError()
+            )  # A rank fell out of a broken collective, and did not raise by itself.
         if not has_lost_worker(node, seen.member):
             is_all = False
             continue
         failure = seen.member.failure
         if failure is None or failure.generation != world.generation or not failure.where:
-            return Alike()
+            return SharedError()
         if first is not None and not failure.is_same_error(first):
-            return Alike()
+            return SharedError()
         first = first or failure
         is_all = is_all and seen.member.raised_alike >= len(node.workers)
-    return Alike(failure=first, is_all=is_all and first is not None)
+    return SharedError(failure=first, is_all=is_all and first is not None)
 
 
 def _has_paused(state: JobState, world: World) -> bool:

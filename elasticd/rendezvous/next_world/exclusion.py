@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from elasticd.records.ids import Generation
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, WorldNode
-from elasticd.rendezvous.next_world.change import Change
+from elasticd.rendezvous.next_world.change import WorldChange
 from elasticd.rendezvous.state import JobState
 
 __all__ = ["READMISSION_BASE_S", "exclusions", "readmission_delay_s"]
@@ -35,7 +35,7 @@ def readmission_delay_s(losses: int, *, is_in_process: bool = False) -> float:
 
 def exclusions(
     state: JobState,
-    change: Change,
+    change: WorldChange,
     nodes: Sequence[WorldNode],
     generation: Generation,
     now_s: float,

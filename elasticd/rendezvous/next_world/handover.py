@@ -12,14 +12,16 @@ from elasticd.records.ids import NodeId, Slot
 from elasticd.records.member import SlotOffer
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
-from elasticd.rendezvous.next_world.change import Change, offers_in, offers_of, offers_state
+from elasticd.rendezvous.next_world.change import WorldChange, offers_in, offers_of, offers_state
 from elasticd.rendezvous.next_world.node_condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
 __all__ = ["awaited", "givers", "new_slots", "unheard", "unheard_until_s"]
 
 
-def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
+def givers(
+    state: JobState, change: WorldChange, chosen: Sequence[SeenMember]
+) -> tuple[SeenMember, ...]:
     """Return the leaving nodes that must hand over the state first, because no node that stays has
     it.
     """
@@ -33,7 +35,7 @@ def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tup
     return tuple(s for s in going if offers_in(state, change, s.member))
 
 
-def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
+def awaited(state: JobState, change: WorldChange) -> tuple[NodeId, ...]:
     """Return the nodes that will be able to take the state over soon, if there is time for that.
 
     A drain leaves time; a machine that goes by itself does not.
@@ -55,7 +57,7 @@ def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
 
 
 def unheard(
-    state: JobState, change: Change, chosen: Sequence[SeenMember], now_s: float
+    state: JobState, change: WorldChange, chosen: Sequence[SeenMember], now_s: float
 ) -> tuple[NodeId, ...]:
     """Return the nodes whose processes may have the state although their records do not say so yet.
 

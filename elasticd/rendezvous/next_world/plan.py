@@ -11,7 +11,7 @@ from elasticd.records.member import Member, StoreAddress
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
 from elasticd.rendezvous.next_world.change import (
-    Change,
+    WorldChange,
     has_newcomer,
     is_candidate,
     offers_in,
@@ -76,7 +76,7 @@ class Wait:
     """True if too few nodes are left that can start workers, and no others will come."""
 
 
-def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait:
+def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World | Wait:
     """Return the world that should follow the standing one, or why there can be none yet."""
     spec, previous = state.spec, state.world
     target = target_nodes(spec, state.wants)
@@ -139,7 +139,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     return _too_large(state, change, world) or world
 
 
-def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
+def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | None:
     """Return why etcd would refuse the record, which would else be proposed for ever."""
     if len(world.nodes) + len(world.lost) + len(world.excluded) < LARGE_NODES:
         return None
@@ -156,7 +156,7 @@ def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
 
 
 def _choose(
-    state: JobState, change: Change, ready: Sequence[SeenMember], target: int
+    state: JobState, change: WorldChange, ready: Sequence[SeenMember], target: int
 ) -> list[SeenMember]:
     """Choose survivors first, in the order of their ranks, then newcomers by age."""
     previous = state.world
@@ -179,7 +179,7 @@ def _choose(
     return sorted(ready, key=preference)[:target]
 
 
-def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None:
+def _at_step(state: JobState, change: WorldChange, now_s: float) -> int | Wait | None:
     """Return where those that train leave the standing world, if they can leave it in order.
 
     It is far enough ahead that everybody hears of it in time. A rank that hears of it later names a
@@ -207,7 +207,7 @@ def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None
 
 
 def _world_nodes(
-    state: JobState, change: Change, chosen: Sequence[SeenMember], generation: Generation
+    state: JobState, change: WorldChange, chosen: Sequence[SeenMember], generation: Generation
 ) -> list[WorldNode]:
     by_node = {seen.member.node: seen.member for seen in chosen}
     world = state.world
@@ -217,7 +217,7 @@ def _world_nodes(
 
 
 def _world_node(
-    state: JobState, change: Change, member: Member, generation: Generation
+    state: JobState, change: WorldChange, member: Member, generation: Generation
 ) -> WorldNode:
     """Take the slots that the member offers."""
     previous = state.world.node(member.node) if state.world is not None else None
@@ -274,7 +274,7 @@ def _spent_stores(state: JobState) -> tuple[StoreAddress, ...]:
     return tuple(store for store in past if store in listed)
 
 
-def _held_until_s(state: JobState, change: Change, seen: SeenMember) -> float:
+def _held_until_s(state: JobState, change: WorldChange, seen: SeenMember) -> float:
     world = state.world
     if change.lost.get(seen.member.node) is Reason.CUT_OFF:
         return state.ended_s + CUT_RETRY_S
@@ -376,7 +376,7 @@ def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generati
     return _oldest_unended(state, world)
 
 
-def _late(state: JobState, change: Change) -> Set[NodeId]:
+def _late(state: JobState, change: WorldChange) -> Set[NodeId]:
     """Return nodes that are well, as far as etcd knows, and still not part of the next world.
 
     If a job has to wait because nodes do not reach each other, it tries again with all of them.

@@ -16,7 +16,7 @@ from elasticd.records.world import World
 from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
 from elasticd.rendezvous.history import oldest_kept, unneeded_results
 from elasticd.rendezvous.next_world.change import (
-    Change,
+    WorldChange,
     find_change,
     is_candidate,
 )
@@ -275,7 +275,7 @@ def _is_to_read_first(state: JobState, now_s: float) -> bool:
     return read_s is None or now_s - read_s > END_READ_S
 
 
-def _running_status(state: JobState, change: Change, world: World, now_s: float) -> JobStatus:
+def _running_status(state: JobState, change: WorldChange, world: World, now_s: float) -> JobStatus:
     assert state.status is not None
     budget, cause = budget_of(state, now_s), change.cause
     is_charged = state.world is not None and not state.is_world_ended and cause is not None
@@ -327,7 +327,7 @@ def _first_world_wait_s(state: JobState, target: int, now_s: float) -> float | N
 
 
 def _say_wait(
-    state: JobState, change: Change, wait: Wait, now_s: float
+    state: JobState, change: WorldChange, wait: Wait, now_s: float
 ) -> tuple[JobState, tuple[Effect, ...]]:
     """Write below-min as the job's status, once; other waits concern nobody."""
     times = [at_s for at_s in (wait.until_s, state.plan_at_s) if at_s is not None]

@@ -5,7 +5,7 @@ import dataclasses
 from elasticd.records.failure import Failure
 from elasticd.records.job import Budget, JobStatus
 from elasticd.records.reason import Cause, Phase, Reason
-from elasticd.rendezvous.next_world.change import Change, alike
+from elasticd.rendezvous.next_world.change import WorldChange, alike
 from elasticd.rendezvous.state import JobState
 
 __all__ = [
@@ -32,7 +32,7 @@ _PAID = {
 }
 
 
-def failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
+def failed(state: JobState, change: WorldChange, now_s: float) -> JobStatus | None:
     """Return the final status, if the budget is spent for this change, or it would only repeat an
     error.
     """
@@ -44,7 +44,7 @@ def failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     return dataclasses.replace(final, message=f"{final.message}; {room}")
 
 
-def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
+def _failed(state: JobState, change: WorldChange, now_s: float) -> JobStatus | None:
     status, cause = state.status, change.cause
     assert status is not None
     if state.world is None or state.is_world_ended or cause is None:
@@ -96,7 +96,7 @@ def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     )
 
 
-def alike_until_s(state: JobState, change: Change, now_s: float) -> float | None:
+def alike_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
     """Return until when the ranks that have not ended yet may show that they raise the same."""
     if change.reason is not Reason.WORKER_FAILED or not state.is_in_process:
         return None

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from elasticd.store.api import KeyRange, KeyValue, Snapshot
+from elasticd.store.api import KeyRange, KeyValue, WatchSnapshot
 from elasticd.store.etcd.channel import rpc_pb2
 
 __all__ = ["bounds", "item", "range_request", "snapshot"]
@@ -31,8 +31,8 @@ def range_request(
     return request
 
 
-def snapshot(range: KeyRange, answer: Any) -> Snapshot:
-    return Snapshot(
+def snapshot(range: KeyRange, answer: Any) -> WatchSnapshot:
+    return WatchSnapshot(
         range=range,
         revision=int(answer.header.revision),
         items=tuple(item(kv) for kv in answer.kvs),

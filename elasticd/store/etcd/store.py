@@ -12,12 +12,12 @@ from elasticd.store.api import (
     KeyRange,
     KeyValue,
     Lease,
-    Snapshot,
     StoreSettings,
     Txn,
     TxnResult,
     Watch,
     WatchSink,
+    WatchSnapshot,
     always,
 )
 from elasticd.store.etcd.channel import Rpc
@@ -52,7 +52,7 @@ class EtcdStore:
         items = self._read(KeyRange(key=key)).items
         return items[0] if items else None
 
-    def list(self, prefix: str) -> Snapshot:
+    def list(self, prefix: str) -> WatchSnapshot:
         return self._read(KeyRange(key=prefix, is_prefix=True))
 
     def keys(self, prefix: str) -> Sequence[str]:
@@ -84,5 +84,5 @@ class EtcdStore:
         self._leases.close()
         self._watches.close()
 
-    def _read(self, range: KeyRange) -> Snapshot:
+    def _read(self, range: KeyRange) -> WatchSnapshot:
         return snapshot(range, self._connection.call(Rpc.RANGE, range_request(range)))

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 
 from elasticd.errors import ElasticdError, Refused
-from elasticd.store.api import Change, Changed, KeyRange, Snapshot, WatchSink
+from elasticd.store.api import KeyChange, KeyRange, KeysChanged, WatchSink, WatchSnapshot
 from elasticd.store.etcd.channel import Channel, Rpc, rpc_pb2
 from elasticd.store.etcd.connection import Connection
 from elasticd.store.etcd.key_range import bounds, item, range_request, snapshot
@@ -47,7 +47,7 @@ class EtcdWatch:
         # may close its own watch.
         self._lock = threading.RLock()
 
-    def give(self, event: Snapshot | Changed) -> bool:
+    def give(self, event: WatchSnapshot | KeysChanged) -> bool:
         """Give an event to the sink; return False if the sink raised, so that it must be given a
         list again.
         """
@@ -310,13 +310,13 @@ class WatchHub:
             return True
         revision = int(fresh[-1].kv.mod_revision)
         changes = tuple(
-            Change(
+            KeyChange(
                 key=event.kv.key.decode("utf-8", "replace"),
                 item=None if event.type == event.DELETE else item(event.kv),
             )
             for event in fresh
         )
-        if not watch.give(Changed(range=watch.range, revision=revision, changes=changes)):
+        if not watch.give(KeysChanged(range=watch.range, revision=revision, changes=changes)):
             return False
         watch.revision = revision
         return True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from elasticd.train.data.permutation import Permutation
 
-__all__ = ["Course", "Share", "ShareSampler", "KeyedIndices"]
+__all__ = ["EpochCourse", "BatchShare", "ShareSampler", "KeyedIndices"]
 
 KeyedIndices = tuple[int, list[int]]
 """Sample indices, and a number that is another for each (seed, epoch)."""
@@ -21,7 +21,7 @@ KeyedIndices = tuple[int, list[int]]
 _CHUNK = 4096  # positions permuted at once: what a call costs is then little per batch
 
 
-class Share(NamedTuple):
+class BatchShare(NamedTuple):
     """What a rank of a world gets of the global batch [batch_start, batch_stop)."""
 
     batch_start: int
@@ -33,7 +33,7 @@ class Share(NamedTuple):
     @classmethod
     def of(
         cls, batch_start: int, batch_stop: int, *, rank: int, size: int, least: int = 1
-    ) -> "Share":
+    ) -> "BatchShare":
         """Return the share of `rank` in a world of `size`; the lowest ranks get one more.
 
         A rank that gets any samples gets at least `least`, if there are as many: other ranks get
@@ -56,7 +56,7 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class EpochCourse:
     """An epoch as it is cut for one rank of one world."""
 
     length: int
@@ -71,14 +71,14 @@ class Course:
     """The least samples that a rank gets of a tail, if it gets any: layers that normalise over a
     batch fail with one."""
 
-    def share(self, position: int) -> Share | None:
+    def share(self, position: int) -> BatchShare | None:
         """Return the share of the global batch that begins at a position; None if none is left."""
         left = self.length - position
         if left <= 0 or (self.drop_last and left < self.batch_size):
             return None
         stop = position + min(self.batch_size, left)
         least = self.least if left < self.batch_size else 1
-        return Share.of(position, stop, rank=self.rank, size=self.size, least=least)
+        return BatchShare.of(position, stop, rank=self.rank, size=self.size, least=least)
 
     def key(self, *more: int) -> int:
         """Return 64 bits that are others for each (seed, epoch) and for each `more`."""
@@ -94,7 +94,7 @@ class Course:
                 # A rank must take part in the collectives of a tail that has nothing for it: it
                 # repeats the tail's first samples, with weight 0.
                 stop = min(position + self.least, share.batch_stop)
-                share = Share.of(position, stop, rank=0, size=1)
+                share = BatchShare.of(position, stop, rank=0, size=1)
             count = share.stop - share.start
             full = max((self.length - position) // self.batch_size, 1)
             batches = min(full, max(_CHUNK // count, 1))
@@ -120,10 +120,10 @@ class ShareSampler:
 
     def __init__(self, *, is_keyed: bool) -> None:
         self._is_keyed = is_keyed
-        self._course: Course | None = None
+        self._course: EpochCourse | None = None
         self._start = 0
 
-    def point(self, course: Course, start: int) -> None:
+    def point(self, course: EpochCourse, start: int) -> None:
         """Let the next iterator begin at a position of an epoch."""
         self._course = course
         self._start = start

@@ -22,9 +22,9 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from elasticd.errors import CallError, InvariantBroken
 from elasticd.train.data.augmentation import Samples, Seeded
-from elasticd.train.data.batch_share import Course, ShareSampler
+from elasticd.train.data.batch_share import EpochCourse, ShareSampler
 
-__all__ = ["Fetching", "Reader"]
+__all__ = ["FetchSettings", "BatchReader"]
 
 _CLOSE_S = 2.0  # for torch's own shutdown, once the workers have been signalled
 _TERM_S = 0.5  # a data worker that SIGTERM does not end in this time gets SIGKILL
@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetching:
+class FetchSettings:
     """How to fetch: the arguments of torch's DataLoader with the same names."""
 
     num_workers: int = 0
@@ -45,10 +45,10 @@ class Fetching:
     persistent_workers: bool = False
 
 
-class Reader:
+class BatchReader:
     """Reads one rank's batches from a position on, one stream at a time."""
 
-    def __init__(self, dataset: Samples, fetching: Fetching, *, is_seeded: bool) -> None:
+    def __init__(self, dataset: Samples, fetching: FetchSettings, *, is_seeded: bool) -> None:
         self._dataset = Seeded(dataset) if is_seeded else dataset
         self._fetching = fetching
         self._sampler = ShareSampler(is_keyed=is_seeded)
@@ -61,7 +61,7 @@ class Reader:
         except (ValueError, TypeError) as exc:
             raise CallError(f"torch's DataLoader refuses these arguments: {exc}") from exc
 
-    def open(self, course: Course, start: int) -> None:
+    def open(self, course: EpochCourse, start: int) -> None:
         """Begin at a position; what was read ahead of another is dropped."""
         if not self._fetching.persistent_workers:
             self.close()

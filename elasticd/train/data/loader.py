@@ -23,23 +23,23 @@ from torch.utils.data import Dataset, IterableDataset
 
 from elasticd.errors import CallError
 from elasticd.train.data.augmentation import Samples
-from elasticd.train.data.batch_share import Course, Share
+from elasticd.train.data.batch_share import BatchShare, EpochCourse
 from elasticd.train.data.cursor import Cursor, Position
-from elasticd.train.data.dataloader import Fetching, Reader
+from elasticd.train.data.dataloader import BatchReader, FetchSettings
 from elasticd.train.data.kept_batches import KeptBatches
 from elasticd.train.data.ledger import Span
-from elasticd.train.data.loader_pass import Pass
-from elasticd.train.data.prefetched_batch import Lookahead
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.data.loader_pass import LoaderPass
+from elasticd.train.data.prefetched_batch import PrefetchCheck
+from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.selection import selection_of
 
 __all__ = ["Loader"]
 
 
 class _Deliveries(Protocol):
-    """What a loader needs of the state's `Watch`."""
+    """What a loader needs of the state's `StateWatch`."""
 
-    spent: Spent
+    spent: SecondsSpent
 
     def delivered(self) -> None:
         """Take note that a batch goes to the script, or raise Interrupted."""
@@ -106,7 +106,7 @@ class Loader:
         self._shuffle = bool(shuffle)
         self._seed = operator.index(seed)
         self._drop_last = bool(drop_last)
-        fetching = Fetching(
+        fetching = FetchSettings(
             num_workers=num_workers,
             collate_fn=collate_fn,
             pin_memory=pin_memory,
@@ -116,15 +116,15 @@ class Loader:
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
-        self._reader = Reader(self._dataset, fetching, is_seeded=augment_seed)
+        self._reader = BatchReader(self._dataset, fetching, is_seeded=augment_seed)
         self._read_position: int | None = None  # of the batch that the reader gives next
         self._cursor = Cursor(self._length)
-        self._ahead = Lookahead(is_ahead=read_ahead)
+        self._ahead = PrefetchCheck(is_ahead=read_ahead)
         self._is_over = False  # a loop has come to the end of the epoch
         self._rank, self._size, self._least = 0, 1, 1
         self._watch: _Deliveries | None = None
         self._kept: KeptBatches | None = None
-        self._spent = Spent()
+        self._spent = SecondsSpent()
         self._placements = 0
         self._course = self._cut()
 
@@ -160,7 +160,7 @@ class Loader:
             self._finish()
         self._ahead.begin()
         begun = self._kept.pass_begins(self, sys._getframe(1)) if self._kept else None
-        return Pass(self, self._cursor.pending.epoch, self._placements, begun)
+        return LoaderPass(self, self._cursor.pending.epoch, self._placements, begun)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return `loss * weight`; the loss itself where the weight is 1, as in most steps.
@@ -296,7 +296,7 @@ class Loader:
         self._count(self._ahead.take(share))
         return batch
 
-    def _count(self, share: Share | None) -> None:
+    def _count(self, share: BatchShare | None) -> None:
         """Let the next commit count the share that the script trains on now."""
         if share is not None:
             self._cursor.deliver(share.batch_stop)
@@ -321,8 +321,8 @@ class Loader:
         self._read_position = None
         self._reader.close()
 
-    def _cut(self) -> Course:
-        return Course(
+    def _cut(self) -> EpochCourse:
+        return EpochCourse(
             length=self._length,
             batch_size=self._batch_size,
             shuffle=self._shuffle,

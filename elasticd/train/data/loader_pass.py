@@ -7,10 +7,10 @@ from elasticd.train.data.kept_batches import PassBegun
 if TYPE_CHECKING:
     from elasticd.train.data.loader import Loader
 
-__all__ = ["Pass"]
+__all__ = ["LoaderPass"]
 
 
-class Pass:
+class LoaderPass:
     """The iterator of a `for` loop over a loader: it ends with the epoch in which it began."""
 
     def __init__(
@@ -21,7 +21,7 @@ class Pass:
         self._placement = placement
         self._gave = begun.gave if begun is not None else None
 
-    def __iter__(self) -> "Pass":
+    def __iter__(self) -> "LoaderPass":
         return self
 
     def __next__(self) -> Any:

@@ -7,19 +7,19 @@ more before its first commit than before each later one.
 """
 
 from elasticd.errors import CallError
-from elasticd.train.data.batch_share import Share
+from elasticd.train.data.batch_share import BatchShare
 
-__all__ = ["Lookahead"]
+__all__ = ["PrefetchCheck"]
 
 _SEEN = 2
 """How many commits of a loop are checked."""
 
 
-class Lookahead:
+class PrefetchCheck:
     """The check of one loader; `is_ahead` is what the script said, None for nothing."""
 
     def __init__(self, *, is_ahead: bool | None) -> None:
-        self.held: Share | None = None
+        self.held: BatchShare | None = None
         """The newest batch, where the script trains on the one before."""
         self._is_ahead = is_ahead
         self.is_looking = is_ahead is None
@@ -34,7 +34,7 @@ class Lookahead:
         self._taken = 0
         self._counts = []
 
-    def take(self, share: Share) -> Share | None:
+    def take(self, share: BatchShare) -> BatchShare | None:
         """Take note of a delivered batch; return the one that is going to be trained on, if that is
         known.
         """
@@ -44,7 +44,7 @@ class Lookahead:
         before, self.held = self.held, share
         return before
 
-    def let_go(self) -> Share | None:
+    def let_go(self) -> BatchShare | None:
         """Return the last batch, since there is no other."""
         last, self.held = self.held, None
         return last

@@ -11,8 +11,8 @@ from elasticd.errors import CallError
 from elasticd.train.data.kept_batches import Check, KeptBatches
 from elasticd.train.data.ledger import Ledger
 from elasticd.train.data.loader import Loader
-from elasticd.train.data.totals import Totals
-from elasticd.train.session.watch import EpochProgress, Watch
+from elasticd.train.data.totals import DataTotals
+from elasticd.train.session.watch import EpochProgress, StateWatch
 from elasticd.train.world import World
 
 __all__ = ["Loaders"]
@@ -50,7 +50,7 @@ class Loaders:
         self.named[name] = loader
         self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
-    def place(self, world: World, watch: Watch, modules: Iterable[torch.nn.Module]) -> None:
+    def place(self, world: World, watch: StateWatch, modules: Iterable[torch.nn.Module]) -> None:
         """Place each where its last commit stood, for this rank of this world; `modules` train on
         it.
 
@@ -79,9 +79,9 @@ class Loaders:
             ledger.take(loader._commit())
 
     @property
-    def totals(self) -> Totals | None:
+    def totals(self) -> DataTotals | None:
         """Return what all of them counted; None if there is no loader."""
-        return Totals.of(self._ledgers.values()) if self._ledgers else None
+        return DataTotals.of(self._ledgers.values()) if self._ledgers else None
 
     @property
     def epoch_progress(self) -> EpochProgress:

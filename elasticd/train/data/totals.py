@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from elasticd.train.data.ledger import Ledger
 
-__all__ = ["Totals", "summary"]
+__all__ = ["DataTotals", "summary"]
 
 
-class Totals(NamedTuple):
+class DataTotals(NamedTuple):
     """What the loaders' ledgers counted, of all ranks, in committed steps."""
 
     samples: int
@@ -16,12 +16,12 @@ class Totals(NamedTuple):
     skipped: int
 
     @classmethod
-    def of(cls, ledgers: Iterable[Ledger]) -> "Totals":
+    def of(cls, ledgers: Iterable[Ledger]) -> "DataTotals":
         every = tuple(ledgers)
         return cls(*(sum(getattr(each, name) for each in every) for name in cls._fields))
 
 
-def summary(step: int, epoch: int, totals: Totals | None, skipped_steps: int) -> str:
+def summary(step: int, epoch: int, totals: DataTotals | None, skipped_steps: int) -> str:
     """Return the sentence; without totals there was no loader, and skipped steps are an
     optimizer's.
     """

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Spent"]
+__all__ = ["SecondsSpent"]
 
 
 @dataclass(slots=True)
-class Spent:
+class SecondsSpent:
     """Sums since the process began, in seconds; the heartbeat thread reads them without a lock."""
 
     data_s: float = 0.0

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from elasticd.tensors.local_shard import memory_of
-from elasticd.tensors.value_copy import restored, snapshot
+from elasticd.tensors.value_copy import copy_value, restored
 
-__all__ = ["Undo", "parameters_of"]
+__all__ = ["OptimizerUndo", "parameters_of"]
 
 _SPARE_BYTES = 1 << 30
 """What a GPU must have left beside the copies: libraries take workspace when they want it."""
 
 
-class Undo:
+class OptimizerUndo:
     """Parameters and state of one optimizer as they were at `take`.
 
     The values of its parameter groups (learning rates) are not here: they belong to the commit.
@@ -85,7 +85,7 @@ class Undo:
                     tensors.append(memory_of(value))
                     kept[name] = value
                 else:
-                    kept[name] = snapshot(value)
+                    kept[name] = copy_value(value)
         return tensors, entries
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from elasticd.tensors.value_copy import Snapshot, is_constant, restored, snapshot
+from elasticd.tensors.value_copy import ValueCopy, copy_value, is_constant, restored
 
 __all__ = ["GroupValues"]
 
@@ -18,12 +18,12 @@ class GroupValues:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
-        self._groups: list[tuple[dict[str, Any], dict[str, Any], list[Any], Snapshot]] = []
+        self._groups: list[tuple[dict[str, Any], dict[str, Any], list[Any], ValueCopy]] = []
         self._is_constant = True
         for group in optimizer.param_groups:
             others = {key: value for key, value in group.items() if key != "params"}
             self._is_constant &= all(map(is_constant, others.values()))
-            self._groups.append((group, group.copy(), list(group["params"]), snapshot(others)))
+            self._groups.append((group, group.copy(), list(group["params"]), copy_value(others)))
 
     def is_current(self) -> bool:
         """Return whether a copy made now would be the same."""

@@ -20,7 +20,7 @@ import torch
 from elasticd.tensors.byte_row import ByteRow, is_in_a_row
 from elasticd.tensors.local_shard import memory_of
 
-__all__ = ["Touch"]
+__all__ = ["ParameterWatch"]
 
 BEGINNING = 16
 """Elements of a parameter."""
@@ -30,7 +30,7 @@ _version = attrgetter("_version")
 _address = torch.Tensor.data_ptr
 
 
-class Touch:
+class ParameterWatch:
     """Watches what some optimizers own, from one commit to the next."""
 
     def __init__(self) -> None:

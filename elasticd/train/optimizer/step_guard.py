@@ -24,11 +24,11 @@ from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer import nonfinite_gradient, unsupported
 from elasticd.train.optimizer.grad_scaler import drop_scale
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
-from elasticd.train.optimizer.optimizer_undo import Undo, parameters_of
-from elasticd.train.optimizer.parameter_change import Touch
-from elasticd.train.session.watch import Watch
+from elasticd.train.optimizer.optimizer_undo import OptimizerUndo, parameters_of
+from elasticd.train.optimizer.parameter_change import ParameterWatch
+from elasticd.train.session.watch import StateWatch
 
-__all__ = ["Guard"]
+__all__ = ["StepGuard"]
 
 COPY_LIMIT_BYTES = 64 << 20
 """Parameters up to this size are copied as a generation begins: 30 ms with Adam's state."""
@@ -49,7 +49,7 @@ _Optimizer = torch.optim.Optimizer
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Guard:
+class StepGuard:
     """The optimizers of one state."""
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class Guard:
         self.is_waiting = False
         """It is one of samples whose gradients no optimizer has used yet."""
         self._leads: dict[_Optimizer, _Optimizer] = {}
-        self._undo: dict[_Optimizer, Undo] = {}
+        self._undo: dict[_Optimizer, OptimizerUndo] = {}
         self._names: dict[int, str] = {}
         self._parameters: list[torch.Tensor] = []
         self._known: frozenset[int] = frozenset()
         self._is_on_gpu = False
         self._on_nan = OnNan.IGNORE
-        self._watch: Watch | None = None
+        self._watch: StateWatch | None = None
         self._sequence: Callable[[], int | None] = lambda: None
         self._meet: Callable[[], object] | None = None
         self._any_rank: Callable[[bool], bool] | None = None
@@ -82,7 +82,7 @@ class Guard:
         self._settled_at: int | None = -1
         self._met_at: int | None = -1
         self._stepped_at: int | None = None
-        self.touch = Touch()
+        self.touch = ParameterWatch()
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
         self._joint_commits = 0  # with a step of each optimizer
@@ -116,7 +116,7 @@ class Guard:
         self._leads = {
             each: lead for lead, others in optimizers.items() for each in (lead, *others)
         }
-        self._undo = {lead: self._undo.get(lead) or Undo(lead) for lead in optimizers}
+        self._undo = {lead: self._undo.get(lead) or OptimizerUndo(lead) for lead in optimizers}
         self._names = names
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
@@ -126,7 +126,7 @@ class Guard:
 
     def arm(
         self,
-        watch: Watch,
+        watch: StateWatch,
         on_nan: OnNan,
         meet: Callable[[], object] | None = None,
         any_rank: Callable[[bool], bool] | None = None,

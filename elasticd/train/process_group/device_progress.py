@@ -17,10 +17,10 @@ import torch
 from elasticd.tensors import cuda
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["Arrival"]
+__all__ = ["DeviceProgress"]
 
 
-class Arrival:
+class DeviceProgress:
     """The progress of one generation.
 
     Any thread may call `count`; the training thread calls the rest.

@@ -8,18 +8,18 @@ one has ended, each group tells whether any result is missing (`gloo_group.Wakea
 import select
 from collections.abc import Sequence
 
-from elasticd.train.tcp_store.open_sockets import Link, duplicate_of
+from elasticd.train.tcp_store.open_sockets import OpenSocket, duplicate_of
 
-__all__ = ["Ends"]
+__all__ = ["GlooConnections"]
 
 
-class Ends:
+class GlooConnections:
     """Keep duplicates of the sockets: Gloo closes its own when they fail, and we would miss it.
 
     So `close` is what really ends a connection; `Group` shuts them down before.
     """
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: Sequence[OpenSocket]) -> None:
         self._poll = select.epoll()
         self._sockets = [one for link in links if (one := duplicate_of(link)) is not None]
         self._has_lost_one = len(self._sockets) < len(links)

@@ -15,7 +15,7 @@ from elasticd.train.process_group import gloo_group
 from elasticd.train.process_group.gloo_work import Work
 from elasticd.train.tcp_store import open_sockets
 
-__all__ = ["Losses", "let_go"]
+__all__ = ["LostCollectives", "let_go"]
 
 LOST_S, LOOKS = 0.5, 8
 """How long and how often to look with all connections closed; before a rank counts as stuck it has
@@ -28,7 +28,7 @@ class _Seen:
     looks: int = 0
 
 
-class Losses:
+class LostCollectives:
     """The lost collectives of one aborted generation, for the thread that guards it."""
 
     def __init__(self, links: Collection[int]) -> None:

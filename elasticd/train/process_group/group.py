@@ -33,13 +33,13 @@ from elasticd.tensors import cuda
 from elasticd.train.device.device import CPU
 from elasticd.train.group_broken import GroupBroken
 from elasticd.train.process_group import default_group, gloo_group, nccl
-from elasticd.train.process_group.device_progress import Arrival
-from elasticd.train.process_group.gloo_connections import Ends
-from elasticd.train.process_group.gloo_lost import Losses
+from elasticd.train.process_group.device_progress import DeviceProgress
+from elasticd.train.process_group.gloo_connections import GlooConnections
+from elasticd.train.process_group.gloo_lost import LostCollectives
 from elasticd.train.session import departure
 from elasticd.train.tcp_store import open_sockets
 from elasticd.train.tcp_store.client import connect
-from elasticd.train.tcp_store.open_sockets import Link
+from elasticd.train.tcp_store.open_sockets import OpenSocket
 from elasticd.train.tcp_store.start_barrier import gather
 
 __all__ = ["Group", "GroupBroken"]
@@ -90,16 +90,16 @@ class Group:
         self._enter = enter
         self._device = device
         self._backend = backend or default_group.backend_of(device)
-        self.arrival = Arrival(device)
-        self._nccl: nccl.Communicators | None = None
+        self.arrival = DeviceProgress(device)
+        self._nccl: nccl.NcclCommunicators | None = None
         if default_group.has_nccl(self._backend):
-            self._nccl = nccl.Communicators(device, connect_limit_s=self._connect_limit_s)
+            self._nccl = nccl.NcclCommunicators(device, connect_limit_s=self._connect_limit_s)
         self._timeout_s = timeout_s
         self._store: Any = None
         self._process_group: Any = None
         self._known: frozenset[int] = frozenset()
-        self._links: tuple[Link, ...] = ()
-        self._ends: Ends | None = None
+        self._links: tuple[OpenSocket, ...] = ()
+        self._ends: GlooConnections | None = None
         self._store_address: open_sockets.Address | None = None
         self._guarded: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -307,7 +307,7 @@ class Group:
                 for link in self._links:
                     open_sockets.limit_silence(link, LINK_SILENCE_S)
                 self._known |= {loop.listener.inode for loop in loops}
-                self._ends = Ends(self._links)
+                self._ends = GlooConnections(self._links)
             if self._nccl is not None:
                 self._nccl.connect(lambda: self._is_aborted or self._is_late())
 
@@ -351,7 +351,7 @@ class Group:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""
         knocked: set[int] = set()
         pause_s = _FIRST_PAUSE_S
-        losses: Losses | None = None
+        losses: LostCollectives | None = None
         over_s = 0.0
         while not self._is_closed:
             if not self._is_aborted and not self._is_late():
@@ -369,7 +369,7 @@ class Group:
                 self._nccl.check(time.monotonic() - over_s)
             if losses is None:
                 every = [*self._links, *(link for loop in loops for link in loop.links)]
-                losses = Losses([link.inode for link in every])
+                losses = LostCollectives([link.inode for link in every])
             losses.look()
             for loop in loops:
                 if loop.listener.inode not in knocked:

@@ -24,7 +24,7 @@ from elasticd.tensors import cuda
 from elasticd.train.introspection import stuck_rank
 from elasticd.train.process_group import default_group
 
-__all__ = ["ABORT_LIMIT_S", "DEFAULTS", "ENVIRONMENT", "Abort", "Communicators", "prepare"]
+__all__ = ["ABORT_LIMIT_S", "DEFAULTS", "ENVIRONMENT", "NcclAbort", "NcclCommunicators", "prepare"]
 
 ABORT_LIMIT_S = 10.0
 """How long an abort may take; a process in which it takes longer is of no more use."""
@@ -56,7 +56,7 @@ def prepare(env: MutableMapping[str, str]) -> None:
         env.setdefault(name, value)
 
 
-class Communicators:
+class NcclCommunicators:
     """NCCL's side of one generation's group.
 
     The training thread calls `connect` and `leave`; any thread may call the rest.
@@ -65,7 +65,7 @@ class Communicators:
     def __init__(self, device: torch.device, *, connect_limit_s: float) -> None:
         self._device = device
         self._is_connecting = False
-        self._abort: Abort | None = None
+        self._abort: NcclAbort | None = None
         self._lock = Lock()
         # Torch would hold a lock that the abort needs, half an hour for a peer that has stopped.
         os.environ.setdefault("TORCH_NCCL_NONBLOCKING_TIMEOUT", str(math.ceil(connect_limit_s)))
@@ -95,7 +95,7 @@ class Communicators:
         """
         with self._lock:
             if self._abort is None and default_group.is_made():
-                self._abort = Abort(self._device)
+                self._abort = NcclAbort(self._device)
                 self._abort.begin()
 
     def check(self, over_s: float) -> None:
@@ -114,7 +114,7 @@ class Communicators:
             self._abort.wait()
 
 
-class Abort:
+class NcclAbort:
     """One abort of all groups of this process, in a thread of its own; either it ends, or the
     process does.
     """

@@ -11,7 +11,7 @@ from elasticd.errors import Unavailable
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import to_plain
 from elasticd.train.restore.held_snapshots import age_of, holders_of
-from elasticd.train.restore.keeper_port import Asking
+from elasticd.train.restore.keeper_port import KeeperPort
 
 __all__ = ["SETTLE_S", "choose"]
 
@@ -22,7 +22,7 @@ Holder = tuple[int, ms.Held]
 
 
 def choose(
-    client: Asking, every: Sequence[Holder], *, below: int, alive: Snapshot | None
+    client: KeeperPort, every: Sequence[Holder], *, below: int, alive: Snapshot | None
 ) -> dict[str, object]:
     """Return the place, and what is to be known to restore from there, as JSON has it.
 
@@ -59,7 +59,7 @@ def choose(
 
 
 def _find(
-    client: Asking, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
+    client: KeeperPort, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
 ) -> ms.Found:
     """Ask what is stored; a storage that is away does no harm if a whole state is elsewhere."""
     try:

@@ -11,15 +11,15 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest, Piece
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.wire import message as ms
-from elasticd.train.restore.keeper_port import Keeping
+from elasticd.train.restore.keeper_port import KeeperMemoryPort
 
-__all__ = ["Brought", "inflow", "mapped"]
+__all__ = ["StreamedPieces", "inflow", "mapped"]
 
 THREADS = 4
 """How many threads compare checksums; a node has as many ranks that do so as it has devices."""
 
 
-class Brought(NamedTuple):
+class StreamedPieces(NamedTuple):
     """Bytes that one rank has for all."""
 
     memory: memoryview
@@ -31,11 +31,11 @@ class Brought(NamedTuple):
     """It raises Damaged if the bytes are not those that were saved; call it before they count."""
 
 
-def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
+def mapped(client: KeeperMemoryPort, held: ms.Held) -> tuple[ms.Mapped, StreamedPieces]:
     """Map a share that the keeper has in memory.
 
     Its checksums are compared by threads while the bytes are copied, so that they cost no time of
-    their own where a core is free; `Brought.check` waits for them.
+    their own where a core is free; `StreamedPieces.check` waits for them.
 
     Raises:
         ElasticdError: as the keeper says.
@@ -54,12 +54,12 @@ def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
                 "was saved: a checksum differs."
             )
 
-    return told, Brought(view, layout.pieces, layout.starts(), memory, check)
+    return told, StreamedPieces(view, layout.pieces, layout.starts(), memory, check)
 
 
 def inflow(
-    client: Keeping, number: int, manifest: Manifest, pieces: Sequence[int]
-) -> Iterator[Brought]:
+    client: KeeperMemoryPort, number: int, manifest: Manifest, pieces: Sequence[int]
+) -> Iterator[StreamedPieces]:
     """Begin to read, and return an iterator over the batches; each is valid until the next is asked
     for.
 
@@ -72,11 +72,11 @@ def inflow(
 
 
 def _batches(
-    client: Keeping,
+    client: KeeperMemoryPort,
     manifest: Manifest,
     pieces: Sequence[int],
     answer: tuple[ms.Batch, Memory | None],
-) -> Iterator[Brought]:
+) -> Iterator[StreamedPieces]:
     slots: dict[int, Memory] = {}
     at = 0
     while True:
@@ -90,5 +90,5 @@ def _batches(
         _, starts, size = extents(manifest, indices)
         held = slots[batch.slot]
         wanted = [manifest.pieces[index] for index in indices]
-        yield Brought(held.view[:size], wanted, starts, held)  # Its slot may be larger.
+        yield StreamedPieces(held.view[:size], wanted, starts, held)  # Its slot may be larger.
         answer = client.ask_memory(ms.More(), ms.Batch)

@@ -4,18 +4,18 @@ from typing import Protocol, TypeVar
 
 from elasticd.keeper.memory.memfd import Memory
 
-__all__ = ["Asking", "Keeping"]
+__all__ = ["KeeperPort", "KeeperMemoryPort"]
 
 A = TypeVar("A")
 
 
-class Asking(Protocol):
+class KeeperPort(Protocol):
     """It answers questions."""
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A: ...
 
 
-class Keeping(Asking, Protocol):
+class KeeperMemoryPort(KeeperPort, Protocol):
     """It also hands over memory."""
 
     def ask_memory(

@@ -12,10 +12,10 @@ from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.tensors.local_shard import common, local_part
 from elasticd.tensors.tensor_spec import views
 
-__all__ = ["Landing"]
+__all__ = ["PieceDestinations"]
 
 
-class Landing:
+class PieceDestinations:
     """The destinations of a checkpoint's tensors; a DTensor takes what belongs to this rank."""
 
     def __init__(self, tensors: Sequence[Tensor], places: Sequence[torch.Tensor]) -> None:

@@ -26,14 +26,14 @@ from elasticd.tensors.local_shard import local_part
 from elasticd.tensors.tensor_spec import dtype_of
 from elasticd.tensors.tree import Tree
 from elasticd.train.restore.checkpoint_choice import choose
-from elasticd.train.restore.checkpoint_stream import Brought, mapped
-from elasticd.train.restore.keeper_port import Keeping
+from elasticd.train.restore.checkpoint_stream import StreamedPieces, mapped
+from elasticd.train.restore.keeper_port import KeeperMemoryPort
 from elasticd.train.restore.model_match import CannotRestore, matched
-from elasticd.train.restore.piece_copy import Landing
-from elasticd.train.restore.restore_result import Restored
-from elasticd.train.restore.stored_checkpoint import Stored
+from elasticd.train.restore.piece_copy import PieceDestinations
+from elasticd.train.restore.restore_result import RestoreResult
+from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
 from elasticd.train.shards.local_shards import Remnant
-from elasticd.train.shards.shard_cover import Survivors
+from elasticd.train.shards.shard_cover import ShardCover
 from elasticd.train.shards.shard_exchange import (
     Box,
     all_boxes,
@@ -42,10 +42,10 @@ from elasticd.train.shards.shard_exchange import (
     redistribute,
     spread_of,
 )
-from elasticd.train.shards.share_broadcast import Load, NotPassed, pass_on
-from elasticd.train.tcp_store.exchange import Meeting, Talk
+from elasticd.train.shards.share_broadcast import BroadcastFailed, Load, broadcast_loads
+from elasticd.train.tcp_store.exchange import ExchangeGroup, StoreExchange
 
-__all__ = ["Alive", "Restored", "restore"]
+__all__ = ["SurvivingState", "RestoreResult", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
@@ -63,10 +63,10 @@ class Restorable(Protocol):
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
 
 
-class Alive(NamedTuple):
+class SurvivingState(NamedTuple):
     """A state that is in the memory of the ranks."""
 
-    survivors: Survivors
+    survivors: ShardCover
     remnant: Remnant | None
     """What this rank has of it."""
     run: int
@@ -83,12 +83,12 @@ class _Source(NamedTuple):
 
 
 def restore(
-    group: Meeting,
-    client: Keeping,
+    group: ExchangeGroup,
+    client: KeeperMemoryPort,
     state: Restorable,
     is_stale: Callable[[], bool],
-    alive: Alive | None = None,
-) -> Restored:
+    alive: SurvivingState | None = None,
+) -> RestoreResult:
     """Find the newest state and load it on all ranks; the same result on each.
 
     `alive`: what `survey` found, None on all ranks or on none.
@@ -103,15 +103,15 @@ def restore(
 class _Restore:
     def __init__(
         self,
-        group: Meeting,
-        client: Keeping,
+        group: ExchangeGroup,
+        client: KeeperMemoryPort,
         state: Restorable,
         is_stale: Callable[[], bool],
-        alive: Alive | None,
+        alive: SurvivingState | None,
     ) -> None:
         self._group, self._client, self._state, self._alive = group, client, state, alive
         self._is_stale = is_stale
-        self._talk = Talk(group, "elasticd/restore/0", is_stale)
+        self._talk = StoreExchange(group, "elasticd/restore/0", is_stale)
         self._notes: list[str] = []
         self._is_memory_bad = False
         self._landings = 0
@@ -119,17 +119,17 @@ class _Restore:
         self._bad: set[ms.Held] = set()
         """What is damaged in this node's memory; another may have the same share."""
 
-    def go(self) -> Restored:
+    def go(self) -> RestoreResult:
         began_s = time.monotonic()
         below = 0
         for attempt in range(ATTEMPTS_LIMIT):
-            self._talk = Talk(self._group, f"elasticd/restore/{attempt}", self._is_stale)
+            self._talk = StoreExchange(self._group, f"elasticd/restore/{attempt}", self._is_stale)
             chosen = self._choose(below)
             if chosen["place"] == "none":
                 if below or chosen["notes"]:
                     break
                 run = self._open(0)
-                return Restored(run=run, snapshot=None, notes=tuple(self._notes))
+                return RestoreResult(run=run, snapshot=None, notes=tuple(self._notes))
             provided, source, why = self._provide(chosen)
             if self._has_failed("good", why, chosen):
                 below = chosen["number"] or below
@@ -142,7 +142,7 @@ class _Restore:
                 continue
             self._load(source, places)
             run = self._open(source.snapshot.step, self._run_of(chosen["place"], source))
-            return Restored(
+            return RestoreResult(
                 run=run,
                 snapshot=source.snapshot,
                 epoch=source.epoch,
@@ -202,7 +202,7 @@ class _Restore:
 
     def _provide(
         self, chosen: dict[str, Any]
-    ) -> tuple[list[Brought] | Stored, _Source | None, str]:
+    ) -> tuple[list[StreamedPieces] | StoredCheckpoint, _Source | None, str]:
         """Return what this rank has for all, the whole if it knows it, and why it has nothing."""
         try:
             if chosen["place"] == "ranks":
@@ -215,20 +215,20 @@ class _Restore:
             self._is_memory_bad |= chosen["place"] == "memory" and is_other
             return [], None, str(exc)
 
-    def _pack(self) -> tuple[list[Brought], _Source | None]:
+    def _pack(self) -> tuple[list[StreamedPieces], _Source | None]:
         assert self._alive is not None
         survivors, remnant, _ = self._alive
         if remnant is None:
             return [], None
         rank = self._group.rank
-        provided = Brought(*remnant.pack(survivors.given.get(rank, ())), keep=remnant)
+        provided = StreamedPieces(*remnant.pack(survivors.given.get(rank, ())), keep=remnant)
         if rank != survivors.teller:
             return [provided], None
         label = survivors.label
         tensors = remnant.inventory.tensors
         return [provided], _Source(label.snapshot, label.epoch, remnant.skeleton, tensors)
 
-    def _map(self, holders: Iterable[Any]) -> tuple[list[Brought], _Source | None]:
+    def _map(self, holders: Iterable[Any]) -> tuple[list[StreamedPieces], _Source | None]:
         provided = []
         source = None
         for rank, plain in holders:
@@ -248,11 +248,11 @@ class _Restore:
             self._bad.add(held)
             raise
 
-    def _fetch(self, number: int) -> tuple[Stored, _Source | None]:
+    def _fetch(self, number: int) -> tuple[StoredCheckpoint, _Source | None]:
         manifest = self._manifest(number)
         header = manifest.header
         source = _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
-        return Stored(number, manifest), source
+        return StoredCheckpoint(number, manifest), source
 
     def _manifest(self, number: int) -> Manifest:
         _, memory = self._client.ask_memory(ms.Read(number=number), ms.Shared)
@@ -299,24 +299,24 @@ class _Restore:
         self,
         source: _Source,
         places: Sequence[torch.Tensor],
-        provided: list[Brought] | Stored,
+        provided: list[StreamedPieces] | StoredCheckpoint,
     ) -> str:
         """Copy everything to its place; return why that failed, if this rank knows.
 
         What all ranks hold reaches all of them from the rank that has it or reads it; of sharded
         tensors each rank gets only its own part.
         """
-        landing = Landing(source.tensors, places)
+        landing = PieceDestinations(source.tensors, places)
         self._state._is_broken = True
         boxes = all_boxes(self._group, source.tensors, landing.here)
         is_spread = spread_of(source.tensors, boxes)
         try:
             for load in self._loads(landing, source, provided, boxes, is_spread):
                 landing.put(*load)
-            if not isinstance(provided, Stored):
+            if not isinstance(provided, StoredCheckpoint):
                 for brought in provided:
                     brought.check()
-        except NotPassed:
+        except BroadcastFailed:
             return ""
         except ElasticdError as exc:
             return str(exc)
@@ -324,9 +324,9 @@ class _Restore:
 
     def _loads(
         self,
-        landing: Landing,
+        landing: PieceDestinations,
         source: _Source,
-        provided: list[Brought] | Stored,
+        provided: list[StreamedPieces] | StoredCheckpoint,
         boxes: Sequence[Sequence[Box]],
         is_spread: Sequence[bool],
     ) -> Iterator[Load]:
@@ -336,15 +336,15 @@ class _Restore:
         nobody waiting.
         """
         group = self._group
-        if isinstance(provided, Stored):
+        if isinstance(provided, StoredCheckpoint):
             alike, own = provided.divided(group, landing.here, is_spread)
             for_all = provided.read(self._client, alike)
-            yield from pass_on(group, (compact(each, source.tensors) for each in for_all))
+            yield from broadcast_loads(group, (compact(each, source.tensors) for each in for_all))
             yield from provided.read(self._client, own)
             return
         parts = [packed(each[:3], source.tensors, is_spread) for each in provided]
         alike_loads = [alike for alike, _ in parts if alike[1]]
-        yield from pass_on(group, alike_loads)
+        yield from broadcast_loads(group, alike_loads)
         if any(is_spread):
             spread = [spread for _, spread in parts if spread[1]]
             yield from redistribute(group, spread, source.tensors, boxes)

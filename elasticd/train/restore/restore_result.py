@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from elasticd.checkpoint.format.layout import Snapshot
 
-__all__ = ["Restored"]
+__all__ = ["RestoreResult"]
 
 PLACES = {"ranks": "the memory of the other ranks", "memory": "memory", "storage": "storage"}
 """The places in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class RestoreResult:
     """What came of it."""
 
     run: int

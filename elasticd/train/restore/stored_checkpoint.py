@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 from elasticd.checkpoint.commit.fetch import size_of
 from elasticd.checkpoint.format.manifest import Manifest
-from elasticd.tensors.local_shard import Local
+from elasticd.tensors.local_shard import LocalShard
 from elasticd.train.restore.checkpoint_stream import inflow
-from elasticd.train.restore.keeper_port import Keeping
-from elasticd.train.shards.share_broadcast import Load, Meeting
+from elasticd.train.restore.keeper_port import KeeperMemoryPort
+from elasticd.train.shards.share_broadcast import BroadcastGroup, Load
 
-__all__ = ["Stored", "divided"]
+__all__ = ["StoredCheckpoint", "divided"]
 
 
-class Stored(NamedTuple):
+class StoredCheckpoint(NamedTuple):
     """A checkpoint in storage."""
 
     number: int
     manifest: Manifest
 
     def divided(
-        self, group: Meeting, here: Sequence[Local], is_spread: Sequence[bool]
+        self, group: BroadcastGroup, here: Sequence[LocalShard], is_spread: Sequence[bool]
     ) -> tuple[list[int], list[int]]:
         """Return what this rank reads for all, and what for itself, as numbers of pieces."""
         pieces = self.manifest.pieces
@@ -40,7 +40,7 @@ class Stored(NamedTuple):
         ]
         return alike[first : first + count], own
 
-    def read(self, client: Keeping, pieces: Sequence[int]) -> Iterator[Load]:
+    def read(self, client: KeeperMemoryPort, pieces: Sequence[int]) -> Iterator[Load]:
         """Make the keeper read and verify these, batch after batch."""
         if pieces:
             for brought in inflow(client, self.number, self.manifest, pieces):

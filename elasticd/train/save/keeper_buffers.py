@@ -20,10 +20,9 @@ from elasticd.keeper.wire import message as ms
 from elasticd.tensors import cuda
 from elasticd.train.device.device import device
 from elasticd.train.device.pinned_memory import Pinned
-from elasticd.train.save.overlapped_copy import Pair
-from elasticd.train.save.share_plan import Part, Parts
+from elasticd.train.save.share_plan import SharePart, SharePlan
 
-__all__ = ["REPLY_LIMIT_S", "Ahead", "Buffers", "Planned", "plan"]
+__all__ = ["REPLY_LIMIT_S", "PlanAhead", "KeeperBuffers", "SentPlan", "send_plan"]
 
 REPLY_LIMIT_S = 5.0
 """A keeper that is silent for this long during a step is given up, and asked again later."""
@@ -35,15 +34,13 @@ _numbers = count(1)
 
 
 @dataclass(slots=True, eq=False)
-class Buffers:
+class KeeperBuffers:
     """The memory of one part, as tensors over what was claimed so far; they hold it."""
 
     id: int
-    part: Part
+    part: SharePart
     tensors: tuple[Tensor, ...]
     places: dict[int, list[torch.Tensor]] = field(default_factory=dict)
-    pairs: dict[int, tuple[list[Pair], list[Pair]]] = field(default_factory=dict)
-    """What is copied now and later, as long as the state's tensors stay where they are."""
     pinned: dict[int, Pinned] = field(default_factory=dict)
     """The registrations, if this rank has a GPU."""
 
@@ -69,19 +66,19 @@ class Buffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class SentPlan:
     """What a keeper knows of how this rank copies a state."""
 
-    parts: Parts
-    buffers: tuple[Buffers, ...]
+    parts: SharePlan
+    buffers: tuple[KeeperBuffers, ...]
 
 
-def plan(client: Client, parts: Parts, shares: int) -> Planned:
+def send_plan(client: Client, parts: SharePlan, shares: int) -> SentPlan:
     """Send the plan to the keeper; it replaces this rank's earlier ones.
 
     Raises: Unavailable: the keeper is gone.
     """
-    every = tuple(Buffers(next(_numbers), part, parts.tensors) for part in parts.parts)
+    every = tuple(KeeperBuffers(next(_numbers), part, parts.tensors) for part in parts.parts)
     plans = tuple(
         ms.Plan(
             id=each.id,
@@ -95,20 +92,20 @@ def plan(client: Client, parts: Parts, shares: int) -> Planned:
         for each in every
     )
     client.ask(ms.Plans(plans=plans), ms.Done, timeout_s=REPLY_LIMIT_S)
-    return Planned(parts, every)
+    return SentPlan(parts, every)
 
 
-class Ahead:
+class PlanAhead:
     """Plan for a state and take all memory for it, in a thread.
 
     A failure does no harm: it is tried again when a snapshot is taken, and reported then.
     """
 
-    def __init__(self, client: Client, split: Callable[[], Parts], shares: int) -> None:
+    def __init__(self, client: Client, split: Callable[[], SharePlan], shares: int) -> None:
         self._client, self._split, self._shares = client, split, shares
         self._turn = Lock()
         self._is_cancelled = False
-        self._planned: Planned | None = None
+        self._planned: SentPlan | None = None
         self._thread = Thread(target=self._run, name="elasticd-memory", daemon=True)
         self._thread.start()
 
@@ -122,7 +119,7 @@ class Ahead:
         with self._turn:  # A word that is on its way comes before what the caller says next.
             pass
 
-    def result(self) -> Planned | None:
+    def result(self) -> SentPlan | None:
         """Wait until it is done; None if nothing was planned."""
         self._thread.join()
         return self._planned
@@ -133,12 +130,12 @@ class Ahead:
             with self._turn:
                 if self._is_cancelled:
                     return
-                self._planned = plan(self._client, parts, self._shares)
+                self._planned = send_plan(self._client, parts, self._shares)
             self._take(self._planned.buffers)
         except ElasticdError:
             return
 
-    def _take(self, every: Sequence[Buffers]) -> None:
+    def _take(self, every: Sequence[KeeperBuffers]) -> None:
         for buffers in every:
             for _ in range(BUFFERS):
                 if self._is_cancelled:

@@ -20,13 +20,13 @@ from elasticd.records.codec import from_plain, to_plain
 from elasticd.train.save.keeper_buffers import REPLY_LIMIT_S
 from elasticd.train.save.share_plan import next_node
 
-__all__ = ["Mirroring"]
+__all__ = ["NextKeeper"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 5.0
 """The pause between two looks for an address that is not there yet."""
 
 
-class Board(Protocol):
+class NextKeeperStore(Protocol):
     """What is used of a generation's store."""
 
     def set(self, key: str, value: str, /) -> None: ...
@@ -34,11 +34,13 @@ class Board(Protocol):
     def check(self, keys: list[str], /) -> bool: ...
 
 
-class Mirroring:
+class NextKeeper:
     """This rank's part in it, in one generation."""
 
-    def __init__(self, board: Board, *, rank: int, generation: int, nodes: Sequence[int]) -> None:
-        self._board = board
+    def __init__(
+        self, store: NextKeeperStore, *, rank: int, generation: int, nodes: Sequence[int]
+    ) -> None:
+        self._store = store
         own = nodes[rank]
         after = next_node(own, nodes)
         is_host = nodes.index(own) == rank
@@ -79,12 +81,12 @@ class Mirroring:
     def _say(self, client: Client) -> None:
         if self._own_key:
             met = client.ask(ms.Meet(), ms.Met, timeout_s=REPLY_LIMIT_S)
-            self._board.set(self._own_key, json.dumps(to_plain(met.door)))
+            self._store.set(self._own_key, json.dumps(to_plain(met.door)))
 
     def _hear(self, client: Client, snapshots: int) -> None:
-        if not self._board.check([self._next_key]):
+        if not self._store.check([self._next_key]):
             return
-        text = self._board.get(self._next_key)
+        text = self._store.get(self._next_key)
         self._looked_at = snapshots
         self._pause_s, self._look_s = FIRST_PAUSE_S, 0.0
         plain = json.loads(text)

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from elasticd.train.device.copy_stream import CopyStream
 
-__all__ = ["Choice", "Overlap", "copy_now"]
+__all__ = ["CopyChoice", "OverlappedCopy", "copy_now"]
 
 _version = attrgetter("_version")
 
@@ -38,7 +38,7 @@ def copy_now(pairs: Sequence[Pair]) -> None:
             torch._foreach_copy_([to for _, to in pairs], [source for source, _ in pairs])
 
 
-class Overlap:
+class OverlappedCopy:
     """One copy that goes on beside the training, until an optimizer wants to step."""
 
     def __init__(
@@ -142,7 +142,7 @@ def _on_host(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if not pair[0].is_cuda]
 
 
-class Choice:
+class CopyChoice:
     """Choose the form of the copy; if that is left open, try both, and report the result."""
 
     def __init__(self, mode: str, say: Callable[[str], None]) -> None:

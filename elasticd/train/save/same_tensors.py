@@ -15,7 +15,7 @@ from elasticd.tensors.tree import Tree, first_difference, paths
 __all__ = ["SavedTensors"]
 
 
-class Board(Protocol):
+class DigestStore(Protocol):
     """What is used of a store."""
 
     def set(self, key: str, value: str, /) -> None: ...
@@ -31,11 +31,11 @@ class SavedTensors:
         text = "\n".join(self._lines)
         self.digest = blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def publish(self, board: Board) -> None:
+    def publish(self, store: DigestStore) -> None:
         """Write what rank 0 saves for other ranks to see; once for each digest."""
-        board.set(_key(self.digest), json.dumps(self._lines))
+        store.set(_key(self.digest), json.dumps(self._lines))
 
-    def check(self, board: Board, digest: str, *, rank: int) -> None:
+    def check(self, store: DigestStore, digest: str, *, rank: int) -> None:
         """Compare with what rank 0 saves, whose digest this is.
 
         Raises:
@@ -43,7 +43,7 @@ class SavedTensors:
         """
         if digest == self.digest:
             return
-        theirs = json.loads(board.get(_key(digest)))
+        theirs = json.loads(store.get(_key(digest)))
         names = (f"rank {rank}", "rank 0")
         raise CallError(
             f"elasticd.checkpoint.save was given other tensors on rank {rank} than on rank 0: "

@@ -14,12 +14,12 @@ import torch
 
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out, shares
-from elasticd.tensors.local_shard import Local, local_part, memory_of, within
+from elasticd.tensors.local_shard import LocalShard, local_part, memory_of, within
 from elasticd.tensors.tensor_spec import described, views
 from elasticd.tensors.tree import Tree, paths
 from elasticd.train.save.overlapped_copy import Pair
 
-__all__ = ["Address", "Part", "Parts", "addresses", "has_spare", "next_node", "spare_of"]
+__all__ = ["Address", "SharePart", "SharePlan", "addresses", "has_spare", "next_node", "spare_of"]
 
 Address = tuple[int, tuple[int, ...]]
 """Where a tensor's elements stand: the first byte, and the strides in elements."""
@@ -60,7 +60,7 @@ def addresses(tree: Tree) -> list[Address]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharePart:
     """One share of a state, as this rank copies it."""
 
     share: int
@@ -74,7 +74,7 @@ class Part:
     """True if no rank of another node copies these bytes."""
 
     def pairs(
-        self, which: Iterable[int], here: Sequence[Local], places: Sequence[torch.Tensor]
+        self, which: Iterable[int], here: Sequence[LocalShard], places: Sequence[torch.Tensor]
     ) -> list[Pair]:
         """(from, to) of these pieces."""
         pieces = self.layout.pieces
@@ -87,20 +87,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SharePlan:
     """What this rank copies of a state of this structure."""
 
     tensors: tuple[Tensor, ...]
     spreads: tuple[object, ...]
     """How each tensor is spread over ranks."""
-    parts: tuple[Part, ...]
+    parts: tuple[SharePart, ...]
     is_mirrored: bool = False
     """True if there are several nodes, and a share of some rank is alone."""
 
     @classmethod
     def of(
         cls, tree: Tree, is_alike: Sequence[bool], *, rank: int, nodes: Sequence[int]
-    ) -> "Parts":
+    ) -> "SharePlan":
         """Plan for a rank of a world; `nodes` has the number of each rank's node.
 
         `is_alike` says of each tensor that all replicas have it bit for bit, and that nothing but
@@ -130,7 +130,7 @@ class Parts:
             layout = laid_out(tensors, slabs)
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
-            parts.append(Part(share, holder, layout, now, later, is_alone and holder == 0))
+            parts.append(SharePart(share, holder, layout, now, later, is_alone and holder == 0))
         return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts), is_mirrored)
 
     def fits(self, tree: Tree) -> bool:

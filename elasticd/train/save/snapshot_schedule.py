@@ -15,14 +15,14 @@ from elasticd.train.interrupt import Interrupted
 from elasticd.train.tcp_store import broadcast
 from elasticd.train.tcp_store.key_wait import await_keys
 
-__all__ = ["Schedule", "next_look"]
+__all__ = ["SnapshotSchedule", "next_look"]
 
 AHEAD = 0.5
 """Which part of the remaining time passes before the next look: steps do not all take as long."""
 LOOK_LIMIT = 100_000
 
 
-class Board(broadcast.Board, Protocol):
+class ScheduleStore(broadcast.BroadcastStore, Protocol):
     """What is used of a generation's store."""
 
     def check(self, keys: list[str], /) -> bool: ...
@@ -38,12 +38,12 @@ def next_look(every: Every, step: int, left_s: float, step_s: float) -> int:
     return step + max(1, int(steps if steps < 3 else AHEAD * steps))
 
 
-class Schedule:
+class SnapshotSchedule:
     """The steps of one generation at which this rank looks whether to take a snapshot."""
 
     def __init__(
         self,
-        board: Board,
+        store: ScheduleStore,
         every: Every,
         *,
         rank: int,
@@ -54,7 +54,7 @@ class Schedule:
         is_stale: Callable[[], bool],
     ) -> None:
         """`is_free`, which only rank 0 asks: whether there is room for another snapshot."""
-        self._board, self._every, self._rank, self._size = board, every, rank, size
+        self._store, self._every, self._rank, self._size = store, every, rank, size
         self._is_free, self._is_stale = is_free, is_stale
         self.saved_at_s = saved_at_s
         self._look_at = next_look(every, step, 0.0, 0.0)
@@ -75,11 +75,11 @@ class Schedule:
         key = f"elasticd/save/{step}"
 
         def wait() -> None:
-            if not await_keys(self._board, [key], self._is_stale):
+            if not await_keys(self._store, [key], self._is_stale):
                 raise Interrupted
 
-        word = broadcast.told_by_first(
-            self._board,
+        word = broadcast.broadcast_from_first(
+            self._store,
             key,
             rank=self._rank,
             size=self._size,

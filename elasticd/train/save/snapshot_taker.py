@@ -17,16 +17,23 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.keeper.client import Client
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
-from elasticd.tensors.local_shard import Local, local_part, memory_of
+from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.tree import Tree
-from elasticd.train.introspection.time_spent import Spent
-from elasticd.train.save.keeper_buffers import REPLY_LIMIT_S, Ahead, Buffers, Planned, plan
-from elasticd.train.save.next_keeper import Mirroring
-from elasticd.train.save.overlapped_copy import Choice, Overlap, Pair, copy_now
-from elasticd.train.save.share_plan import Address, Parts, addresses
-from elasticd.train.save.snapshot_schedule import Schedule
+from elasticd.train.introspection.time_spent import SecondsSpent
+from elasticd.train.save.copy_pairs import CopyPairs
+from elasticd.train.save.keeper_buffers import (
+    REPLY_LIMIT_S,
+    KeeperBuffers,
+    PlanAhead,
+    SentPlan,
+    send_plan,
+)
+from elasticd.train.save.next_keeper import NextKeeper
+from elasticd.train.save.overlapped_copy import CopyChoice, OverlappedCopy, copy_now
+from elasticd.train.save.share_plan import SharePlan
+from elasticd.train.save.snapshot_schedule import SnapshotSchedule
 
-__all__ = ["Saving"]
+__all__ = ["SnapshotTaker"]
 
 FINAL_LIMIT_S = 600.0
 """How long the end of a run waits until its last state is durable."""
@@ -43,8 +50,8 @@ class Savable(Protocol):
     def _tree(self) -> Tree: ...
 
 
-class Saving:
-    """For the whole run of a process; `begin` and `end` bracket each generation."""
+class SnapshotTaker:
+    """Takes the snapshots of a process's whole run; `begin` and `end` bracket each generation."""
 
     def __init__(
         self,
@@ -56,10 +63,10 @@ class Saving:
     ) -> None:
         """`connect` reaches the keeper or raises Unavailable."""
         self._connect, self._every, self.say = connect, every, say
-        self.spent = Spent()
+        self.spent = SecondsSpent()
         self._client: Client | None = None
         self._retry_s = 0.0
-        self._choice = Choice(mode, lambda sentence: self._say_once(sentence))
+        self._choice = CopyChoice(mode, lambda sentence: self._say_once(sentence))
         self._is_speaker = False
         self._said: set[str] = set()
         self.run = 0
@@ -67,18 +74,18 @@ class Saving:
         self.saved_step = -1
         self._saved_at_s = time.monotonic()
         self._snapshots = 0
-        self._schedule: Schedule | None = None
+        self._schedule: SnapshotSchedule | None = None
         self._state: Savable | None = None
         self._is_alike: Callable[[Tree], Sequence[bool]] = _none_alike
         self._rank, self._generation = 0, 0
         self._nodes: Sequence[int] = ()
-        self.mirroring: Mirroring | None = None
-        self._planned: Planned | None = None
-        self._ahead: Ahead | None = None
+        self.mirroring: NextKeeper | None = None
+        self._planned: SentPlan | None = None
+        self._ahead: PlanAhead | None = None
         self._is_ahead = False
         """The memory for this generation was asked for, or a snapshot did so."""
-        self._addresses: list[Address] = []
-        self._overlap: Overlap | None = None
+        self._pairs = CopyPairs()
+        self._overlap: OverlappedCopy | None = None
         self._stepped_s = 0.0
         self._step_s: float | None = None
         self._is_costly = False
@@ -95,7 +102,7 @@ class Saving:
 
     def begin(
         self,
-        board: Any,
+        store: Any,
         state: Savable,
         is_alike: Callable[[Tree], Sequence[bool]],
         *,
@@ -109,9 +116,9 @@ class Saving:
         step = state._position[0]
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._step_s, self._stepped_s = None, 0.0
-        self.mirroring = Mirroring(board, rank=rank, generation=generation, nodes=self._nodes)
-        self._schedule = Schedule(
-            board,
+        self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
+        self._schedule = SnapshotSchedule(
+            store,
             self._every,
             rank=rank,
             size=len(nodes),
@@ -133,7 +140,7 @@ class Saving:
         generation: int,
         nodes: Sequence[int],
     ) -> None:
-        """Save this state when `take` is called; `is_alike` as in `Parts.of`."""
+        """Save this state when `take` is called; `is_alike` as in `SharePlan.of`."""
         self._state, self._is_alike = state, is_alike
         self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
         self._is_speaker = rank == 0
@@ -144,7 +151,7 @@ class Saving:
         """End the generation; nothing reads the state's memory when this returns."""
         self._schedule = None
         self._finish_copy()
-        self._forget_pairs()
+        self._pairs.forget()
 
     def committed(self, step: int) -> None:
         """Take a snapshot of this commit if one is due; on every rank at every commit.
@@ -227,14 +234,14 @@ class Saving:
         began_s = time.monotonic()
         client = self.client
         tree = self._state._tree()
-        claimed: list[tuple[Buffers, int]] = []
+        claimed: list[tuple[KeeperBuffers, int]] = []
         for buffers in self._plan(client, tree).buffers:
             buffer = buffers.claim(client)
             if buffer < 0:
                 self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
                 return False
             claimed.append((buffers, buffer))
-        now, later = self._pairs(tree, claimed)
+        now, later = self._pairs.of(tree, claimed)
         snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         epoch = self._state._position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
@@ -247,43 +254,20 @@ class Saving:
         fail_point("save.claimed")
         if is_overlapped:
             is_pinned = all(buffers.is_pinned(buffer) for buffers, buffer in claimed)
-            self._overlap = Overlap(later, told, now=now, is_pinned=is_pinned)
+            self._overlap = OverlappedCopy(later, told, now=now, is_pinned=is_pinned)
         else:
             copy_now([*now, *later])
-            if is_last:  # Whoever gave this state may want to be rid of it.
-                self._forget_pairs()
+            if is_last:
+                self._pairs.forget()
             told(True)
             self._stepped_s = time.monotonic()  # It is no part of the step that begins now.
             self._choice.took(is_overlapped=False, stall_s=self._stepped_s - began_s)
         self._is_costly = is_overlapped
         return True
 
-    def _pairs(
-        self, tree: Tree, claimed: Sequence[tuple[Buffers, int]]
-    ) -> tuple[list[Pair], list[Pair]]:
-        """Return what is copied now and what later; computed anew only if a tensor has moved."""
-        found = addresses(tree)
-        if found != self._addresses:
-            self._forget_pairs()
-            self._addresses = found
-        here: list[Local] = []
-        now: list[Pair] = []
-        later: list[Pair] = []
-        for buffers, buffer in claimed:
-            if buffer not in buffers.pairs:
-                here = here or [local_part(tensor) for tensor in tree.tensors]
-                places, part = buffers.places[buffer], buffers.part
-                buffers.pairs[buffer] = (
-                    part.pairs(part.now, here, places),
-                    part.pairs(part.later, here, places),
-                )
-            now += buffers.pairs[buffer][0]
-            later += buffers.pairs[buffer][1]
-        return now, later
-
     def _tell(
         self,
-        claimed: Sequence[tuple[Buffers, int]],
+        claimed: Sequence[tuple[KeeperBuffers, int]],
         snapshot: Snapshot,
         epoch: int,
         skeleton: str,
@@ -309,7 +293,7 @@ class Saving:
             self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
         fail_point("save.told")
 
-    def _plan(self, client: Client, tree: Tree) -> Planned:
+    def _plan(self, client: Client, tree: Tree) -> SentPlan:
         """Plan anew if the structure has changed: the first step makes optimizers' states."""
         self._is_ahead = True
         if self._ahead is not None:
@@ -317,13 +301,13 @@ class Saving:
             self._planned = ahead.result()
         if self._planned is None or not self._planned.parts.fits(tree):
             self._forget_plans()
-            self._planned = plan(client, self._split(tree)(), len(self._nodes))
+            self._planned = send_plan(client, self._split(tree)(), len(self._nodes))
         return self._planned
 
-    def _split(self, tree: Tree) -> Callable[[], Parts]:
+    def _split(self, tree: Tree) -> Callable[[], SharePlan]:
         """What plans for this state, in any thread: the optimizers are looked at now."""
         is_alike = self._is_alike(tree)
-        return partial(Parts.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
+        return partial(SharePlan.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
 
     def _take_memory(self) -> None:
         """Have the memory ready when the first snapshot of this generation is due."""
@@ -335,17 +319,13 @@ class Saving:
             return
         client = self._try(lambda: self.client)
         if client is not None:
-            self._ahead = Ahead(client, self._split(tree), len(self._nodes))
+            self._ahead = PlanAhead(client, self._split(tree), len(self._nodes))
 
     def _forget_plans(self) -> None:
         if self._ahead is not None:
             self._ahead.cancel()
-        self._planned, self._ahead, self._addresses = None, None, []
-
-    def _forget_pairs(self) -> None:
-        self._addresses = []
-        for buffers in self._planned.buffers if self._planned is not None else ():
-            buffers.pairs.clear()
+        self._planned, self._ahead = None, None
+        self._pairs.forget()
 
     def _finish_copy(self) -> None:
         if self._overlap is not None:

@@ -17,7 +17,7 @@ from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.channel.worker import FromWorker, ToWorker, unpack_to_worker
 from elasticd.errors import EnvironmentProblem, InvariantBroken
 
-__all__ = ["Link"]
+__all__ = ["AgentLink"]
 
 SEND_TIMEOUT_S = 1.0
 """An agent that reads nothing for so long is stopped; what is sent to it waits for it."""
@@ -26,7 +26,7 @@ BACKLOG_LIMIT_BYTES = 1 << 20
 """Then it is given up: the pool ends workers whose agent does not come back."""
 
 
-class Link:
+class AgentLink:
     """One connection. `send` may be called by any thread, `messages` by one."""
 
     def __init__(self, name: str) -> None:

@@ -32,13 +32,13 @@ from elasticd.train.group_broken import GroupBroken
 from elasticd.train.interrupt import Interrupted, may_be_left, uninterruptible
 from elasticd.train.introspection import stacks, stuck_rank
 from elasticd.train.introspection.collective_wait import step_wait
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.departure import Departure
-from elasticd.train.session.final_save import Parting
+from elasticd.train.session.final_save import FinalSave
 from elasticd.train.session.first_commit import FirstCommit
-from elasticd.train.session.heartbeat import Beater
-from elasticd.train.session.interrupt_signal import PATIENCE_S, Alarm
-from elasticd.train.session.ports import Breakable, Observed, Wire
+from elasticd.train.session.heartbeat import HeartbeatSender
+from elasticd.train.session.interrupt_signal import PATIENCE_S, InterruptSignal
+from elasticd.train.session.ports import AbortableGroup, AgentPort, ObservedState
 from elasticd.train.session.watch import EpochProgress
 
 __all__ = ["AgentSession"]
@@ -56,31 +56,31 @@ DIRTY_PATIENCE_S = 2.0
 class AgentSession:
     """The session of a whole run. Only the training thread calls methods without an underscore."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: AgentPort) -> None:
         self.generation = 0
         self.step = self.epoch = self.batches = self._batches_applied = 0
         self.why_paused: str | None = None
         self.has_returned = self.has_failed = False
         self.committed_at_s = 0.0
         self.on_commit: Callable[[int], None] | None = None
-        self.spent = Spent()
+        self.spent = SecondsSpent()
         self._wire = wire
         self._changed = Condition()
         self._wanted: Enter | Leave | None = None
         self._wanted_after: Leave | None = None
         """What is due in the world that is yet to be entered, as soon as it has formed."""
-        self._parting: Parting | None = None
+        self._parting: FinalSave | None = None
         self._entered, self._heard_at_s, self._abort_s = 0, 0.0, 0.0
         self._is_gone = self._is_closing = self._is_training = self._has_raised = False
-        self._group: Breakable | None = None
+        self._group: AbortableGroup | None = None
         self._is_formed = self._is_urgent = False
         """Urgent: the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
         self._last_whole: int | None = None
-        self._observed: Observed | None = None
+        self._observed: ObservedState | None = None
         self._first: FirstCommit | None = None
-        self._alarm: Alarm | None = None
-        self._beater = Beater(self, partial(wire.send, is_news=True), self._ring)
+        self._alarm: InterruptSignal | None = None
+        self._beater = HeartbeatSender(self, partial(wire.send, is_news=True), self._ring)
         self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
 
     # --- Watch: on the way of every step --------------------------------------------------------
@@ -132,10 +132,10 @@ class AgentSession:
 
     # --- Session: between the worlds --------------------------------------------------------------
 
-    def attach(self, observed: Observed, pid: int) -> None:
+    def attach(self, observed: ObservedState, pid: int) -> None:
         """Say that this worker is prepared, and begin to listen; main thread only."""
         self._observed = observed
-        self._alarm = Alarm(
+        self._alarm = InterruptSignal(
             lambda: self._is_due(self.step),
             lambda frame: not self._is_dirty() and may_be_left(frame),
         )
@@ -175,7 +175,7 @@ class AgentSession:
         self._abort_s = 0.0 if is_new else time.monotonic() - begun_at_s
         return wanted
 
-    def use(self, group: Breakable | None) -> None:
+    def use(self, group: AbortableGroup | None) -> None:
         """Abort this group from now on when its generation is over; None: there is none."""
         with self._changed:
             if self._departure is not None:
@@ -244,7 +244,7 @@ class AgentSession:
             self._alarm.disarm()
 
     @property
-    def parting(self) -> Parting | None:
+    def parting(self) -> FinalSave | None:
         """The end of the job, where that is what this generation is left for."""
         return self._parting if isinstance(self._wanted, Leave) else None
 
@@ -281,7 +281,7 @@ class AgentSession:
 
     # --- any thread -----------------------------------------------------------------------------
 
-    def _explain(self, group: Breakable) -> None:
+    def _explain(self, group: AbortableGroup) -> None:
         """A peer is gone: the step is good if all that its collectives gave has come, or if it left
         as agreed. If it was long, we may have stood still and others gone on: they have to say so.
 
@@ -351,7 +351,7 @@ class AgentSession:
             if isinstance(message, Enter) and message.generation <= self._entered:
                 return  # Overtaken by a newer one.
             within_s = message.save_within_s if isinstance(message, Leave) else None
-            self._parting = Parting(within_s) if within_s is not None else None
+            self._parting = FinalSave(within_s) if within_s is not None else None
             if isinstance(message, Leave) and within_s and isinstance(self._wanted, Enter):
                 # Others may be on their way there already: so all go, and end there together.
                 self._wanted_after = message

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Any
 
-from elasticd.train.session.ports import Breakable
+from elasticd.train.session.ports import AbortableGroup
 
 __all__ = ["Departure", "agree"]
 
@@ -57,7 +57,7 @@ def agree(
 class Departure:
     """What this rank knows of it. Created with the lock of `changed` held, read with or without."""
 
-    def __init__(self, group: Breakable, changed: Condition, *, least: int) -> None:
+    def __init__(self, group: AbortableGroup, changed: Condition, *, least: int) -> None:
         self.least = least
         """The first step that this rank can leave after; it goes no further before all agreed."""
         self.last: int | None = None

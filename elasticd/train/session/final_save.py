@@ -16,7 +16,7 @@ from elasticd.keeper.client import Client
 from elasticd.keeper.wire import message as ms
 from elasticd.records.member import Saved
 
-__all__ = ["Parting"]
+__all__ = ["FinalSave"]
 
 POLL_S = 0.5
 """The keeper answers at once when it is done; in between we look whether it is still wanted."""
@@ -28,8 +28,8 @@ NOT_TAKEN = "no snapshot could be taken"
 NOT_IN_TIME = "the upload did not end within --shutdown-timeout"
 
 
-class Keeping(Protocol):
-    """What is used of a `Saving`."""
+class SavedRun(Protocol):
+    """What is used of a `SnapshotTaker`."""
 
     run: int
     saved_step: int
@@ -38,7 +38,7 @@ class Keeping(Protocol):
     def client(self) -> Client: ...
 
 
-class Parting:
+class FinalSave:
     """Of one process. Made when the agent's word comes, by whatever thread hears it."""
 
     def __init__(self, within_s: float) -> None:
@@ -55,7 +55,7 @@ class Parting:
 
     def settle(
         self,
-        saving: Keeping,
+        saving: SavedRun,
         *,
         generation: int,
         step: int,
@@ -83,7 +83,7 @@ class Parting:
         """What came of it, for people."""
         return Saved(at_step=step, durable_step=self.durable_step, why=self.why).sentence
 
-    def _wait(self, saving: Keeping, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> str:
+    def _wait(self, saving: SavedRun, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> str:
         """Why it is not durable, empty if it is."""
         while is_wanted() and (left_s := self.until_s - time.monotonic()) > 0:
             question = ms.Await(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
@@ -98,7 +98,7 @@ class Parting:
         return NOT_IN_TIME
 
 
-def _durable_step(saving: Keeping) -> int:
+def _durable_step(saving: SavedRun) -> int:
     try:
         client = saving.client
         step = client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step

@@ -15,11 +15,11 @@ from typing import Protocol
 from elasticd.channel.worker import Beat
 from elasticd.records.ids import Generation
 from elasticd.train.introspection.collective_wait import step_wait
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.nonfinite_scalar import FiniteCheck
 from elasticd.train.session.watch import EpochProgress
 
-__all__ = ["Beater", "Pulse", "Tempo"]
+__all__ = ["HeartbeatSender", "HeartbeatFacts", "StepTempo"]
 
 BEAT_S = 0.2
 RING_S = 0.05
@@ -32,7 +32,7 @@ TEMPO_SMOOTHING = 0.3
 """Weight of the newest beat's steps: a change of speed is seen within about a second."""
 
 
-class Pulse(Protocol):
+class HeartbeatFacts(Protocol):
     """What the beats tell; each attribute is read for itself, none waits."""
 
     step: int
@@ -42,7 +42,7 @@ class Pulse(Protocol):
     has_returned: bool
     has_failed: bool
     committed_at_s: float
-    spent: Spent
+    spent: SecondsSpent
 
     @property
     def training_generation(self) -> int: ...
@@ -53,7 +53,7 @@ class Pulse(Protocol):
     def scalars(self) -> Mapping[str, float]: ...
 
 
-class Tempo:
+class StepTempo:
     """Smoothed seconds of a step, from when the newest was committed."""
 
     def __init__(self) -> None:
@@ -76,16 +76,16 @@ class Tempo:
         return self.step_s
 
 
-class Beater:
+class HeartbeatSender:
     """Sends the beats and, while a change of world is due, rings the alarm."""
 
     def __init__(
-        self, pulse: Pulse, send: Callable[[Beat], None], ring: Callable[[float], bool]
+        self, pulse: HeartbeatFacts, send: Callable[[Beat], None], ring: Callable[[float], bool]
     ) -> None:
         self._pulse = pulse
         self._send = send
         self._ring = ring
-        self._tempo = Tempo()
+        self._tempo = StepTempo()
         self._finite = FiniteCheck()
         self._wake = Event()
         self._is_over = False

@@ -18,7 +18,7 @@ from types import FrameType
 
 from elasticd.train.interrupt import Interrupted
 
-__all__ = ["PATIENCE_S", "Alarm"]
+__all__ = ["PATIENCE_S", "InterruptSignal"]
 
 PATIENCE_S = 0.3
 """Most scripts reach a leave point, or an aborted collective, sooner."""
@@ -36,7 +36,7 @@ FIRST_SIGNAL = signal.SIGRTMIN + 8
 """The first from here on that the script has not taken."""
 
 
-class Alarm:
+class InterruptSignal:
     """One for a session; `call` belongs to the main thread, `ring` to another."""
 
     def __init__(self, is_due: Callable[[], bool], may_leave: Callable[[FrameType], bool]) -> None:
@@ -122,4 +122,4 @@ class Alarm:
             raise Interrupted
 
 
-_CALL = Alarm.call.__code__
+_CALL = InterruptSignal.call.__code__

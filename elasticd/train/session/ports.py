@@ -5,13 +5,13 @@ from typing import Protocol
 
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
-from elasticd.train.session.final_save import Parting
-from elasticd.train.session.watch import EpochProgress, Watch
+from elasticd.train.session.final_save import FinalSave
+from elasticd.train.session.watch import EpochProgress, StateWatch
 
-__all__ = ["Breakable", "Observed", "Session", "Wire"]
+__all__ = ["AbortableGroup", "ObservedState", "Session", "AgentPort"]
 
 
-class Breakable(Protocol):
+class AbortableGroup(Protocol):
     """What a session needs of a generation's group."""
 
     def abort(self) -> None: ...
@@ -22,7 +22,7 @@ class Breakable(Protocol):
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None: ...
 
 
-class Observed(Protocol):
+class ObservedState(Protocol):
     """What a session reads of the state, also from another thread than the one that changes it."""
 
     @property
@@ -32,7 +32,7 @@ class Observed(Protocol):
     def _scalars(self) -> dict[str, float]: ...
 
 
-class Session(Watch, Protocol):
+class Session(StateWatch, Protocol):
     """What `run` needs: a source of worlds, which is told what became of them."""
 
     on_commit: Callable[[int], None] | None
@@ -43,15 +43,15 @@ class Session(Watch, Protocol):
         """All ranks leave this generation after the very step that this one applied last."""
 
     @property
-    def parting(self) -> Parting | None:
+    def parting(self) -> FinalSave | None:
         """The end of the job, where that is what this generation is left for."""
 
     has_returned: bool
     """`train` returned, and the other ranks are waited for."""
 
-    def attach(self, observed: Observed, pid: int) -> None: ...
+    def attach(self, observed: ObservedState, pid: int) -> None: ...
     def next_world(self) -> Enter | None: ...
-    def use(self, group: Breakable | None) -> None: ...
+    def use(self, group: AbortableGroup | None) -> None: ...
     def call(self, function: Callable[[], object]) -> None: ...
     def is_stale(self, generation: int) -> bool: ...
     def has_newer(self, generation: int) -> bool: ...
@@ -62,8 +62,8 @@ class Session(Watch, Protocol):
     def close(self) -> None: ...
 
 
-class Wire(Protocol):
-    """The connection; `elasticd.train.session.agent_link.Link` outside tests."""
+class AgentPort(Protocol):
+    """The connection; `elasticd.train.session.agent_link.AgentLink` outside tests."""
 
     def send(self, message: FromWorker, *, is_news: bool = False) -> None: ...
     def messages(self) -> Iterator[ToWorker]: ...

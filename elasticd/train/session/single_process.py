@@ -10,24 +10,24 @@ from collections.abc import Callable
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import StoreAddress
-from elasticd.train.introspection.time_spent import Spent
-from elasticd.train.session.ports import Breakable, Observed
+from elasticd.train.introspection.time_spent import SecondsSpent
+from elasticd.train.session.ports import AbortableGroup, ObservedState
 
-__all__ = ["Solo"]
+__all__ = ["SingleProcess"]
 
 _HOST = "127.0.0.1"
 """Named, and never connected to: the group of a world of one needs nobody."""
 
 
-class Solo:
+class SingleProcess:
     """A session whose one world lasts; `Session` says what its methods are for."""
 
     def __init__(self) -> None:
         self.generation = 0
         self.has_returned = False
         self.on_commit: Callable[[int], None] | None = None
-        self.spent = Spent()
-        self._group: Breakable | None = None
+        self.spent = SecondsSpent()
+        self._group: AbortableGroup | None = None
 
     @property
     def has_left_as_agreed(self) -> bool:
@@ -56,7 +56,7 @@ class Solo:
     def delivered(self) -> None:
         pass
 
-    def attach(self, observed: Observed, pid: int) -> None:
+    def attach(self, observed: ObservedState, pid: int) -> None:
         pass
 
     def next_world(self) -> Enter | None:
@@ -77,7 +77,7 @@ class Solo:
             reason="start",
         )
 
-    def use(self, group: Breakable | None) -> None:
+    def use(self, group: AbortableGroup | None) -> None:
         self._group = group
 
     def call(self, function: Callable[[], object]) -> None:

@@ -6,16 +6,16 @@ client of the keeper.
 
 from typing import NamedTuple, Protocol
 
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 
-__all__ = ["EpochProgress", "Watch"]
+__all__ = ["EpochProgress", "StateWatch"]
 
 
-class Watch(Protocol):
+class StateWatch(Protocol):
     """What a state, its optimizers and its loaders tell, and where they may be interrupted."""
 
     generation: int
-    spent: Spent
+    spent: SecondsSpent
     """What loaders and copies take of the steps; they add to it themselves."""
 
     def check(self, step: int) -> None:

@@ -14,10 +14,10 @@ from typing import Protocol
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.share_layout import Slab, laid_out
 from elasticd.errors import CallError, NotSupported
-from elasticd.tensors.local_shard import Local, local_part, within
+from elasticd.tensors.local_shard import LocalShard, local_part, within
 from elasticd.tensors.tensor_spec import described, views
 from elasticd.tensors.tree import Tree
-from elasticd.train.shards.shard_cover import Inventory, Label
+from elasticd.train.shards.shard_cover import ShardInventory, StateLabel
 from elasticd.train.shards.share_broadcast import Load
 
 __all__ = ["Remnant", "Remnants"]
@@ -25,7 +25,7 @@ __all__ = ["Remnant", "Remnants"]
 Position = tuple[int, int]
 
 
-class Spread(Protocol):
+class ShardedState(Protocol):
     """What is used of a state."""
 
     @property
@@ -40,7 +40,7 @@ class Spread(Protocol):
 class Remnant:
     """One state's; `label` says which it is."""
 
-    def __init__(self, label: Label, tree: Tree, is_alike: Sequence[bool]) -> None:
+    def __init__(self, label: StateLabel, tree: Tree, is_alike: Sequence[bool]) -> None:
         """Take the tree's tensors as they are.
 
         Raises:
@@ -49,7 +49,7 @@ class Remnant:
         """
         self.label, self.skeleton = label, tree.skeleton
         self._parts = [local_part(tensor) for tensor in tree.tensors]
-        self.inventory = Inventory(
+        self.inventory = ShardInventory(
             described(tree),
             tuple((each.origin, tuple(each.tensor.shape)) for each in self._parts),
             tuple(
@@ -102,10 +102,13 @@ class Remnants:
         """The live state is going to be another one."""
         self._entered = None
 
-    def collect(self, state: Spread, is_alike: Callable[[Tree], Sequence[bool]], run: int) -> None:
+    def collect(
+        self, state: ShardedState, is_alike: Callable[[Tree], Sequence[bool]], run: int
+    ) -> None:
         """Keep what a generation that has ended left of its state, if anything can be used of it.
 
-        `state` is settled back, `is_alike` is as in `Parts.of`, `run` that of the checkpoints or 0.
+        `state` is settled back. `is_alike` is as in `SharePlan.of`. `run` is that of the
+        checkpoints, or 0.
         """
         label = self._label_of(state, run)
         if label is None or any(each.label == label for each in self._kept):
@@ -117,18 +120,18 @@ class Remnants:
             # No snapshot can be taken of it either, and whoever tries says so.
             return
 
-    def named(self) -> Mapping[Label, Remnant]:
+    def named(self) -> Mapping[StateLabel, Remnant]:
         """What there is, by its label."""
         return {each.label: each for each in self._kept}
 
-    def keep(self, label: Label | None) -> Remnant | None:
+    def keep(self, label: StateLabel | None) -> Remnant | None:
         """Forget all but this one, which is safe from now on, and return it."""
         self._kept = [each for each in self._kept if each.label == label]
         for each in self._kept:
             each.secure()
         return self._kept[0] if self._kept else None
 
-    def _label_of(self, state: Spread, run: int) -> Label | None:
+    def _label_of(self, state: ShardedState, run: int) -> StateLabel | None:
         if self._entered is None or not state._is_clean or not state._is_sharded:
             return None
         generation, position = self._entered
@@ -137,12 +140,12 @@ class Remnants:
             snapshot = Snapshot(run=run, generation=generation, step=state._position[0])
         if snapshot is None:
             return None  # Nothing was committed: a new beginning is as good.
-        return Label(
+        return StateLabel(
             snapshot.run, snapshot.generation, snapshot.step, state._position[1], generation
         )
 
 
-def _secured(part: Local) -> Local:
+def _secured(part: LocalShard) -> LocalShard:
     tensor = part.tensor
     if tensor.device.type != "cpu":
         return part._replace(tensor=tensor.cpu())

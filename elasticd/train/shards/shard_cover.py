@@ -17,10 +17,10 @@ from elasticd.checkpoint.format.box_cover import Box, uncovered
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Tensor
 
-__all__ = ["Inventory", "Label", "Survivors", "shown", "survivors"]
+__all__ = ["ShardInventory", "StateLabel", "ShardCover", "shown", "survivors"]
 
 
-class Label(NamedTuple):
+class StateLabel(NamedTuple):
     """Which state a rank has a part of. Labels sort by age, the newest last."""
 
     run: int
@@ -38,7 +38,7 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class ShardInventory:
     """What one rank has of a state."""
 
     tensors: tuple[Tensor, ...]
@@ -69,10 +69,10 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors:
+class ShardCover:
     """A whole state, and which rank brings what of it."""
 
-    label: Label
+    label: StateLabel
     teller: int
     """The rank whose plain values count, and whose tensors that are each rank's own."""
     given: Mapping[int, tuple[int, ...]]
@@ -84,10 +84,10 @@ class Survivors:
     @classmethod
     def from_json(cls, text: str) -> Self:
         label, teller, given = json.loads(text)
-        return cls(Label(*label), teller, {rank: tuple(found) for rank, found in given})
+        return cls(StateLabel(*label), teller, {rank: tuple(found) for rank, found in given})
 
 
-def shown(labels: Sequence[Mapping[Label, str]]) -> dict[str, int]:
+def shown(labels: Sequence[Mapping[StateLabel, str]]) -> dict[str, int]:
     """Return the names of all inventories, each with the rank that shows it to rank 0.
 
     `labels` has what each rank has parts of, and the name of its inventory: replicas have the same.
@@ -100,8 +100,8 @@ def shown(labels: Sequence[Mapping[Label, str]]) -> dict[str, int]:
 
 
 def survivors(
-    labels: Sequence[Mapping[Label, str]], inventories: Mapping[str, Inventory]
-) -> Survivors | None:
+    labels: Sequence[Mapping[StateLabel, str]], inventories: Mapping[str, ShardInventory]
+) -> ShardCover | None:
     """Return the newest state that is whole; None if there is none. `labels` as in `shown`."""
     for label in sorted({label for each in labels for label in each}, reverse=True):
         having = {rank: inventories[own[label]] for rank, own in enumerate(labels) if label in own}
@@ -111,7 +111,7 @@ def survivors(
     return None
 
 
-def _whole(label: Label, having: Mapping[int, Inventory]) -> Survivors | None:
+def _whole(label: StateLabel, having: Mapping[int, ShardInventory]) -> ShardCover | None:
     teller = min(having)
     tensors, is_own = having[teller].tensors, having[teller].is_own
     if any(each.tensors != tensors for each in having.values()):
@@ -126,10 +126,10 @@ def _whole(label: Label, having: Mapping[int, Inventory]) -> Survivors | None:
             rank = min(ranks, key=lambda each: (load_bytes[each], each))
             given[rank].append(index)
             load_bytes[rank] += Tensor("", tensor.dtype, shape).nbytes
-    return Survivors(label, teller, {rank: tuple(found) for rank, found in given.items()})
+    return ShardCover(label, teller, {rank: tuple(found) for rank, found in given.items()})
 
 
-def _holders(index: int, having: Mapping[int, Inventory]) -> dict[Box, list[int]]:
+def _holders(index: int, having: Mapping[int, ShardInventory]) -> dict[Box, list[int]]:
     """Return the ranks that have each box of a tensor which has any elements."""
     found: dict[Box, list[int]] = {}
     for rank, inventory in having.items():

@@ -16,9 +16,9 @@ import torch.distributed as dist
 
 from elasticd.checkpoint.format.checksum import number_sum, text_sum
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Piece, Tensor
-from elasticd.tensors.local_shard import Local
+from elasticd.tensors.local_shard import LocalShard
 from elasticd.tensors.tensor_spec import views
-from elasticd.train.shards.share_broadcast import Load, Meeting, broadcast_text, check_all
+from elasticd.train.shards.share_broadcast import BroadcastGroup, Load, broadcast_text, check_all
 
 __all__ = ["Box", "all_boxes", "compact", "packed", "redistribute", "spread_of", "turns_of"]
 
@@ -46,7 +46,9 @@ class Unit(NamedTuple):
     nbytes: int
 
 
-def all_boxes(group: Meeting, tensors: Sequence[Tensor], here: Sequence[Local]) -> list[list[Box]]:
+def all_boxes(
+    group: BroadcastGroup, tensors: Sequence[Tensor], here: Sequence[LocalShard]
+) -> list[list[Box]]:
     """Return what each rank holds of each tensor; collective."""
     own = [Box(each.origin, tuple(each.tensor.shape)) for each in here]
     if group.size == 1:
@@ -98,7 +100,7 @@ def compact(load: Load, tensors: Sequence[Tensor]) -> Load:
 
 
 def redistribute(
-    group: Meeting,
+    group: BroadcastGroup,
     mine: Sequence[Load],
     tensors: Sequence[Tensor],
     boxes: Sequence[Sequence[Box]],
@@ -137,7 +139,7 @@ def redistribute(
 
 
 def _all_given(
-    group: Meeting, own: Sequence[tuple[int, Sequence[int], Sequence[int]]]
+    group: BroadcastGroup, own: Sequence[tuple[int, Sequence[int], Sequence[int]]]
 ) -> list[list[tuple[int, Box]]]:
     """Return which boxes of which tensors each rank has to give; collective.
 

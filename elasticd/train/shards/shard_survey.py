@@ -9,21 +9,29 @@ import json
 from collections.abc import Callable
 
 from elasticd.train.shards.local_shards import Remnants
-from elasticd.train.shards.shard_cover import Inventory, Label, Survivors, shown, survivors
-from elasticd.train.tcp_store.exchange import Meeting, Talk
+from elasticd.train.shards.shard_cover import (
+    ShardCover,
+    ShardInventory,
+    StateLabel,
+    shown,
+    survivors,
+)
+from elasticd.train.tcp_store.exchange import ExchangeGroup, StoreExchange
 
 __all__ = ["survey"]
 
 
-def survey(group: Meeting, remnants: Remnants, is_stale: Callable[[], bool]) -> Survivors | None:
+def survey(
+    group: ExchangeGroup, remnants: Remnants, is_stale: Callable[[], bool]
+) -> ShardCover | None:
     """Return the newest state that is whole, the same on all ranks; None if there is none.
 
     Raises: Interrupted: the generation ended meanwhile.
     """
-    talk = Talk(group, "elasticd/survey", is_stale)
+    talk = StoreExchange(group, "elasticd/survey", is_stale)
     own = remnants.named()
     words = talk.exchange("labels", json.dumps([[label, own[label].name] for label in own]))
-    labels = [{Label(*label): name for label, name in json.loads(word)} for word in words]
+    labels = [{StateLabel(*label): name for label, name in json.loads(word)} for word in words]
     if not any(labels):
         return None
     names = shown(labels)
@@ -31,8 +39,10 @@ def survey(group: Meeting, remnants: Remnants, is_stale: Callable[[], bool]) -> 
         if names[each.name] == group.rank:
             talk.say(f"inventory/{each.name}", each.text)
     if group.rank == 0:
-        inventories = {name: Inventory.from_json(talk.hear(f"inventory/{name}")) for name in names}
+        inventories = {
+            name: ShardInventory.from_json(talk.hear(f"inventory/{name}")) for name in names
+        }
         found = survivors(labels, inventories)
         talk.say("found", found.to_json() if found is not None else "none")
     said = talk.hear("found")
-    return Survivors.from_json(said) if said != "none" else None
+    return ShardCover.from_json(said) if said != "none" else None

@@ -19,7 +19,14 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.errors import ElasticdError, Unavailable
 
-__all__ = ["Load", "Meeting", "NotPassed", "broadcast_text", "check_all", "pass_on"]
+__all__ = [
+    "Load",
+    "BroadcastGroup",
+    "BroadcastFailed",
+    "broadcast_text",
+    "check_all",
+    "broadcast_loads",
+]
 
 CHUNK_BYTES = 32 << 20
 """The bytes of one broadcast: an aborted group is left soon."""
@@ -30,7 +37,7 @@ Load = tuple[memoryview, Sequence[Piece], Sequence[int]]
 """Bytes, the pieces in them, and where each of these begins."""
 
 
-class NotPassed(Unavailable):
+class BroadcastFailed(Unavailable):
     """Another rank could not bring what it has, or did not get what it was sent; the message says
     why.
     """
@@ -40,14 +47,14 @@ class _Garbled(Damaged):
     """What came is not what was sent."""
 
 
-class Meeting(Protocol):
+class BroadcastGroup(Protocol):
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
 
 
-def pass_on(group: Meeting, mine: Iterable[Load]) -> Iterator[Load]:
+def broadcast_loads(group: BroadcastGroup, mine: Iterable[Load]) -> Iterator[Load]:
     """Yield the loads of all ranks, in the same order on each of them; collective.
 
     A load is good until the next is asked for. Each `mine` is asked for its next load only then.
@@ -88,7 +95,7 @@ def check_all(why: str) -> None:
     if why:
         raise Damaged(why)
     if int(is_bad):
-        raise NotPassed("Another rank did not get what it was sent.")
+        raise BroadcastFailed("Another rank did not get what it was sent.")
 
 
 def broadcast_text(text: bytes, source: int) -> bytes:
@@ -114,7 +121,7 @@ def _broadcast(own: Iterator[Load] | None, source: int, pool: Executor) -> Load 
     if error is not None:
         raise error
     if length == FAILED:
-        raise NotPassed(f"Rank {source} could not bring its part.")
+        raise BroadcastFailed(f"Rank {source} could not bring its part.")
     if length == END:
         return None
     words = bytearray(length)

@@ -18,14 +18,14 @@ import torch
 
 from elasticd.errors import InvariantBroken
 from elasticd.tensors.local_shard import memory_of
-from elasticd.tensors.value_copy import Copies, Snapshot, check_keys, restored, snapshot
+from elasticd.tensors.value_copy import Copies, ValueCopy, check_keys, copy_value, restored
 from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.param_groups import GroupValues
-from elasticd.train.state.flat_copy import Bundle, bundled
-from elasticd.train.state.module_mode import Modes
+from elasticd.train.state.flat_copy import FlatCopy, bundled
+from elasticd.train.state.module_mode import ModuleModes
 from elasticd.train.state.optimizer_load import own_groups_and_types
 
-__all__ = ["Keep", "Kept"]
+__all__ = ["CommitCopy", "CollectedValues"]
 
 SMALL_BYTES = 1 << 16
 """Where copying begins to cost more than looking whether it is needed."""
@@ -35,27 +35,27 @@ _copy = methodcaller("copy")
 _version = attrgetter("_version")
 
 
-class Slot(NamedTuple):
+class TensorSlot(NamedTuple):
     """Where a tensor is found: under a key of a module's own dict of buffers or parameters."""
 
     home: Any
     key: str
 
 
-class Kept(NamedTuple):
+class CollectedValues(NamedTuple):
     """What was collected of a state and not yet put in the place of the copies before."""
 
-    values: Snapshot
-    objects: dict[str, Snapshot]
-    extras: list[Snapshot]
+    values: ValueCopy
+    objects: dict[str, ValueCopy]
+    extras: list[ValueCopy]
     groups: list[GroupValues]
 
 
-class Keep:
+class CommitCopy:
     """The copies of one state; empty until the first `copy`."""
 
     def __init__(self) -> None:
-        self._kept: Kept | None = None
+        self._kept: CollectedValues | None = None
         self._commits = 0
         self._large: _Large | None = None
         self._copies = Copies()
@@ -90,7 +90,7 @@ class Keep:
             part for part in every
             if type(part).get_extra_state is not torch.nn.Module.get_extra_state
         ]  # fmt: skip
-        self._modes = Modes(every)
+        self._modes = ModuleModes(every)
         slots = _slots(every, self._owned)
         small = [slot for slot in slots if _is_small(slot.home[slot.key])]
         self._small = _Small(small)
@@ -119,7 +119,7 @@ class Keep:
             check()
         return [GroupValues(each) for each in self._optimizers]
 
-    def collect(self, groups: list[GroupValues] | None = None) -> Kept:
+    def collect(self, groups: list[GroupValues] | None = None) -> CollectedValues:
         """Ask everything for its state; may raise what the user's code raises, changes nothing.
 
         `groups` is what the method of this name returned just now.
@@ -129,14 +129,14 @@ class Keep:
         keep, objects = self._copy_of, {}
         for name, each in self._objects.items():
             live = self._live() if name in self._wrappers else self._owned
-            objects[name] = snapshot(each.state_dict(), live, keep)
+            objects[name] = copy_value(each.state_dict(), live, keep)
         extras = self._extras and [
-            snapshot(part.get_extra_state(), (), keep) for part in self._extras
+            copy_value(part.get_extra_state(), (), keep) for part in self._extras
         ]
-        values = snapshot(self._values, self._owned, keep) if self._values else {}
-        return Kept(values, objects, extras, self.groups() if groups is None else groups)
+        values = copy_value(self._values, self._owned, keep) if self._values else {}
+        return CollectedValues(values, objects, extras, self.groups() if groups is None else groups)
 
-    def copy(self, kept: Kept) -> None:
+    def copy(self, kept: CollectedValues) -> None:
         """Make the copies; `kept` is what `collect` returned just now."""
         self._commits += 1
         assert self._large is not None
@@ -192,11 +192,11 @@ class Keep:
 class _Small:
     """Tensors that are copied at every commit, whether they changed or not."""
 
-    def __init__(self, slots: list[Slot]) -> None:
+    def __init__(self, slots: list[TensorSlot]) -> None:
         self._homes = [slot.home for slot in slots]
         self._keys = [slot.key for slot in slots]
         self._tensors: list[torch.Tensor | None] = []
-        self._bundles: list[Bundle] = []
+        self._bundles: list[FlatCopy] = []
 
     def copy(self) -> None:
         tensors = list(map(_get, self._homes, self._keys))
@@ -222,7 +222,7 @@ class _Small:
 class _Large:
     """Tensors that are copied if they changed since the last commit."""
 
-    def __init__(self, slots: list[Slot], restless: dict[int, torch.Tensor]) -> None:
+    def __init__(self, slots: list[TensorSlot], restless: dict[int, torch.Tensor]) -> None:
         """`restless` is what another one said that stood for the same tensors before."""
         self._slots = slots
         self.has_any = bool(slots)
@@ -288,21 +288,21 @@ class _Large:
                 self._secret.add(index)
 
 
-def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[Slot]:
-    empty: list[Slot] = []
-    slots: dict[int, Slot] = {}
+def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot]:
+    empty: list[TensorSlot] = []
+    slots: dict[int, TensorSlot] = {}
     for part in parts:
         for home in (part._buffers, part._parameters):
             for key, tensor in home.items():
                 if tensor is None:
-                    empty.append(Slot(home, key))
+                    empty.append(TensorSlot(home, key))
                 elif id(tensor) in owned:
                     continue
                 elif (here := memory_of(tensor)) is not tensor:
                     # Of a sharded one what is here; the module itself exchanges it with the whole.
-                    slots.setdefault(id(tensor), Slot({key: here}, key))
+                    slots.setdefault(id(tensor), TensorSlot({key: here}, key))
                 else:
-                    slots.setdefault(id(tensor), Slot(home, key))
+                    slots.setdefault(id(tensor), TensorSlot(home, key))
     return empty + list(slots.values())
 
 

@@ -13,13 +13,13 @@ from elasticd.errors import CallError
 from elasticd.tensors import cuda
 from elasticd.train.tensorboard.histogram import check_histograms
 
-__all__ = ["Feed", "Scalars", "Tensors"]
+__all__ = ["ScalarFeed", "CommitScalars", "Tensors"]
 
 COPY_EVERY_S = 0.2
 """How often a number is fetched from a GPU: as often as a heartbeat carries it."""
 
 
-class Feed(Protocol):
+class ScalarFeed(Protocol):
     """What takes in each commit's numbers, and not only the newest; `train.tensorboard.feed`."""
 
     def commit(
@@ -37,7 +37,7 @@ _Given = dict[str, float | torch.Tensor]
 Tensors = Mapping[str, torch.Tensor]
 
 
-class Scalars:
+class CommitScalars:
     """The last ones; `known` may be called from any thread."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Scalars:
         """Pinned copies of those on a GPU; on their way until these events, one for each device."""
         self._last: dict[str, float] = {}
         self._next_copy_s = 0.0
-        self.feed: Feed | None = None
+        self.feed: ScalarFeed | None = None
 
     def checked(
         self, scalars: Mapping[str, float | torch.Tensor], hist: Tensors | None = None

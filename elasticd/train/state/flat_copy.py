@@ -14,7 +14,7 @@ import torch
 
 from elasticd.tensors.byte_row import ByteRow, is_in_a_row
 
-__all__ = ["Bundle", "bundled"]
+__all__ = ["FlatCopy", "bundled"]
 
 _address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
@@ -23,7 +23,7 @@ _kind = attrgetter("dtype", "shape")
 _is_contiguous = torch.Tensor.is_contiguous
 
 
-class Bundle(Protocol):
+class FlatCopy(Protocol):
     """Some tensors and memory for their values."""
 
     def copy(self) -> bool:
@@ -33,7 +33,7 @@ class Bundle(Protocol):
         """Return each tensor and its copy."""
 
 
-def bundled(tensors: Sequence[torch.Tensor]) -> list[Bundle]:
+def bundled(tensors: Sequence[torch.Tensor]) -> list[FlatCopy]:
     """Sort tensors into as few bundles as possible, and take the memory."""
     by_kind: dict[object, list[torch.Tensor]] = {}
     on_host: list[torch.Tensor] = []
@@ -43,7 +43,7 @@ def bundled(tensors: Sequence[torch.Tensor]) -> list[Bundle]:
             continue
         dimensions = tensor.dim() if tensor.layout is torch.strided else 2
         by_kind.setdefault((tensor.device, tensor.dtype, min(dimensions, 2)), []).append(tensor)
-    host: list[Bundle] = [_HostRow(on_host)] if on_host else []
+    host: list[FlatCopy] = [_HostRow(on_host)] if on_host else []
     return host + [
         _Row(each) if each[0].layout is torch.strided and each[0].dim() < 2 else _Heap(each)
         for each in by_kind.values()

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["Modes", "adopt_modes", "modes_of"]
+__all__ = ["ModuleModes", "adopt_modes", "modes_of"]
 
 _TRAINING = "training"
 
 
-class Modes:
+class ModuleModes:
     """Of modules, as they were at the last commit."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:

@@ -18,16 +18,16 @@ from elasticd.tensors import tree
 from elasticd.tensors.tree import Tree
 from elasticd.train.data.kept_batches import Check
 from elasticd.train.data.state_loaders import Loaders
-from elasticd.train.data.totals import Totals, summary
+from elasticd.train.data.totals import DataTotals, summary
 from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
-from elasticd.train.optimizer.step_guard import Guard
-from elasticd.train.session.watch import EpochProgress, Watch
+from elasticd.train.optimizer.step_guard import StepGuard
+from elasticd.train.session.watch import EpochProgress, StateWatch
 from elasticd.train.state import rng
-from elasticd.train.state.commit_copy import Keep
-from elasticd.train.state.commit_scalars import Scalars, Tensors
+from elasticd.train.state.commit_copy import CommitCopy
+from elasticd.train.state.commit_scalars import CommitScalars, Tensors
 from elasticd.train.state.entry import Kind, checked_name, kind_of, not_assignable, plain, unwrapped
 from elasticd.train.state.optimizer_coverage import check_coverage
 from elasticd.train.state.ownership import Ownership
@@ -35,7 +35,7 @@ from elasticd.train.state.script_hooks import ScriptHooks
 from elasticd.train.state.state_dict import described, load, saved
 from elasticd.train.world import World
 
-__all__ = ["State", "Totals"]
+__all__ = ["State", "DataTotals"]
 
 _ENTRIES = frozenset({Kind.MODULE, Kind.OPTIMIZER, Kind.SCALER, Kind.OBJECT})
 _NO_RANK = -1
@@ -83,13 +83,13 @@ class State:
         """Neither here nor there: a commit or a load was left in the middle."""
         self._world: World | None = None
         self._seed_prefix, self._seed_epoch = 0, -1
-        self._watch: Watch | None = None
+        self._watch: StateWatch | None = None
         self._thread: int | None = None
         self._groups = BuiltGroups(())
         self._hooks = ScriptHooks()
-        self._keep = Keep()
-        self._guard = Guard()
-        self._given = Scalars()
+        self._keep = CommitCopy()
+        self._guard = StepGuard()
+        self._given = CommitScalars()
 
     # --- for the script ---------------------------------------------------------------------------
 
@@ -190,8 +190,8 @@ class State:
         return not self._is_broken and self._guard.has_stepped
 
     @property
-    def _ledger(self) -> Totals:
-        return self._loaders.totals or Totals.of(())
+    def _ledger(self) -> DataTotals:
+        return self._loaders.totals or DataTotals.of(())
 
     @property
     def _epoch_progress(self) -> EpochProgress:
@@ -201,7 +201,7 @@ class State:
         """What the last commit was given, where it is known without waiting; any thread."""
         return self._given.known()
 
-    def _enter(self, world: World, watch: Watch) -> None:
+    def _enter(self, world: World, watch: StateWatch) -> None:
         """Get ready for `train` in this world; the calling thread becomes the training thread."""
         self._settle_back()
         self._world, self._seed_epoch = world, -1
@@ -303,7 +303,7 @@ class State:
 
     # --- private ----------------------------------------------------------------------------------
 
-    def _inside(self, what: str) -> Watch:
+    def _inside(self, what: str) -> StateWatch:
         if self._watch is None:
             raise CallError(
                 f"{what} was called outside of elasticd.run: call it in train(state, world), which "

@@ -17,7 +17,14 @@ from elasticd.errors import CallError, ElasticdError
 from elasticd.tensors.tree import first_difference
 from elasticd.train.process_group.group import GroupBroken
 
-__all__ = ["Decision", "Report", "StateLost", "StructureDiffers", "agree", "choose"]
+__all__ = [
+    "SourceDecision",
+    "RankReport",
+    "StateLost",
+    "StructureDiffers",
+    "agree_on_source",
+    "choose",
+]
 
 Position = tuple[int, int]
 
@@ -48,7 +55,7 @@ class StructureDiffers(ElasticdError):
         """Nobody has trained yet."""
 
 
-class Reporting(Protocol):
+class ReportedState(Protocol):
     """What a rank's report is made of; `State` has it."""
 
     @property
@@ -62,7 +69,7 @@ class Reporting(Protocol):
     def _structure(self) -> tuple[str, ...]: ...
 
 
-class Meeting(Protocol):
+class AgreementGroup(Protocol):
     """What is used of a group."""
 
     @property
@@ -74,7 +81,7 @@ class Meeting(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RankReport:
     """What one rank has."""
 
     rank: int
@@ -100,7 +107,7 @@ class Report:
     def of(
         cls,
         rank: int,
-        state: Reporting,
+        state: ReportedState,
         *,
         lineage: int = 0,
         node: int = 0,
@@ -125,7 +132,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class SourceDecision:
     """Where all ranks will stand, which gives and which take the state."""
 
     position: Position
@@ -141,7 +148,7 @@ class Decision:
     """A sentence for people; empty if nothing is remarkable."""
 
 
-def choose(reports: Sequence[Report]) -> Decision:
+def choose(reports: Sequence[RankReport]) -> SourceDecision:
     """Decide from the reports of all ranks.
 
     Raises:
@@ -177,7 +184,7 @@ def choose(reports: Sequence[Report]) -> Decision:
     else:
         position, sources = min(reports, key=lambda each: each.rank).position, (ranks[0],)
     _check_structure(reports, sources[0], is_first=not old)
-    return Decision(
+    return SourceDecision(
         position=position,
         sources=sources,
         targets=tuple(rank for rank in ranks if rank not in sources),
@@ -188,7 +195,9 @@ def choose(reports: Sequence[Report]) -> Decision:
     )
 
 
-def agree(group: Meeting, report: Report, structure: Sequence[str]) -> Decision:
+def agree_on_source(
+    group: AgreementGroup, report: RankReport, structure: Sequence[str]
+) -> SourceDecision:
     """Exchange reports over the group's store; every rank returns the same decision.
 
     Raises:
@@ -211,7 +220,7 @@ def agree(group: Meeting, report: Report, structure: Sequence[str]) -> Decision:
             said["reference"], tuple(said["odd"]), is_first=bool(said["is_first"])
         )
         raise _difference(group, found, structure)
-    return Decision(
+    return SourceDecision(
         position=(said["position"][0], said["position"][1]),
         sources=tuple(said["sources"]),
         targets=tuple(said["targets"]),
@@ -222,7 +231,7 @@ def agree(group: Meeting, report: Report, structure: Sequence[str]) -> Decision:
     )
 
 
-def _check_structure(reports: Sequence[Report], source: int, *, is_first: bool) -> None:
+def _check_structure(reports: Sequence[RankReport], source: int, *, is_first: bool) -> None:
     """Compare with the source's structure or, before anybody has state, with the most common."""
     hashes = {report.rank: report.structure_hash for report in reports}
     if len(set(hashes.values())) == 1:
@@ -237,7 +246,7 @@ def _check_structure(reports: Sequence[Report], source: int, *, is_first: bool) 
     raise StructureDiffers(reference, odd, is_first=is_first)
 
 
-def _decided(reports: Sequence[Report]) -> dict[str, Any]:
+def _decided(reports: Sequence[RankReport]) -> dict[str, Any]:
     try:
         return _plain(choose(reports))
     except StructureDiffers as exc:
@@ -246,7 +255,9 @@ def _decided(reports: Sequence[Report]) -> dict[str, Any]:
         return {"lost": str(exc)}
 
 
-def _difference(group: Meeting, found: StructureDiffers, structure: Sequence[str]) -> ElasticdError:
+def _difference(
+    group: AgreementGroup, found: StructureDiffers, structure: Sequence[str]
+) -> ElasticdError:
     """Lines travel only now that they are known to differ."""
     key = f"elasticd/agree/structure/{found.reference}"
     if group.rank == found.reference:
@@ -265,13 +276,13 @@ def _difference(group: Meeting, found: StructureDiffers, structure: Sequence[str
     )
 
 
-def _plain(record: Report | Decision) -> dict[str, Any]:
+def _plain(record: RankReport | SourceDecision) -> dict[str, Any]:
     return {name: getattr(record, name) for name in type(record).__slots__}
 
 
-def _report(text: bytes) -> Report:
+def _report(text: bytes) -> RankReport:
     said = json.loads(text)
-    return Report(**{**said, "position": (said["position"][0], said["position"][1])})
+    return RankReport(**{**said, "position": (said["position"][0], said["position"][1])})
 
 
 def _report_key(rank: int) -> str:

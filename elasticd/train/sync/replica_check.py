@@ -28,7 +28,14 @@ import torch
 from elasticd.errors import CallError, ElasticdError
 from elasticd.tensors.fingerprint import Measure, comparable, digest, is_near, measured
 
-__all__ = ["ReplicaDiffers", "Replicas", "ScriptDiverges", "Verdict", "judge", "odd_ones_out"]
+__all__ = [
+    "ReplicaDiffers",
+    "ReplicaCheck",
+    "ScriptDiverges",
+    "ReplicaVerdict",
+    "judge",
+    "odd_ones_out",
+]
 
 SELDOM = 1024
 """The commits between two comparisons in the long run. Before, they are made after 1, 2, 4, 8
@@ -52,7 +59,7 @@ class ScriptDiverges(CallError):
     ends_job = True
 
 
-class Board(Protocol):
+class ReplicaStore(Protocol):
     """What is used of a generation's store."""
 
     def set(self, key: str, value: str, /) -> None: ...
@@ -63,7 +70,7 @@ class Board(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ReplicaVerdict:
     """What rank 0 found, as it stands in the store."""
 
     odd: Sequence[int] = ()
@@ -89,12 +96,12 @@ class _Posted:
     """The same; empty unless the ranks were asked to measure."""
 
 
-class Replicas:
+class ReplicaCheck:
     """The comparisons of one generation. A difference raises on the rank whose fault it is."""
 
     def __init__(
         self,
-        board: Board,
+        store: ReplicaStore,
         *,
         rank: int,
         size: int,
@@ -102,7 +109,7 @@ class Replicas:
         every: int,
         tensors: Callable[[], Mapping[str, torch.Tensor]],
     ) -> None:
-        self._board = board
+        self._store = store
         self._rank = rank
         self._size = size
         self._first = self._seen = step
@@ -150,10 +157,10 @@ class Replicas:
         return json.dumps(plain)
 
     def _post(self, step: int, text: str) -> None:
-        self._board.set(_key(step, self._rank), text)
+        self._store.set(_key(step, self._rank), text)
         self._open.append(step)
         if len(self._open) > _OPEN_LIMIT:
-            self._board.delete_key(_key(self._open.popleft(), self._rank))
+            self._store.delete_key(_key(self._open.popleft(), self._rank))
 
     def _take_verdicts(self) -> None:
         while self._open:
@@ -161,21 +168,21 @@ class Replicas:
             key = _key(step, "verdict")
             if self._rank == 0:
                 keys = [_key(step, rank) for rank in range(self._size)]
-                if not self._board.check(keys):
+                if not self._store.check(keys):
                     return
-                posted = [_read(text) for text in self._board.multi_get(keys)]
+                posted = [_read(text) for text in self._store.multi_get(keys)]
                 verdict = judge(posted, is_exact=self._every > 0)
-                plain = {name: getattr(verdict, name) for name in Verdict.__slots__}
-                self._board.set(key, json.dumps(plain))
-            elif self._board.check([key]):
-                verdict = Verdict(**json.loads(self._board.get(key)))
+                plain = {name: getattr(verdict, name) for name in ReplicaVerdict.__slots__}
+                self._store.set(key, json.dumps(plain))
+            elif self._store.check([key]):
+                verdict = ReplicaVerdict(**json.loads(self._store.get(key)))
             else:
                 return
             self._open.popleft()
-            self._board.delete_key(_key(step, self._rank))
+            self._store.delete_key(_key(step, self._rank))
             self._obey(step, verdict)
 
-    def _obey(self, step: int, verdict: Verdict) -> None:
+    def _obey(self, step: int, verdict: ReplicaVerdict) -> None:
         self._measures |= verdict.is_to_measure
         if verdict.is_split:
             if self._rank == 0:
@@ -190,7 +197,7 @@ class Replicas:
             )
 
 
-def judge(posted: Sequence[_Posted], *, is_exact: bool) -> Verdict:
+def judge(posted: Sequence[_Posted], *, is_exact: bool) -> ReplicaVerdict:
     """Return which rank differs from whom. `is_exact`: by one bit."""
     odd: set[int] = set()
     is_split = False
@@ -200,14 +207,14 @@ def judge(posted: Sequence[_Posted], *, is_exact: bool) -> Verdict:
         odd |= {members[place] for place in others}
         is_split |= 2 * len(others) >= len(members)
     if not odd or (is_exact and not is_split):
-        return Verdict(odd=sorted(odd))
+        return ReplicaVerdict(odd=sorted(odd))
     if not all(each.measures for each in posted):
-        return Verdict(is_to_measure=True)
+        return ReplicaVerdict(is_to_measure=True)
     found = _measured_verdict(posted)
     return replace(found, odd=sorted(odd)) if is_exact and found.is_rounding else found
 
 
-def _measured_verdict(posted: Sequence[_Posted]) -> Verdict:
+def _measured_verdict(posted: Sequence[_Posted]) -> ReplicaVerdict:
     odd: set[int] = set()
     is_split = False
     near: list[str] = []
@@ -229,9 +236,11 @@ def _measured_verdict(posted: Sequence[_Posted]) -> Verdict:
         odd |= {members[place] for place in others}
         is_split |= 2 * len(others) >= len(members)
     if not odd:
-        return Verdict(is_rounding=True, names=near[:_NAMES_LIMIT], count=len(near))
+        return ReplicaVerdict(is_rounding=True, names=near[:_NAMES_LIMIT], count=len(near))
     names = sorted(far, key=lambda name: -far[name])
-    return Verdict(odd=sorted(odd), names=names[:_NAMES_LIMIT], count=len(names), is_split=is_split)
+    return ReplicaVerdict(
+        odd=sorted(odd), names=names[:_NAMES_LIMIT], count=len(names), is_split=is_split
+    )
 
 
 def odd_ones_out(fingerprints: Iterable[str]) -> list[int]:
@@ -252,7 +261,7 @@ def _distance(one: Measure | None, other: Measure | None) -> float:
     return abs(one.total - other.total) / (max(one.length, other.length) or 1.0)
 
 
-def _differs(step: int, verdict: Verdict, size: int) -> str:
+def _differs(step: int, verdict: ReplicaVerdict, size: int) -> str:
     ranks = ", ".join(f"rank {rank}" for rank in verdict.odd)
     what = f" ({_named(verdict)})" if verdict.names else ""
     return (
@@ -263,7 +272,7 @@ def _differs(step: int, verdict: Verdict, size: int) -> str:
     )
 
 
-def _diverges(step: int, verdict: Verdict) -> str:
+def _diverges(step: int, verdict: ReplicaVerdict) -> str:
     return (
         f"At step {step} the ranks have trained different parameters: {_named(verdict)} differs "
         "from that of other ranks. A rank that is lost gets a copy of another one's, so all must "
@@ -275,7 +284,7 @@ def _diverges(step: int, verdict: Verdict) -> str:
     )
 
 
-def _named(verdict: Verdict) -> str:
+def _named(verdict: ReplicaVerdict) -> str:
     more = verdict.count - len(verdict.names)
     return ", ".join(verdict.names) + (f" and {more} more" if more > 0 else "")
 

@@ -35,8 +35,8 @@ from elasticd.train.device.device import CPU, device
 from elasticd.train.group_broken import GroupBroken
 from elasticd.train.state.module_mode import adopt_modes, modes_of
 from elasticd.train.sync import transfer_protocol
-from elasticd.train.sync.newest_state import Decision
-from elasticd.train.sync.state_server import SILENCE_LIMIT_S, Source
+from elasticd.train.sync.newest_state import SourceDecision
+from elasticd.train.sync.state_server import SILENCE_LIMIT_S, StateServer
 from elasticd.train.sync.transfer_protocol import (
     ASK_LIMIT_BYTES,
     BYTES,
@@ -46,7 +46,7 @@ from elasticd.train.sync.transfer_protocol import (
     Manifest,
 )
 
-__all__ = ["Healed", "LoadFailed", "heal"]
+__all__ = ["FetchResult", "LoadFailed", "fetch_state"]
 
 STREAMS = 3
 """The connections of one target, divided among the sources."""
@@ -59,7 +59,7 @@ class LoadFailed(ElasticdError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Healed:
+class FetchResult:
     """What a heal cost this rank."""
 
     received_bytes: int = 0
@@ -68,7 +68,7 @@ class Healed:
     copy_s: float = 0.0
 
 
-class Healable(Protocol):
+class FetchedState(Protocol):
     """What is used of a state."""
 
     _is_broken: bool
@@ -78,7 +78,7 @@ class Healable(Protocol):
     def _modules(self) -> dict[str, torch.nn.Module]: ...
 
 
-class Meeting(Protocol):
+class FetchGroup(Protocol):
     """What is used of a group."""
 
     @property
@@ -102,7 +102,7 @@ class _Slot:
     """True if something was there before that may be equal."""
 
 
-def heal(group: Meeting, decision: Decision, state: Healable) -> Healed:
+def fetch_state(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> FetchResult:
     """Bring all ranks to the decision's position; returns when all of them are.
 
     Raises:
@@ -110,28 +110,28 @@ def heal(group: Meeting, decision: Decision, state: Healable) -> Healed:
             marked as broken.
     """
     if not decision.targets:
-        return Healed()
+        return FetchResult()
     if group.rank not in decision.sources:
         healed = _fetch(group, decision, state)
         _wait_for_all(group, len(decision.targets), has_finished=True)
         return healed
     started_s = time.monotonic()
-    with Source(state._tree(), address=group.address, generation=group.generation) as source:
+    with StateServer(state._tree(), address=group.address, generation=group.generation) as source:
         # Apart from the place, and before it: a version without modes reads the place alone.
         group.store.set(_modes_key(group.rank), json.dumps(modes_of(state._modules())))
         place = [group.address, source.port, source.token]
         group.store.set(_key(group.rank), json.dumps(place))
         _wait_for_all(group, len(decision.targets), has_finished=False)
-    return Healed(sent_bytes=source.sent_bytes, copy_s=time.monotonic() - started_s)
+    return FetchResult(sent_bytes=source.sent_bytes, copy_s=time.monotonic() - started_s)
 
 
-def _wait_for_all(group: Meeting, targets: int, *, has_finished: bool) -> None:
+def _wait_for_all(group: FetchGroup, targets: int, *, has_finished: bool) -> None:
     if has_finished and group.store.add("elasticd/heal/count", 1) == targets:
         group.store.set("elasticd/heal/over", b"")
     group.store.get("elasticd/heal/over")
 
 
-def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
+def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> FetchResult:
     started_s = time.monotonic()
     turn = decision.targets.index(group.rank)
     order = [decision.sources[(turn + index) % len(decision.sources)] for index in range(STREAMS)]
@@ -162,12 +162,12 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
         # Not to be taken for an error of the network: no other world would do better.
         raise LoadFailed(f"The state of another rank does not load here: {exc}") from exc
     done_s = time.monotonic()
-    return Healed(
+    return FetchResult(
         received_bytes=received, compare_s=compared_s - started_s, copy_s=done_s - compared_s
     )
 
 
-def _connect(group: Meeting, rank: int, open_lines: ExitStack) -> socket.socket:
+def _connect(group: FetchGroup, rank: int, open_lines: ExitStack) -> socket.socket:
     with _explained(rank):
         address, port, token = json.loads(group.store.get(_key(rank)))
         line = open_lines.enter_context(
@@ -309,7 +309,7 @@ def _in_parallel(
             raise error
 
 
-def _told_modes(group: Meeting, rank: int) -> Any:
+def _told_modes(group: FetchGroup, rank: int) -> Any:
     """Return the modes of a source's modules; None if its version does not send them."""
     key = _modes_key(rank)
     return json.loads(group.store.get(key)) if group.store.check([key]) else None

@@ -20,7 +20,7 @@ from elasticd.train.sync.transfer_protocol import (
     Manifest,
 )
 
-__all__ = ["Source"]
+__all__ = ["StateServer"]
 
 _HELLO_LIMIT_S = 5.0
 SILENCE_LIMIT_S = 60.0
@@ -30,7 +30,7 @@ while."""
 _CONNECTION_LIMIT = 1024
 
 
-class Source:
+class StateServer:
     """A listening socket on a port of the system's choice; use it in a `with`."""
 
     def __init__(self, tree: Tree, *, address: str, generation: int) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Board", "told_by_first"]
+__all__ = ["BroadcastStore", "broadcast_from_first"]
 
 
-class Board(Protocol):
+class BroadcastStore(Protocol):
     """What is used of a store."""
 
     def set(self, key: str, value: str, /) -> None: ...
@@ -15,8 +15,8 @@ class Board(Protocol):
     def delete_key(self, key: str, /) -> bool: ...
 
 
-def told_by_first(
-    board: Board,
+def broadcast_from_first(
+    store: BroadcastStore,
     key: str,
     *,
     rank: int,
@@ -32,11 +32,11 @@ def told_by_first(
     """
     if rank == 0:
         word = decide()
-        board.set(key, word)
+        store.set(key, word)
     else:
         wait()
-        word = board.get(key).decode()
-    if board.add(f"{key}/read", 1) == size:
-        board.delete_key(key)
-        board.delete_key(f"{key}/read")
+        word = store.get(key).decode()
+    if store.add(f"{key}/read", 1) == size:
+        store.delete_key(key)
+        store.delete_key(f"{key}/read")
     return word

@@ -20,7 +20,7 @@ _END = "elasticd/end"
 _ALL_FINISHED, _LEFT = "finished", "left"
 
 
-class Counting(Protocol):
+class BarrierStore(Protocol):
     """What is used of a generation's store."""
 
     def add(self, key: str, amount: int, /) -> int: ...
@@ -29,7 +29,7 @@ class Counting(Protocol):
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
 
 
-def wait_for_all(store: Counting, size: int, is_stale: Callable[[], bool]) -> bool:
+def wait_for_all(store: BarrierStore, size: int, is_stale: Callable[[], bool]) -> bool:
     """Wait until all ranks have called this; return False if the generation ended first.
 
     All ranks get the same answer: a rank that leaves writes so under the key where the last one to
@@ -47,6 +47,6 @@ def wait_for_all(store: Counting, size: int, is_stale: Callable[[], bool]) -> bo
     return not _decided(store, _LEFT)
 
 
-def _decided(store: Counting, word: str) -> bool:
+def _decided(store: BarrierStore, word: str) -> bool:
     """Write this unless the other word stands; return whether this one stands then."""
     return store.compare_set(_END, "", word) == word.encode()

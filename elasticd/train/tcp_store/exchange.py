@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.tcp_store.key_wait import await_keys
 
-__all__ = ["Meeting", "Talk"]
+__all__ = ["ExchangeGroup", "StoreExchange"]
 
 
-class Meeting(Protocol):
+class ExchangeGroup(Protocol):
     """What is used of a group."""
 
     @property
@@ -27,10 +27,10 @@ class Meeting(Protocol):
     def store(self) -> Any: ...
 
 
-class Talk:
+class StoreExchange:
     """One exchange; the keys of its words begin with `topic`."""
 
-    def __init__(self, group: Meeting, topic: str, is_stale: Callable[[], bool]) -> None:
+    def __init__(self, group: ExchangeGroup, topic: str, is_stale: Callable[[], bool]) -> None:
         self._group, self._topic, self._is_stale = group, topic, is_stale
 
     def exchange(self, what: str, word: str) -> list[str]:

@@ -14,13 +14,13 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S, _GROWTH = 0.002, 0.5, 1.3
 """Others are mostly there already, or a moment later; a thousand ranks may ask one store."""
 
 
-class Board(Protocol):
+class WatchedStore(Protocol):
     """What is used of a store."""
 
     def check(self, keys: list[str], /) -> bool: ...
 
 
-def await_keys(store: Board, keys: list[str], is_stale: Callable[[], bool]) -> bool:
+def await_keys(store: WatchedStore, keys: list[str], is_stale: Callable[[], bool]) -> bool:
     """Return True once all of them are there, False if the generation ended before.
 
     Raises what the store raises when it cannot be reached or was aborted.

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 __all__ = [
     "Address",
-    "Link",
-    "Loop",
+    "OpenSocket",
+    "GlooLoop",
     "duplicate_of",
     "gloo_loops",
     "inodes",
@@ -46,7 +46,7 @@ _DIRECTORY = "/proc/self/fd"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class OpenSocket:
     """A TCP socket of this process that is connected or connects."""
 
     number: int
@@ -54,11 +54,11 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class GlooLoop:
     """One epoll instance of Gloo's, which is one group."""
 
-    listener: Link
-    links: tuple[Link, ...]
+    listener: OpenSocket
+    links: tuple[OpenSocket, ...]
 
 
 def inodes() -> frozenset[int]:
@@ -66,7 +66,7 @@ def inodes() -> frozenset[int]:
     return frozenset(inode for _, inode, kind in _descriptors() if kind == "socket")
 
 
-def gloo_loops(known: Collection[int]) -> list[Loop]:
+def gloo_loops(known: Collection[int]) -> list[GlooLoop]:
     """Return all groups of Gloo's in this process, except those whose listener's inode is known."""
     descriptors = {number: (inode, kind) for number, inode, kind in _descriptors()}
     loops = []
@@ -76,29 +76,29 @@ def gloo_loops(known: Collection[int]) -> list[Loop]:
         members = [each for each in _epoll_members(number) if each in descriptors]
         if not any(descriptors[each][1] == "pipe" for each in members):
             continue
-        listeners: list[Link] = []
-        links: list[Link] = []
+        listeners: list[OpenSocket] = []
+        links: list[OpenSocket] = []
         for member in members:
             inode, member_kind = descriptors[member]
             if member_kind == "socket" and (state := _tcp_state(member, inode)) is not None:
-                (listeners if state == _LISTEN else links).append(Link(member, inode))
+                (listeners if state == _LISTEN else links).append(OpenSocket(member, inode))
         if len(listeners) == 1 and listeners[0].inode not in known:
-            loops.append(Loop(listeners[0], tuple(links)))
+            loops.append(GlooLoop(listeners[0], tuple(links)))
     return loops
 
 
-def store_links(address: Address, known: Collection[int]) -> list[Link]:
+def store_links(address: Address, known: Collection[int]) -> list[OpenSocket]:
     """Return sockets that are connected to a store, except those whose inode is known."""
     found = []
     for number, inode, kind in _descriptors():
         if kind == "socket" and inode not in known:
             with suppress(OSError), _duplicate(number, inode) as one:
                 if _peer(one) == address:
-                    found.append(Link(number, inode))
+                    found.append(OpenSocket(number, inode))
     return found
 
 
-def duplicate_of(link: Link) -> socket.socket | None:
+def duplicate_of(link: OpenSocket) -> socket.socket | None:
     """Return a descriptor of ours for the same connection, which the caller closes; None if it is
     gone.
     """
@@ -108,7 +108,7 @@ def duplicate_of(link: Link) -> socket.socket | None:
         return None
 
 
-def shut(link: Link) -> None:
+def shut(link: OpenSocket) -> None:
     """Make the thread that waits on this socket read its end; do nothing if it is gone or is
     another.
     """
@@ -117,13 +117,13 @@ def shut(link: Link) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
-def limit_silence(link: Link, silence_s: int) -> None:
+def limit_silence(link: OpenSocket, silence_s: int) -> None:
     """End the connection when what was sent on it is not acknowledged for so long."""
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_s * 1000)
 
 
-def is_gone(link: Link) -> bool:
+def is_gone(link: OpenSocket) -> bool:
     """Return whether the other side ended this connection, or it was closed here because of an
     error.
     """
@@ -136,7 +136,7 @@ def is_gone(link: Link) -> bool:
         return True
 
 
-def knock(listener: Link, count: int) -> None:
+def knock(listener: OpenSocket, count: int) -> None:
     """Connect to this listener of Gloo's in place of peers that never did, and hang up.
 
     A rank of Gloo's that waits to be connected to has no socket that could be shut. A connection

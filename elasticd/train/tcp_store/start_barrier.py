@@ -16,7 +16,7 @@ from torch.distributed import DistStoreError
 from elasticd.errors import EnvironmentProblem
 from elasticd.train.group_broken import GroupBroken
 
-__all__ = ["Gathered", "gather", "odd_ones"]
+__all__ = ["Arrivals", "gather", "odd_ones"]
 
 _NAMES = {"cpu": "CPU", "cuda": "GPU"}
 
@@ -24,7 +24,7 @@ _GPU = 1 << 32
 """What a rank with a GPU adds to the count: one number of the store counts both kinds."""
 
 
-class Gathered(NamedTuple):
+class Arrivals(NamedTuple):
     """The result; both are empty if all ranks are here and alike."""
 
     missing: tuple[int, ...] = ()
@@ -58,7 +58,7 @@ class Gathered(NamedTuple):
             )
 
 
-def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "cpu") -> Gathered:
+def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "cpu") -> Arrivals:
     """Wait for all ranks; `kind` is this one's type of device.
 
     Two keys do it, whatever the size of the world: a counter, and one that the last rank sets.
@@ -68,16 +68,16 @@ def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "
     if seen % _GPU == size:
         is_mixed = seen // _GPU not in (0, size)
         store.set("all-here", "mixed" if is_mixed else "alike")
-        return Gathered(odd=_odd(store, size)) if is_mixed else Gathered()
+        return Arrivals(odd=_odd(store, size)) if is_mixed else Arrivals()
     try:
         left_s = max(0.001, deadline_s - time.monotonic())
         store.wait(["all-here"], timedelta(seconds=left_s))
     except DistStoreError:
         here = [store.check([f"here/{each}"]) for each in range(size)]
-        return Gathered(missing=tuple(each for each, is_here in enumerate(here) if not is_here))
+        return Arrivals(missing=tuple(each for each, is_here in enumerate(here) if not is_here))
     if store.get("all-here") == b"alike":
-        return Gathered()
-    return Gathered(odd=_odd(store, size))
+        return Arrivals()
+    return Arrivals(odd=_odd(store, size))
 
 
 def odd_ones(kinds: Sequence[str]) -> tuple[int, ...]:

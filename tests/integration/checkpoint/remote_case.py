@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pytest
 
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import Unavailable
 from tests.fixtures.stopped import stopped
 
@@ -29,7 +29,7 @@ class Place(Protocol):
 
 def check_one_creates(place: Place, size: int) -> None:
     """Of several clients, each with connections of its own as nodes have."""
-    clients = [Remote(place.url, place.options) for _ in range(WRITERS)]
+    clients = [FsspecBucket(place.url, place.options) for _ in range(WRITERS)]
     for client in clients:
         client.delete(["warm"])
     for turn in range(5):
@@ -47,8 +47,8 @@ def check_one_creates(place: Place, size: int) -> None:
 
 def check_hanging_request(place: Place, pid: int, call: Callable[[Bucket], object]) -> None:
     """The server takes the connection and never answers; afterwards all is as it was."""
-    hasty = Remote(place.url, place.options, request_s=REQUEST_S)
-    patient = Remote(place.url, place.options)
+    hasty = FsspecBucket(place.url, place.options, request_s=REQUEST_S)
+    patient = FsspecBucket(place.url, place.options)
     assert patient.create("b", b"1")
     with stopped(pid):
         for _ in range(2):

@@ -9,8 +9,8 @@ import pytest
 
 from elasticd.checkpoint.commit.committer import Committer, Outcome, read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch, size_of
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format import share_layout
 from elasticd.checkpoint.format.entry import Entry, Kind
 from elasticd.checkpoint.format.json_read import Damaged
@@ -55,7 +55,7 @@ def values(snapshot: Snapshot, tensors: tuple[Tensor, ...] = TENSORS) -> Values:
 
 def committer(bucket: Bucket, uid: str = UID) -> Committer:
     """What one process has: its own view of the log."""
-    return Committer(bucket=bucket, log=Log(bucket), uid=uid, job=JOB)
+    return Committer(bucket=bucket, log=CommitLog(bucket), uid=uid, job=JOB)
 
 
 def uploaded(
@@ -82,7 +82,7 @@ def uploaded(
                 tuple(slice(o, o + s) for o, s in zip(piece.offsets, piece.shape, strict=True))
             ].tobytes()
             memory[start : start + len(data)] = data
-        share = Share(
+        share = UploadShare(
             snapshot=snapshot, share=number, shares=SHARES, holder=0, layout=layout,
             header=header if number == 0 else None,
         )  # fmt: skip
@@ -134,7 +134,7 @@ def loaded_manifest(bucket: Bucket, manifest: Manifest) -> Values:
 
 def load(bucket: Bucket) -> tuple[Snapshot, Values] | None:
     """Load the newest checkpoint that is whole; None: there is none."""
-    for entry in Log(bucket).checkpoints():
+    for entry in CommitLog(bucket).checkpoints():
         try:
             return entry.snapshot, loaded_manifest(bucket, read_manifest(bucket, entry))
         except Damaged:
@@ -144,7 +144,7 @@ def load(bucket: Bucket) -> tuple[Snapshot, Values] | None:
 
 def committed(bucket: Bucket) -> Iterator[Entry]:
     """All that the log says is committed, oldest first; every number is there and readable."""
-    log = Log(bucket)
+    log = CommitLog(bucket)
     for number in range(1, log.newest_number() + 1):
         entry = log.entry(number)
         if entry.kind is Kind.COMMITTED:

@@ -13,7 +13,7 @@ import pytest
 from elasticd.checkpoint.commit.committer import Outcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import (
     CallError,
     ElasticdError,
@@ -62,7 +62,7 @@ def test_of_several_clients_one_creates_the_object(place: AzurePlace, size: int)
 
 def test_generations_that_commit_at_once_leave_an_order(place: AzurePlace) -> None:
     """Two write the log at the same time: all that counts is whole, and the older one ends."""
-    older, newer = (Remote(place.url, place.options) for _ in range(2))
+    older, newer = (FsspecBucket(place.url, place.options) for _ in range(2))
     committer(older).open(1, 0)
     barrier = threading.Barrier(2)
 
@@ -89,7 +89,7 @@ def test_generations_that_commit_at_once_leave_an_order(place: AzurePlace) -> No
 
 def test_each_object_is_one_request(azurite: Azurite, place: AzurePlace) -> None:
     """Azure's client would put 65 MiB together from blocks, and ask again by itself."""
-    bucket = Remote(place.url, place.options)
+    bucket = FsspecBucket(place.url, place.options)
     data = bytes(65 << 20)
     assert bucket.create("steps/a/large", data)
     assert not bucket.create("steps/a/large", data)
@@ -131,7 +131,7 @@ def test_what_azure_refuses_is_said_at_once(
         "server": (place.url, place.connection_string.replace(str(azurite.port), "1")),
     }[wrong]
     with pytest.raises(kind, match=words) as caught:
-        VERBS[verb](Remote(url, {"connection_string": connection}))
+        VERBS[verb](FsspecBucket(url, {"connection_string": connection}))
     said = str(caught.value)
     assert url in said and said.endswith(".") and "\n" not in said and len(said) < 400
     assert "RequestId" not in said and "canary" not in said and azurite.key not in said
@@ -146,7 +146,7 @@ def test_options_that_lead_nowhere_are_told(
 ) -> None:
     """Before anything is asked."""
     with pytest.raises(CallError, match=words) as caught:
-        Remote(place.url, options)
+        FsspecBucket(place.url, options)
     assert "canary" not in str(caught.value)
 
 
@@ -161,6 +161,6 @@ def test_request_that_hangs_ends_by_its_own_limit(
 def test_account_may_stand_in_the_url() -> None:
     """As Azure's own programs write it."""
     url = "abfs://container@account.dfs.core.windows.net/a/folder"
-    bucket = Remote(url, {"account_key": base64.b64encode(b"key").decode()})
+    bucket = FsspecBucket(url, {"account_key": base64.b64encode(b"key").decode()})
     assert (bucket.url, bucket._root) == (url, "container/a/folder")
     assert bucket._fs.account_name == "account"

@@ -9,7 +9,7 @@ import pytest
 from elasticd.checkpoint.commit.committer import Outcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.integration.checkpoint.saving_case import (
     assert_whole,
     committer,
@@ -70,7 +70,7 @@ class Mortal:
 
 def prepared() -> Bucket:
     """A bucket with one checkpoint."""
-    bucket = Remote(f"memory://{secrets.token_hex(8)}", {})
+    bucket = FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
     assert committer(bucket).open(1, 0) == 1
     assert save(bucket, BEFORE) is Outcome.COMMITTED
     return bucket

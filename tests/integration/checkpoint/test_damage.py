@@ -12,12 +12,12 @@ import pytest
 
 from elasticd.checkpoint.commit.committer import Outcome, read_manifest
 from elasticd.checkpoint.commit.fetch import verify
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Tensor
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from tests.integration.checkpoint.saving_case import (
     NEW,
     OLD,
@@ -39,7 +39,7 @@ REGIONS = 12
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two checkpoints, of several parts each."""
-    save_two(Folder(str(tmp_path / "whole")), monkeypatch)
+    save_two(FolderBucket(str(tmp_path / "whole")), monkeypatch)
     return tmp_path / "whole"
 
 
@@ -83,7 +83,7 @@ def test_damaged_object_is_never_loaded_as_something_else(whole: Path, tmp_path:
             (copy / path).unlink(missing_ok=True)
             if damaged is not None:
                 (copy / path).write_bytes(damaged)
-            found = one_that_was_written(Folder(str(copy)))
+            found = one_that_was_written(FolderBucket(str(copy)))
             assert found in (OLD, NEW), f"{path}: {said}"
         shutil.rmtree(copy)
 
@@ -102,9 +102,9 @@ def test_damage_that_matters_is_noticed(whole: Path) -> None:
             (whole / name).unlink(missing_ok=True)
             if damaged is not None:
                 (whole / name).write_bytes(damaged)
-            assert one_that_was_written(Folder(str(whole))) == OLD, f"{name}: {said}"
+            assert one_that_was_written(FolderBucket(str(whole))) == OLD, f"{name}: {said}"
         (whole / name).write_bytes(data)
-    assert one_that_was_written(Folder(str(whole))) == NEW
+    assert one_that_was_written(FolderBucket(str(whole))) == NEW
 
 
 def test_objects_of_another_checkpoint_are_noticed(whole: Path) -> None:
@@ -115,11 +115,11 @@ def test_objects_of_another_checkpoint_are_noticed(whole: Path) -> None:
             data = place.read_bytes()
             place.write_bytes((whole / path).read_bytes())
             is_needed = not path.name.endswith("-0.json")
-            assert one_that_was_written(Folder(str(whole))) == (OLD if is_needed else NEW)
+            assert one_that_was_written(FolderBucket(str(whole))) == (OLD if is_needed else NEW)
             place.write_bytes(data)
     older = (whole / "commits/000000000002.json").read_bytes()
     (whole / "commits/000000000003.json").write_bytes(older)
-    assert one_that_was_written(Folder(str(whole))) == OLD
+    assert one_that_was_written(FolderBucket(str(whole))) == OLD
 
 
 def test_damage_to_everything_is_no_checkpoint(whole: Path) -> None:
@@ -128,20 +128,22 @@ def test_damage_to_everything_is_no_checkpoint(whole: Path) -> None:
         if path.suffix == ".bin":
             data = (whole / path).read_bytes()
             (whole / path).write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    assert one_that_was_written(Folder(str(whole))) is None
-    for entry in committed(Folder(str(whole))):
+    assert one_that_was_written(FolderBucket(str(whole))) is None
+    for entry in committed(FolderBucket(str(whole))):
         with pytest.raises(Damaged, match="not as it was written"):
-            loaded_manifest(Folder(str(whole)), read_manifest(Folder(str(whole)), entry))
+            loaded_manifest(
+                FolderBucket(str(whole)), read_manifest(FolderBucket(str(whole)), entry)
+            )
 
 
 def test_damaged_entry_does_not_stop_the_next_save(whole: Path) -> None:
     """The log goes on behind it, and what came before stays loadable."""
     (whole / "commits/000000000003.json").write_bytes(b"{}")
-    bucket = Folder(str(whole))
+    bucket = FolderBucket(str(whole))
     newer = Snapshot(run=1, generation=1, step=30)
     assert save(bucket, newer) is Outcome.COMMITTED
-    assert Log(bucket).newest_number() == 4
-    assert [entry.snapshot for entry in Log(bucket).checkpoints()] == [newer, OLD]
+    assert CommitLog(bucket).newest_number() == 4
+    assert [entry.snapshot for entry in CommitLog(bucket).checkpoints()] == [newer, OLD]
     assert one_that_was_written(bucket) == newer
 
 
@@ -150,7 +152,7 @@ def test_hint_that_lies_is_found_out(whole: Path) -> None:
     for said in (b"1", b"2", b"3", b"4", b"999999999999", b"0", b"-1", b"true", b"1.5", b"[3]",
                  b"", b"9" * 99, b"\xff\xff", b'{"a": 1}', b"NaN", b"[" * 99):  # fmt: skip
         (whole / "commits/hint.json").write_bytes(said)
-        assert Log(Folder(str(whole))).newest_number() == 3
+        assert CommitLog(FolderBucket(str(whole))).newest_number() == 3
 
 
 def each_block(data: bytes) -> Iterator[bytes]:
@@ -165,10 +167,10 @@ def test_every_block_of_a_large_part_is_verified(
     tmp_path: Path, how: Callable[[bytes], Iterator[bytes]]
 ) -> None:
     """By who loads it and by who only verifies, which says where the damage is."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     committer(bucket).open(1, 0)
     assert save(bucket, NEW, tensors=LARGE) is Outcome.COMMITTED
-    (entry,) = Log(bucket).checkpoints()
+    (entry,) = CommitLog(bucket).checkpoints()
     manifest = read_manifest(bucket, entry)
     assert loaded_manifest(bucket, manifest) == values(NEW, LARGE)
     seen = 0

@@ -14,12 +14,12 @@ from itertools import pairwise
 import pytest
 
 from elasticd.checkpoint.commit.committer import read_manifest
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name, fragment_name
 from elasticd.checkpoint.format.manifest import Fragment, Manifest
 from elasticd.checkpoint.storage.bucket import Bucket, Missing
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.integration.checkpoint.saving_case import (
     NEW,
     OLD,
@@ -40,13 +40,13 @@ LIMIT_BYTES = 1 << 20
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """Two checkpoints of several parts each, in memory."""
-    found = Remote(f"memory://{secrets.token_hex(8)}/run", {})
+    found = FsspecBucket(f"memory://{secrets.token_hex(8)}/run", {})
     save_two(found, monkeypatch)
     return found
 
 
 def newest(bucket: Bucket) -> Manifest:
-    return read_manifest(bucket, Log(bucket).entry(3))
+    return read_manifest(bucket, CommitLog(bucket).entry(3))
 
 
 def parts(bucket: Bucket) -> list[str]:
@@ -111,7 +111,7 @@ def put(bucket: Bucket, name: str, data: bytes | None) -> None:
 
 def loaded_and_said(bucket: Bucket) -> tuple[Snapshot, Values, list[str]]:
     """Load as a stranger does who keeps what he is told on the way."""
-    log, said = Log(bucket), []
+    log, said = CommitLog(bucket), []
     for entry in log.checkpoints():
         try:
             plain = loaded_manifest(bucket, read_manifest(bucket, entry))

@@ -10,7 +10,7 @@ import pytest
 from elasticd.checkpoint.commit.committer import Outcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 from tests.fixtures.fake_gcs import FakeGcs, GooglePlace, fake_gcs_server
 from tests.integration.checkpoint.remote_case import check_hanging_request, check_one_creates
@@ -44,11 +44,11 @@ def test_of_several_clients_one_creates_the_object(place: GooglePlace, size: int
 
 def test_saves_are_loaded_bit_for_bit(place: GooglePlace) -> None:
     """Two checkpoints, by two clients, and a third that reads them."""
-    committer(Remote(place.url, place.options)).open(1, 0)
+    committer(FsspecBucket(place.url, place.options)).open(1, 0)
     snapshots = [Snapshot(run=1, generation=1, step=step) for step in (10, 20)]
     for snapshot in snapshots:
-        assert save(Remote(place.url, place.options), snapshot) is Outcome.COMMITTED
-    bucket = Remote(place.url, place.options)
+        assert save(FsspecBucket(place.url, place.options), snapshot) is Outcome.COMMITTED
+    bucket = FsspecBucket(place.url, place.options)
     assert load(bucket) == (snapshots[1], values(snapshots[1]))
     assert assert_whole(bucket) == snapshots
 
@@ -56,7 +56,7 @@ def test_saves_are_loaded_bit_for_bit(place: GooglePlace) -> None:
 def test_object_above_the_drivers_threshold_is_one_request_too(place: GooglePlace) -> None:
     """gcsfs would upload it in pieces from 50 MiB on: left half done they are invisible, and the
     server here creates an object so that is there already."""
-    bucket = Remote(place.url, place.options)
+    bucket = FsspecBucket(place.url, place.options)
     data = bytes(51 << 20)
     assert bucket.create("steps/a/large", data)
     assert not bucket.create("steps/a/large", data)
@@ -65,7 +65,9 @@ def test_object_above_the_drivers_threshold_is_one_request_too(place: GooglePlac
 @pytest.mark.parametrize("verb", WRITES)
 def test_bucket_that_is_missing_is_said_when_it_is_written(server: FakeGcs, verb: str) -> None:
     """gcsfs tells it from an object that is missing only in what it writes."""
-    bucket = Remote("gs://nowhere/run", {"endpoint_url": server.endpoint_url, "token": "anon"})
+    bucket = FsspecBucket(
+        "gs://nowhere/run", {"endpoint_url": server.endpoint_url, "token": "anon"}
+    )
     with pytest.raises(EnvironmentProblem, match="bucket that does not exist") as caught:
         WRITES[verb](bucket)
     assert "\n" not in str(caught.value) and "gs://nowhere/run/a" in str(caught.value)
@@ -74,7 +76,9 @@ def test_bucket_that_is_missing_is_said_when_it_is_written(server: FakeGcs, verb
 @pytest.mark.parametrize("verb", VERBS)
 def test_server_that_is_away_is_asked_once(verb: str) -> None:
     """gcsfs would try for half a minute by itself."""
-    bucket = Remote("gs://bucket/run", {"endpoint_url": "http://127.0.0.1:1", "token": "anon"})
+    bucket = FsspecBucket(
+        "gs://bucket/run", {"endpoint_url": "http://127.0.0.1:1", "token": "anon"}
+    )
     with pytest.raises(Unavailable, match="cannot be reached"):
         VERBS[verb](bucket)
 
@@ -86,7 +90,7 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nowhere")
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(Refused, match="credentials"):
-        Remote("gs://bucket/run", {"token": "google_default"}).read("a", 10)
+        FsspecBucket("gs://bucket/run", {"token": "google_default"}).read("a", 10)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoint.commit.committer import Outcome
-from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
 from elasticd.checkpoint.format.entry import Kind
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.storage.bucket import Bucket, Data
-from elasticd.checkpoint.storage.folder import Folder
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import Fenced, Refused
 from tests.integration.checkpoint.saving_case import (
     assert_whole,
@@ -26,7 +26,7 @@ from tests.integration.checkpoint.saving_case import (
 )
 
 
-class Interrupted(Folder):
+class Interrupted(FolderBucket):
     """A folder in which somebody else acts just before an object of this name is created."""
 
     def __init__(self, path: Path, name: str, action: Callable[[], object]) -> None:
@@ -47,7 +47,7 @@ def snapshot(step: int, generation: int = 1, run: int = 1) -> Snapshot:
 
 def assert_log_is_in_order(bucket: Bucket) -> None:
     """No number is missing, and every entry was allowed by those before it."""
-    log = Log(bucket)
+    log = CommitLog(bucket)
     ruling = Ruling()
     for number in range(1, log.newest_number() + 1):
         entry = log.entry(number)
@@ -55,12 +55,12 @@ def assert_log_is_in_order(bucket: Bucket) -> None:
             assert may_commit(ruling, entry.snapshot), f"entry {number}: {entry.snapshot}"
         assert (entry.snapshot.run, entry.snapshot.generation) != (0, 0)
         ruling = ruling.after(entry)
-        assert Log(bucket).ruling(number) == ruling
+        assert CommitLog(bucket).ruling(number) == ruling
 
 
 def test_generation_that_opens_between_decision_and_write_fences_the_older(tmp_path: Path) -> None:
     """The older had read that it may; the number is taken, so it has to read again."""
-    plain = Folder(str(tmp_path))
+    plain = FolderBucket(str(tmp_path))
     committer(plain).open(1, 0)
     late = Interrupted(tmp_path, entry_name(2), lambda: committer(plain).open(2, 5))
     assert save(late, snapshot(8)) is Outcome.TOO_LATE
@@ -71,7 +71,7 @@ def test_generation_that_opens_between_decision_and_write_fences_the_older(tmp_p
 
 def test_older_generation_may_finish_what_the_newer_went_on_from(tmp_path: Path) -> None:
     """Step 5 is in the history of the generation that began at step 5."""
-    plain = Folder(str(tmp_path))
+    plain = FolderBucket(str(tmp_path))
     committer(plain).open(1, 0)
     late = Interrupted(tmp_path, entry_name(2), lambda: committer(plain).open(2, 5))
     assert save(late, snapshot(5)) is Outcome.COMMITTED
@@ -81,7 +81,7 @@ def test_older_generation_may_finish_what_the_newer_went_on_from(tmp_path: Path)
 
 def test_same_checkpoint_is_committed_once(tmp_path: Path) -> None:
     """Two nodes see that all fragments are there, and both commit."""
-    plain = Folder(str(tmp_path))
+    plain = FolderBucket(str(tmp_path))
     committer(plain).open(1, 0)
     both = Interrupted(tmp_path, entry_name(2), lambda: save(plain, snapshot(5), writer="11111111"))
     assert save(both, snapshot(5)) is Outcome.ALREADY
@@ -90,7 +90,7 @@ def test_same_checkpoint_is_committed_once(tmp_path: Path) -> None:
 
 def test_later_run_fences_the_earlier_for_good(tmp_path: Path) -> None:
     """Also in a generation with a higher number, and also when it opens another one."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     assert committer(bucket, "a").open(7, 0) == 1
     assert save(bucket, snapshot(3, 7), uid="a") is Outcome.COMMITTED
     assert committer(bucket, "b").open(1, 3) == 2
@@ -108,30 +108,30 @@ def test_later_run_fences_the_earlier_for_good(tmp_path: Path) -> None:
 
 def test_run_that_loses_the_race_for_an_empty_log_is_fenced(tmp_path: Path) -> None:
     """Else both would think that they are the first."""
-    plain = Folder(str(tmp_path))
+    plain = FolderBucket(str(tmp_path))
     loser = Interrupted(tmp_path, entry_name(1), lambda: committer(plain, "b").open(1, 0))
     with pytest.raises(Fenced):
         committer(loser, "a").open(1, 0)
-    assert Log(plain).ruling().uid == "b"
+    assert CommitLog(plain).ruling().uid == "b"
 
 
 def test_opening_twice_is_one_entry(tmp_path: Path) -> None:
     """Each node of a generation does it; an older generation is told that it is one."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     assert committer(bucket).open(3, 0) == 1
     assert committer(bucket).open(3, 0) == 1
-    assert Log(bucket).newest_number() == 1
+    assert CommitLog(bucket).newest_number() == 1
     with pytest.raises(Fenced):
         committer(bucket).open(2, 0)
 
 
 def test_another_job_is_refused(tmp_path: Path) -> None:
     """Two jobs on one URL would remove each other's checkpoints."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     committer(bucket).open(1, 0)
     other = committer(bucket, "uid-2")
     with pytest.raises(Refused, match="--job"):
-        type(other)(bucket=bucket, log=Log(bucket), uid="uid-2", job="other").open(1, 0)
+        type(other)(bucket=bucket, log=CommitLog(bucket), uid="uid-2", job="other").open(1, 0)
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory"])
@@ -139,9 +139,9 @@ def test_older_generation_never_becomes_the_newest_again(kind: str, tmp_path: Pa
     """Four generations, each opened at an earlier step than the one before reached, all at once."""
     for seed in range(6):
         bucket: Bucket = (
-            Folder(str(tmp_path / str(seed)))
+            FolderBucket(str(tmp_path / str(seed)))
             if kind == "folder"
-            else Remote(f"memory://{secrets.token_hex(8)}", {})
+            else FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
         )
         committer(bucket).open(1, 0)
         barrier = threading.Barrier(4)
@@ -161,6 +161,6 @@ def test_older_generation_never_becomes_the_newest_again(kind: str, tmp_path: Pa
                 done.result()
         assert_log_is_in_order(bucket)
         assert_whole(bucket)
-        assert Log(bucket).ruling().generation == 4
+        assert CommitLog(bucket).ruling().generation == 4
         assert save(bucket, snapshot(99, 3)) is Outcome.TOO_LATE
         assert save(bucket, snapshot(99, 4)) is Outcome.COMMITTED

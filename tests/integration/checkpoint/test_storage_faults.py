@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from elasticd.checkpoint.commit.committer import Outcome
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
-from elasticd.checkpoint.storage.retry import Policy, Retrying
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.errors import (
     CallError,
     ElasticdError,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(50)
 REQUEST_S = 0.5
 """The limit of a request in these tests; a healthy one takes a hundredth of it."""
 WARM_UPS = 20
-POLICY = Policy(first_s=0.001, most_s=0.002, limit_s=100.0)
+POLICY = RetryPolicy(first_s=0.001, most_s=0.002, limit_s=100.0)
 
 OLD = Snapshot(run=1, generation=1, step=10)
 NEW = Snapshot(run=1, generation=1, step=20)
@@ -61,29 +61,29 @@ class Site:
     """The server, our way to it, and how long we were made to wait."""
 
     s3: ScriptedS3
-    bare: Remote
-    hasty: Remote
+    bare: FsspecBucket
+    hasty: FsspecBucket
     """The same, with a short limit for each request."""
     pauses: list[float]
 
     @property
-    def bucket(self) -> Retrying:
-        return Retrying(self.bare, POLICY, sleep=self.pauses.append)
+    def bucket(self) -> RetryingBucket:
+        return RetryingBucket(self.bare, POLICY, sleep=self.pauses.append)
 
-    def bucket_for(self, fault: Answer) -> Retrying:
+    def bucket_for(self, fault: Answer) -> RetryingBucket:
         """Only where requests hang are they worth the risk of a limit that a busy machine meets."""
         inner = self.hasty if fault in (Answer.HANG, Answer.HANG_AFTER) else self.bare
-        return Retrying(inner, POLICY, sleep=self.pauses.append)
+        return RetryingBucket(inner, POLICY, sleep=self.pauses.append)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[ScriptedS3, Remote, Remote]]:
+def server() -> Iterator[tuple[ScriptedS3, FsspecBucket, FsspecBucket]]:
     """One server and two clients, which cost more to make than all that a test asks of them."""
     with ScriptedS3() as s3, pytest.MonkeyPatch.context() as environ:
         give_keys(environ)
-        bare = Remote(s3.place.url, s3.place.options)
+        bare = FsspecBucket(s3.place.url, s3.place.options)
         bare.delete(["warm"])
-        hasty = Remote(s3.place.url, s3.place.options, request_s=REQUEST_S)
+        hasty = FsspecBucket(s3.place.url, s3.place.options, request_s=REQUEST_S)
         for _ in range(WARM_UPS):  # The first makes the client, which is no part of a request.
             with contextlib.suppress(Unavailable):
                 hasty.delete(["warm"])
@@ -92,7 +92,7 @@ def server() -> Iterator[tuple[ScriptedS3, Remote, Remote]]:
 
 
 @pytest.fixture
-def site(server: tuple[ScriptedS3, Remote, Remote]) -> Site:
+def site(server: tuple[ScriptedS3, FsspecBucket, FsspecBucket]) -> Site:
     s3, bare, hasty = server
     s3.forget()
     s3.objects.clear()
@@ -202,7 +202,7 @@ def test_service_that_never_recovers_is_given_up_within_the_limit(
     """And the log still says what it said."""
     prepared(site)
     site.s3.add(fault, verb, "steps/", times=1000)
-    short = Retrying(site.hasty, Policy(first_s=0.01, most_s=0.02, limit_s=0.1))
+    short = RetryingBucket(site.hasty, RetryPolicy(first_s=0.01, most_s=0.02, limit_s=0.1))
     with pytest.raises(Unavailable) as caught:
         USES[verb](short)
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
@@ -227,7 +227,7 @@ def test_read_that_may_be_large_does_not_hang_for_longer(site: Site) -> None:
     site.bare.create("a", b"1")
     site.s3.add(Answer.HANG, "GET", times=2)
     # One wait of the driver's own 15 s would leave no time for a second try.
-    bucket = Retrying(site.hasty, Policy(first_s=0.001, most_s=0.002, limit_s=10.0))
+    bucket = RetryingBucket(site.hasty, RetryPolicy(first_s=0.001, most_s=0.002, limit_s=10.0))
     assert bucket.read("a", 1 << 40) == b"1"
     assert site.s3.count("GET") == 3
 
@@ -264,7 +264,7 @@ def test_save_and_load_ask_for_nothing_but_objects_by_name(site: Site) -> None:
 def test_object_above_the_drivers_threshold_is_one_request_too(site: Site) -> None:
     """A multipart upload that nobody completes is invisible, and paid for."""
     data = bytes(101 << 20)
-    patient = Remote(site.s3.place.url, site.s3.place.options)
+    patient = FsspecBucket(site.s3.place.url, site.s3.place.options)
     assert patient.create("steps/a/large", data)
     assert site.s3.seen == [("PUT", "run/steps/a/large")]
     assert not patient.create("steps/a/large", data)
@@ -285,7 +285,7 @@ def test_log_does_without_the_hint(site: Site) -> None:
     assert "run/commits/hint.json" not in site.s3.objects
     assert load(site.bucket) == (OLD, values(OLD))
     site.s3.objects["run/commits/hint.json"] = b"7000000"
-    assert Log(site.bucket).newest_number() == 2
+    assert CommitLog(site.bucket).newest_number() == 2
 
 
 def test_no_credentials_and_no_server_are_told_apart(
@@ -294,11 +294,11 @@ def test_no_credentials_and_no_server_are_told_apart(
     """The one is for the operator, the other may pass."""
     take_keys(monkeypatch)
     with pytest.raises(Refused, match="credentials"):
-        Remote(site.s3.place.url, site.s3.place.options).read("a", 1)
+        FsspecBucket(site.s3.place.url, site.s3.place.options).read("a", 1)
     give_keys(monkeypatch)
     with pytest.raises(Unavailable, match="cannot be reached"):
-        Remote(f"s3://{BUCKET}/run", {"endpoint_url": "http://127.0.0.1:1"}).read("a", 1)
+        FsspecBucket(f"s3://{BUCKET}/run", {"endpoint_url": "http://127.0.0.1:1"}).read("a", 1)
     with pytest.raises(CallError, match="options"):
-        Remote(f"s3://{BUCKET}/run", {"endpoint_url": "nonsense"}).read("a", 1)
+        FsspecBucket(f"s3://{BUCKET}/run", {"endpoint_url": "nonsense"}).read("a", 1)
     with pytest.raises(CallError, match="colour"):
-        Remote(f"s3://{BUCKET}/run", {"colour": "red"}).read("a", 1)
+        FsspecBucket(f"s3://{BUCKET}/run", {"colour": "red"}).read("a", 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd.checkpoint.commit.committer import Committer
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.location import open_bucket
 from elasticd.cli.main import main
 from tests.fixtures.s3 import S3Place, moto_server, new_bucket, take_keys
@@ -33,7 +33,7 @@ def place(
 def made_at(place: S3Place, steps: int) -> Maker:
     maker = Maker(place.url)
     maker.bucket = open_bucket(place.url, place.options)
-    maker.log = Log(maker.bucket)
+    maker.log = CommitLog(maker.bucket)
     maker.committer = Committer(bucket=maker.bucket, log=maker.log, uid=maker.uid, job=maker.job)
     maker.open(1)
     for number in range(1, steps + 1):

@@ -15,8 +15,8 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from elasticd.checkpoint import Reader, Writer
 from elasticd.checkpoint.commit.committer import Committer, Outcome
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Header, Tensor
 from elasticd.checkpoint.format.share_layout import laid_out, shares
@@ -95,7 +95,7 @@ def save_by_holders(url: str, state: dict[str, Any]) -> None:
         for name, each in zip(tree.paths(taken), taken.tensors, strict=True)
     ]
     bucket = open_bucket(f"file://{url}", {})
-    committer = Committer(bucket=bucket, log=Log(bucket), uid="u", job="j")
+    committer = Committer(bucket=bucket, log=CommitLog(bucket), uid="u", job="j")
     snapshot = Snapshot(run=committer.open(1, 0), generation=1, step=7)
     header = Header(
         snapshot=snapshot,
@@ -122,7 +122,7 @@ def save_by_holders(url: str, state: dict[str, Any]) -> None:
                     box = box.narrow(dimension, offset, size)
                 room = memory[start : start + box.numel() * box.element_size()]
                 room.view(box.dtype).view(box.shape).copy_(box)
-            given = Share(
+            given = UploadShare(
                 snapshot=snapshot,
                 share=share,
                 shares=HOLDERS,

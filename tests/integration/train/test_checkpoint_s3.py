@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.cluster import Call, until
 from tests.fixtures.local_run import LocalRun
@@ -31,7 +31,9 @@ class Lives:
         self.run = LocalRun(folder)
         self.place = place
         self.bucket = open_bucket(place.url, place.options)
-        Log(self.bucket).newest_number()  # Imports the driver, which takes longer than many steps.
+        CommitLog(
+            self.bucket
+        ).newest_number()  # Imports the driver, which takes longer than many steps.
 
     def start(self, losses: str, *flags: str) -> Call:
         env = {**KEYS, "AWS_SECRET_ACCESS_KEY": KEY}
@@ -108,7 +110,7 @@ def wait_for_step(lives: Lives, name: str, step: int, call: Call) -> None:
 
 def wait_for_checkpoint(lives: Lives, call: Call) -> None:
     """Wait until something is durable: from then on no life begins anew."""
-    until(lambda: any(Log(lives.bucket).checkpoints()), lambda: call.err)
+    until(lambda: any(CommitLog(lives.bucket).checkpoints()), lambda: call.err)
 
 
 def workers(lives: Lives) -> list[int]:

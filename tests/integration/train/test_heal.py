@@ -17,9 +17,9 @@ from elasticd.tensors.chunk_digest import PIECE_BYTES, fingerprint
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.sync import transfer_protocol
-from elasticd.train.sync.newest_state import Decision, Report, agree
-from elasticd.train.sync.state_fetch import Healed, heal
-from elasticd.train.sync.state_server import Source
+from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
+from elasticd.train.sync.state_fetch import FetchResult, fetch_state
+from elasticd.train.sync.state_server import StateServer
 from tests.fixtures.ranks import HOST, Cast, entered
 
 LAYERS = 4
@@ -27,7 +27,7 @@ LAYER_BYTES = 3 * PIECE_BYTES
 
 
 class Possession:
-    """A state of plain tensors, as `heal` and `agree` see one."""
+    """A state of plain tensors, as `fetch_state` and `agree_on_source` see one."""
 
     def __init__(self, *, seed: int, position: tuple[int, int] | None) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -64,13 +64,13 @@ def part(line: Connection, rank: int, size: int, port: int, state: Possession) -
     """Form, agree, heal; say what it cost and what there is now."""
     group = Group(entered(rank, size, port), backend="gloo", timeout_s=20.0)
     group.form()
-    decision = agree(group, Report.of(rank, state), state._structure())
-    healed = heal(group, decision, state)
+    decision = agree_on_source(group, RankReport.of(rank, state), state._structure())
+    healed = fetch_state(group, decision, state)
     line.send((decision, healed, state._position, fingerprint(state._tree())))
     group.close()
 
 
-def heal_all(states: list[Possession]) -> tuple[Decision, list[Healed]]:
+def heal_all(states: list[Possession]) -> tuple[SourceDecision, list[FetchResult]]:
     """Check that all ranks end with one state at one position."""
     with Cast() as cast:
         _, port = cast.store()
@@ -87,7 +87,7 @@ def heal_all(states: list[Possession]) -> tuple[Decision, list[Healed]]:
 def test_equal_ranks_exchange_nothing() -> None:
     decision, healed = heal_all([Possession(seed=1, position=(5, 0)) for _ in range(2)])
     assert decision.targets == ()
-    assert healed == [Healed(), Healed()]
+    assert healed == [FetchResult(), FetchResult()]
 
 
 def test_two_joiners_are_served_by_all_who_have_the_state() -> None:
@@ -159,7 +159,7 @@ def fetch(line: Connection, rank: int, port: int, word: str) -> None:
         threading.Timer(0.5, group.abort).start()
     started_s = time.monotonic()
     try:
-        heal(group, Decision(position=(5, 0), sources=(0,), targets=(1,)), state)
+        fetch_state(group, SourceDecision(position=(5, 0), sources=(0,), targets=(1,)), state)
     except GroupBroken as exc:
         line.send((str(exc), time.monotonic() - started_s, state._is_clean, state._position))
     group.close()
@@ -193,7 +193,7 @@ def serve_damaged(line: Connection, rank: int, port: int) -> None:
     group.form()
     transfer_protocol.sum_of = lambda data: bytes(8)
     tree = Possession(seed=2, position=(5, 0))._tree()
-    with Source(tree, address=HOST, generation=group.generation) as source:
+    with StateServer(tree, address=HOST, generation=group.generation) as source:
         place = f'["{HOST}", {source.port}, "{source.token}"]'
         group.store.set(f"elasticd/heal/source/{rank}", place)
         line.recv()
@@ -211,7 +211,7 @@ def test_bytes_that_were_damaged_on_the_way_are_no_state() -> None:
 # --- who may ask ----------------------------------------------------------------------------------
 
 
-def asked(source: Source, hello: bytes) -> bytes:
+def asked(source: StateServer, hello: bytes) -> bytes:
     """What a visitor gets who says this and asks for the manifest."""
     with socket.create_connection((HOST, source.port), timeout=10.0) as line:
         try:
@@ -227,7 +227,7 @@ def hello_of(token: str, generation: int) -> bytes:
 
 def test_only_who_knows_token_and_generation_is_answered() -> None:
     tree = flatten("state", {"w": torch.zeros(3)})
-    with Source(tree, address=HOST, generation=7) as source:
+    with StateServer(tree, address=HOST, generation=7) as source:
         assert asked(source, hello_of(source.token, 7)) != b""
         assert asked(source, hello_of("0" * 32, 7)) == b""
         assert asked(source, hello_of(source.token, 6)) == b""
@@ -244,7 +244,7 @@ def test_questions_out_of_range_end_the_connection() -> None:
         (transfer_protocol.DIGESTS, 0, 0, 1 << 30),
         (9, 0, 0, 0),
     ]
-    with Source(tree, address=HOST, generation=7) as source:
+    with StateServer(tree, address=HOST, generation=7) as source:
         for ask in wrong:
             with socket.create_connection((HOST, source.port), timeout=10.0) as line:
                 line.sendall(hello_of(source.token, 7) + struct.pack("<BIQQ", *ask))

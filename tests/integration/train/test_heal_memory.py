@@ -9,8 +9,8 @@ import torch
 
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.process_group.group import Group
-from elasticd.train.sync.newest_state import Decision
-from elasticd.train.sync.state_fetch import heal
+from elasticd.train.sync.newest_state import SourceDecision
+from elasticd.train.sync.state_fetch import fetch_state
 from tests.fixtures.ranks import Cast, entered
 
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def play(line: Connection, rank: int, port: int, missing: int) -> None:
     group.form()
     Path("/proc/self/clear_refs").write_text("5")  # From here on the peak is counted.
     before = resident("VmRSS")
-    healed = heal(group, Decision(position=(5, 0), sources=(0,), targets=(1,)), state)
+    healed = fetch_state(group, SourceDecision(position=(5, 0), sources=(0,), targets=(1,)), state)
     new = missing * 4 * ROWS * ROW * 4 if rank else 0
     line.send((resident("VmHWM") - before - new, healed.received_bytes))
     group.close()

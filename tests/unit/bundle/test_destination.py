@@ -106,7 +106,7 @@ def test_storage_that_only_takes_new_objects_is_good(monkeypatch: pytest.MonkeyP
         def delete(self, gone: list[str]) -> None:
             raise Unavailable("not allowed")
 
-    monkeypatch.setattr(destination, "Retrying", lambda *_: CreateOnly())
+    monkeypatch.setattr(destination, "RetryingBucket", lambda *_: CreateOnly())
     for _ in range(2):
         check("memory://only/new")
     assert len(names) == 2

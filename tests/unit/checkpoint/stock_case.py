@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from elasticd.checkpoint.commit.committer import Committer, Outcome
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format.entry import Entry, Kind
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment, Header, Tensor
@@ -45,7 +45,7 @@ class Maker:
     def __init__(self, url: str, *, uid: str = UID, job: str = JOB) -> None:
         self.url = url
         self.bucket: Bucket = open_bucket(url, {})
-        self.log = Log(self.bucket)
+        self.log = CommitLog(self.bucket)
         self.uid, self.job = uid, job
         self.committer = Committer(bucket=self.bucket, log=self.log, uid=uid, job=job)
         self.run = 0
@@ -104,7 +104,7 @@ class Maker:
                     held = tree.tensors[piece.tensor][box].contiguous().reshape(-1)
                     data = held.view(torch.uint8).numpy().tobytes()
                     memory[start : start + len(data)] = data
-                share = Share(
+                share = UploadShare(
                     snapshot=snapshot,
                     share=index,
                     shares=count,
@@ -126,7 +126,7 @@ class Maker:
 
     def numbers(self) -> list[int]:
         """What a fresh reader finds kept, newest first."""
-        return [entry.number for entry in Log(self.bucket).checkpoints()]
+        return [entry.number for entry in CommitLog(self.bucket).checkpoints()]
 
     def folders(self) -> list[int]:
         """The steps of which there are objects."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.dashboard.job_view import Sentences
 from elasticd.records.account.incident import Incident
 from elasticd.records.account.late import LateNode, LateNodes
@@ -65,7 +65,7 @@ class Place:
     is_archive: bool = False
 
 
-def _sentence(change: Change) -> str:
+def _sentence(change: ChangeReport) -> str:
     culprit = change.culprit
     why = f": rank {culprit.rank}, {culprit.exception}" if culprit is not None else ""
     return f"generation {change.generation}: {change.nodes} nodes ({change.reason.value}{why})"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Header, Manifest, Part, Piece, Tensor
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.dcp import box_read
 from elasticd.dcp.box_read import PieceBox, boxes
 
@@ -29,7 +29,7 @@ def stored(folder: Path, values: list[torch.Tensor], gap: int) -> Manifest:
         raw += b"\xff" * gap
         pieces.append(Piece(index, (0,) * value.dim(), tuple(value.shape), 0, len(raw)))
         raw += value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    bucket = Folder(str(folder))
+    bucket = FolderBucket(str(folder))
     bucket.create(f"{SNAPSHOT.folder}/{NAME}", bytes(raw))
     tensors = tuple(
         Tensor(f"state.{index}", str(value.dtype).removeprefix("torch."), tuple(value.shape))
@@ -84,7 +84,7 @@ def test_a_box_is_what_slicing_gives(
     manifest = stored(folder, values, gap)
     seen = []
     with ThreadPoolExecutor(2) as pool:
-        for index, found in boxes(Folder(str(folder)), manifest, wanted, pool):
+        for index, found in boxes(FolderBucket(str(folder)), manifest, wanted, pool):
             box = wanted[index]
             cut = tuple(
                 slice(start, start + size)
@@ -103,16 +103,16 @@ def test_batches_bound_the_memory_and_read_each_block_once(
     values = [torch.full((BLOCK_BYTES // 16,), index, dtype=torch.int32) for index in range(32)]
     manifest = stored(tmp_path, values, 0)
     sizes: list[int] = []
-    inner = Folder.read_into
+    inner = FolderBucket.read_into
 
-    def counted(self: Folder, name: str, start: int, place: memoryview) -> int:
+    def counted(self: FolderBucket, name: str, start: int, place: memoryview) -> int:
         sizes.append(len(place))
         return inner(self, name, start, place)
 
-    monkeypatch.setattr(Folder, "read_into", counted)
+    monkeypatch.setattr(FolderBucket, "read_into", counted)
     monkeypatch.setattr(box_read, "BATCH_BYTES", 2 * BLOCK_BYTES)
     wanted = [PieceBox(index * 7 % 32, (5,), (BLOCK_BYTES // 16 - 9,)) for index in range(32)]
     with ThreadPoolExecutor(2) as pool:
-        for index, found in boxes(Folder(str(tmp_path)), manifest, wanted, pool):
+        for index, found in boxes(FolderBucket(str(tmp_path)), manifest, wanted, pool):
             assert set(found.tolist()) == {wanted[index].piece}
     assert sizes == [2 * BLOCK_BYTES] * 4

@@ -18,10 +18,10 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from elasticd.checkpoint import Reader, Writer
 from elasticd.checkpoint.commit.committer import Committer, read_manifest
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.layout import Snapshot
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import CallError, NotFound
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -133,13 +133,13 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     large = torch.zeros(24 << 18)
     save({"large": large, "small": torch.ones(3)}, storage_writer=Writer(tmp_path, step=1))
     read: list[int] = []
-    inner = Folder.read_into
+    inner = FolderBucket.read_into
 
-    def counted(self: Folder, name: str, start: int, place: memoryview) -> int:
+    def counted(self: FolderBucket, name: str, start: int, place: memoryview) -> int:
         read.append(len(place))
         return inner(self, name, start, place)
 
-    monkeypatch.setattr(Folder, "read_into", counted)
+    monkeypatch.setattr(FolderBucket, "read_into", counted)
     found = {"small": torch.zeros(3)}
     load(found, storage_reader=Reader(tmp_path))
     assert found["small"].tolist() == [1.0, 1.0, 1.0]
@@ -150,16 +150,16 @@ def test_nobody_deletes_what_is_being_read(tmp_path: Path, monkeypatch: pytest.M
     """While bytes are read there is a lease on the checkpoint, and none afterwards."""
     save({"w": torch.ones(3)}, storage_writer=Writer(tmp_path, step=1))
     seen: list[set[int]] = []
-    inner = Folder.read_into
+    inner = FolderBucket.read_into
 
-    def looked(self: Folder, name: str, start: int, place: memoryview) -> int:
+    def looked(self: FolderBucket, name: str, start: int, place: memoryview) -> int:
         seen.append(set(leased(self)))
         return inner(self, name, start, place)
 
-    monkeypatch.setattr(Folder, "read_into", looked)
+    monkeypatch.setattr(FolderBucket, "read_into", looked)
     load({"w": torch.zeros(3)}, storage_reader=Reader(tmp_path))
     assert seen == [{2}]
-    assert not list(leased(Folder(str(tmp_path))))
+    assert not list(leased(FolderBucket(str(tmp_path))))
 
 
 def test_ten_differences_are_named_and_the_others_counted(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_a_skeleton_that_is_none_counts_as_damage(
 ) -> None:
     """Whoever wrote it: nothing of it is run, and the checkpoint before is loaded."""
     save({"a": torch.ones(2)}, storage_writer=Writer(tmp_path, step=1, uid="u", job="j"))
-    bucket = Folder(str(tmp_path))
-    log = Log(bucket)
+    bucket = FolderBucket(str(tmp_path))
+    log = CommitLog(bucket)
     committer = Committer(bucket=bucket, log=log, uid="u", job="j")
     manifest = read_manifest(bucket, next(log.checkpoints()))
     snapshot = replace(manifest.header.snapshot, step=2)

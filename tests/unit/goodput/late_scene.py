@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from elasticd.goodput.late import Judgement, judged
+from elasticd.goodput.late import LateJudgement, judged
 from elasticd.goodput.wait_report import WaitReport
 from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation, NodeId
@@ -23,7 +23,7 @@ class Scene:
         self.names = [NodeId(f"n{number}") for number in range(nodes)]
         self.named: list[tuple[int, NodeId]] = []
         """Each node that was found late, and at which step."""
-        self.judgement = Judgement()
+        self.judgement = LateJudgement()
         self.writes = 0
         self.step, self.now_s = 0, 1000.0
         self._compute, self._random = compute, random.Random(seed)

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from elasticd.goodput.late import LATE_SHARE, Judgement, judged, lateness
+from elasticd.goodput.late import LATE_SHARE, LateJudgement, judged, lateness
 from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation, NodeId
 from tests.unit.goodput.late_scene import Scene, heavy_tailed, loaded, quiet
@@ -122,13 +122,13 @@ def test_unknown_waits_leave_what_was_found() -> None:
 
 def held(
     waits: Mapping[NodeId, NodeWait | None],
-    before: Judgement | None = None,
+    before: LateJudgement | None = None,
     *,
     at_s: float = 1000.0,
     for_s: float = 10.0,
-) -> Judgement:
+) -> LateJudgement:
     """Judge at once, and again when that is wanted, for so long."""
-    judgement = judged(before or Judgement(), dict(waits), at_s)
+    judgement = judged(before or LateJudgement(), dict(waits), at_s)
     while judgement.wake_s is not None and judgement.wake_s <= at_s + for_s:
         now_s = judgement.wake_s
         judgement = judged(judgement, dict(waits), now_s)

@@ -6,16 +6,16 @@ from pathlib import Path
 from threading import Event
 
 from elasticd.checkpoint.commit.committer import Committer, read_manifest
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.entry import Entry, Kind
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.folder import Folder
-from elasticd.keeper.memory.share_record import Record
-from elasticd.keeper.memory.vault import Vault
+from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.keeper.memory.share_record import ShareRecord
+from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.saver import Saver
 from elasticd.keeper.wire.message import Plan
 from tests.fixtures.open_files import open_files
@@ -55,23 +55,25 @@ def a_plan(share: int = 0, shares: int = 1, holder: int = 0, *, parts: int = 1) 
     )  # fmt: skip
 
 
-def record_of(vault: Vault, worker: int, plan: Plan, buffer: int, made: Snapshot) -> Record:
+def record_of(
+    vault: ShareMemory, worker: int, plan: Plan, buffer: int, made: Snapshot
+) -> ShareRecord:
     head = None
     if plan.share == 0:
         head = replace(header(plan.shares), snapshot=made, tensors=plan.tensors)
-    share = Share(
+    share = UploadShare(
         snapshot=made, share=plan.share, shares=plan.shares, holder=plan.holder,
         layout=plan.layout, header=head,
     )  # fmt: skip
-    return Record(share=share, memory=vault.memory(worker, plan.id, buffer), epoch=0)
+    return ShareRecord(share=share, memory=vault.memory(worker, plan.id, buffer), epoch=0)
 
 
 class Node:
     """A keeper's vault and saver, and workers that copy into it."""
 
     def __init__(self, bucket: Bucket, *, uid: str = "uid", parallel: int = 2) -> None:
-        self.bucket, self.vault = bucket, Vault()
-        self.committer = Committer(bucket=bucket, log=Log(bucket), uid=uid, job="job")
+        self.bucket, self.vault = bucket, ShareMemory()
+        self.committer = Committer(bucket=bucket, log=CommitLog(bucket), uid=uid, job="job")
         self.commits = 0
         self.saver = Saver(
             bucket, self.committer, self.vault, parallel=parallel, committed=self._count
@@ -108,7 +110,7 @@ class Gate:
             assert self.opened.wait(PATIENCE_S)
 
     def over(self, folder: Path) -> Meddling:
-        return Meddling(Folder(str(folder)), self)
+        return Meddling(FolderBucket(str(folder)), self)
 
     def wait_reached(self) -> None:
         assert self.reached.wait(PATIENCE_S)
@@ -116,7 +118,7 @@ class Gate:
 
 def committed(bucket: Bucket) -> list[Entry]:
     """All entries of the log that are checkpoints, oldest first; each can be read."""
-    log = Log(bucket)
+    log = CommitLog(bucket)
     numbers = range(1, log.newest_number() + 1)
     found = [each for each in map(log.entry, numbers) if each.kind is Kind.COMMITTED]
     for entry in found:

@@ -8,7 +8,7 @@ import pytest
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.errors import Unavailable
 from elasticd.keeper import cleanup as housekeeping_module
-from elasticd.keeper.cleanup import Housekeeping
+from elasticd.keeper.cleanup import Cleanup
 from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.stock_case import Maker
@@ -17,7 +17,7 @@ from tests.unit.checkpoint.stock_case import Maker
 def test_each_commit_is_tidied_up_after(tmp_path: Path) -> None:
     """Nothing before the first; then what the policy says stays, entries and objects."""
     maker = Maker.of(tmp_path, steps=4)
-    housekeeping = Housekeeping(maker.bucket, Retention(last=2))
+    housekeeping = Cleanup(maker.bucket, Retention(last=2))
     assert maker.folders() == [10, 20, 30, 40]
     for step in (50, 60):
         maker.save(step)
@@ -39,7 +39,7 @@ def test_storage_that_fails_is_tidied_up_after_the_next_commit(
             raised.append(verb)
             raise error
 
-    housekeeping = Housekeeping(Meddling(maker.bucket, before), Retention(last=2))
+    housekeeping = Cleanup(Meddling(maker.bucket, before), Retention(last=2))
     for count in (1, 2):
         housekeeping.committed()
         until(lambda: len(raised) == count, lambda: raised)  # noqa: B023
@@ -59,7 +59,7 @@ def test_what_crashes_left_is_swept_once_in_a_while(
     folder = tmp_path / abandoned.folder
     for path in folder.iterdir():
         os.utime(path, (1, 1))
-    housekeeping = Housekeeping(maker.bucket, Retention(last=2))
+    housekeeping = Cleanup(maker.bucket, Retention(last=2))
     housekeeping.committed()
     until(lambda: maker.folders() == [20, 25, 30], maker.folders)
     monkeypatch.setattr(housekeeping_module, "SWEEP_S", 0.0)

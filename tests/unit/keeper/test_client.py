@@ -15,11 +15,11 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, InvariantBroken, 
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.wire import message as ms
-from elasticd.keeper.wire.line import Line
+from elasticd.keeper.wire.line import KeeperConnection
 from tests.fixtures.open_files import open_files
 from tests.unit.keeper.site import PATIENCE_S
 
-Script = Callable[[Line], None]
+Script = Callable[[KeeperConnection], None]
 
 
 class Keeper:
@@ -45,7 +45,7 @@ class Keeper:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            line = Line(sock, ms.QUESTIONS)
+            line = KeeperConnection(sock, ms.QUESTIONS)
             with suppress(EOFError, OSError):
                 self._script(line)
             line.close()
@@ -70,7 +70,7 @@ Make = Callable[[Script], str]
 def answering(*answers: object, file: bool = False) -> Script:
     """Each question gets the next of these, with a file of 10 bytes if wanted."""
 
-    def script(line: Line) -> None:
+    def script(line: KeeperConnection) -> None:
         memory = Memory.new(10)
         for answer in answers:
             _, files = line.receive()
@@ -127,7 +127,7 @@ def test_answer_that_comes_late_is_not_taken_for_anothers(keepers: Make) -> None
     """Who was silent for too long is not asked again on the same connection."""
     asked, go_on = Event(), Event()
 
-    def script(line: Line) -> None:
+    def script(line: KeeperConnection) -> None:
         line.receive()
         asked.set()
         assert go_on.wait(PATIENCE_S)
@@ -147,14 +147,14 @@ def test_answer_that_comes_late_is_not_taken_for_anothers(keepers: Make) -> None
 def test_keeper_that_dies_while_asked_is_told_in_one_sentence(keepers: Make) -> None:
     """Before its answer, within it, or with garbage instead of one; the connection is closed."""
 
-    def dies(line: Line) -> None:
+    def dies(line: KeeperConnection) -> None:
         line.receive()
 
-    def half(line: Line) -> None:
+    def half(line: KeeperConnection) -> None:
         line.receive()
         line.socket.sendall(b"\x50\0\0\0\0\0\0\0[")
 
-    def garbage(line: Line) -> None:
+    def garbage(line: KeeperConnection) -> None:
         line.receive()
         line.socket.sendall(b"HTTP/1.1 200 OK\r\n\r\n" * 5)
 
@@ -186,7 +186,7 @@ def test_what_was_told_is_settled_before_the_next_question(keepers: Make) -> Non
 def test_several_threads_get_each_its_own_answer(keepers: Make) -> None:
     """One asks at a time."""
 
-    def script(line: Line) -> None:
+    def script(line: KeeperConnection) -> None:
         while True:
             question, _ = line.receive()
             line.send(ms.Opened(run=question.generation))

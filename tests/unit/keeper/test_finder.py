@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.checkpoint.commit.committer import Committer
 from elasticd.checkpoint.commit.fetch import extents
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
@@ -17,7 +17,7 @@ from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.retention.deletion import remove
 from elasticd.errors import Fenced, Refused, Unavailable
 from elasticd.keeper import finder as finder_module
-from elasticd.keeper.finder import Finder
+from elasticd.keeper.finder import CheckpointFinder
 from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.stock_case import JOB, UID, Maker
@@ -30,9 +30,9 @@ def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder_module, "SHARED_S", 0.05)
 
 
-def finder_of(maker: Maker, *, uid: str = UID, job: str = JOB) -> Finder:
-    committer = Committer(bucket=maker.bucket, log=Log(maker.bucket), uid=uid, job=job)
-    return Finder(maker.bucket, committer, parallel=2)
+def finder_of(maker: Maker, *, uid: str = UID, job: str = JOB) -> CheckpointFinder:
+    committer = Committer(bucket=maker.bucket, log=CommitLog(maker.bucket), uid=uid, job=job)
+    return CheckpointFinder(maker.bucket, committer, parallel=2)
 
 
 def spoil(folder: Path, name: str) -> None:
@@ -220,7 +220,7 @@ def test_fetched_pieces_are_verified_and_a_lease_is_held(tmp_path: Path) -> None
     with pytest.raises(Damaged, match="checksum of its block 0 differs"):
         finder_of(maker).fetch(3, pieces)
     good.manifest(2)
-    remove(maker.bucket, Log(maker.bucket), [2])
+    remove(maker.bucket, CommitLog(maker.bucket), [2])
     with pytest.raises(Damaged, match=r"given up|gone"):
         good.fetch(2, pieces)
     assert leased(maker.bucket) == frozenset()

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from elasticd.checkpoint.commit.committer import Outcome
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import Refused
 from elasticd.keeper import metrics as metrics_module
 from elasticd.keeper.metrics import Metrics
@@ -174,7 +174,7 @@ def test_saver_tells_what_became_of_each_snapshot(tmp_path: Path, path: Path) ->
         if is_refused and name.endswith(".bin"):
             raise Refused("Permit it.")
 
-    node = Node(Meddling(Folder(str(tmp_path / "saved")), before))
+    node = Node(Meddling(FolderBucket(str(tmp_path / "saved")), before))
     metrics = begun(path)
     node.saver = Saver(node.bucket, node.committer, node.vault, parallel=1, metrics=metrics)
     node.committer.open(1, 0)
@@ -186,7 +186,7 @@ def test_saver_tells_what_became_of_each_snapshot(tmp_path: Path, path: Path) ->
     metrics.write()
     found = values(path)
     assert (found["saved_total"], found["failed_total"], found["durable_step"]) == (1, 1, 2)
-    entry = Log(node.bucket).entry(2)
+    entry = CommitLog(node.bucket).entry(2)
     assert found["written_bytes_total"] == entry.nbytes > 0
     job = node.saver.wait(a_snapshot(2), PATIENCE_S)
     assert job is not None and job.outcome is Outcome.COMMITTED

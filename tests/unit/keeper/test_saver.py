@@ -7,8 +7,8 @@ from threading import Event
 import pytest
 
 from elasticd.checkpoint.commit.committer import Outcome
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import Refused, Unavailable
 from elasticd.keeper import saver as saver_module
 from tests.fixtures.cluster import until
@@ -42,7 +42,7 @@ def opened(node: Node, generation: int = 1, step: int = 0) -> Node:
 
 def test_share_that_is_whole_becomes_a_checkpoint(tmp_path: Path) -> None:
     """With the bytes that were in memory; whoever cleans up is told once."""
-    node = opened(Node(Folder(str(tmp_path))))
+    node = opened(Node(FolderBucket(str(tmp_path))))
     assert node.saver.durable_step == -1 and not node.saver.is_busy
     node.take(MADE, a_plan())
     assert ended(node) == (Outcome.COMMITTED, "")
@@ -88,7 +88,7 @@ def test_nothing_is_durable_before_something_was_read_back(tmp_path: Path) -> No
     is_lost = True
     read: list[str] = []
 
-    class Forgetful(Folder):
+    class Forgetful(FolderBucket):
         def read_into(self, name: str, start: int, place: memoryview) -> int:
             read.append(name)
             count = super().read_into(name, start, place)
@@ -98,7 +98,7 @@ def test_nothing_is_durable_before_something_was_read_back(tmp_path: Path) -> No
     node = opened(Node(Forgetful(str(tmp_path))))
     node.take(MADE, a_plan())
     assert ended(node)[0] is Outcome.TOO_LATE
-    assert list(Log(node.bucket).checkpoints()) == [] and node.saver.durable_step == -1
+    assert list(CommitLog(node.bucket).checkpoints()) == [] and node.saver.durable_step == -1
     (note,) = node.saver.take_notes()
     assert "cannot be read back" in note and "the checksum of its block 0 differs" in note
     is_lost = False
@@ -117,7 +117,7 @@ def test_storage_that_fails_or_refuses_is_told_once(tmp_path: Path) -> None:
         if raised and name.endswith(".bin"):
             raise raised[0]
 
-    node = opened(Node(Meddling(Folder(str(tmp_path)), before)))
+    node = opened(Node(Meddling(FolderBucket(str(tmp_path)), before)))
     cases = (
         (Unavailable("The disk is gone."), "The checkpoint of step 1 could not be saved: The disk"),
         (Refused("Permit it."), "Permit it."),
@@ -144,7 +144,7 @@ def test_same_trouble_again_is_no_other_note(tmp_path: Path) -> None:
         if name.endswith(".bin"):
             raise Refused("Permit it.") if name < "steps/000000000003" else Unavailable("It fails.")
 
-    node = opened(Node(Meddling(Folder(str(tmp_path)), before)))
+    node = opened(Node(Meddling(FolderBucket(str(tmp_path)), before)))
     for step in range(1, 33):
         node.take(a_snapshot(step), a_plan())
         ended(node, step)
@@ -205,7 +205,7 @@ def test_close_does_not_wait_for_parts_of_nodes_that_are_gone(
 ) -> None:
     """Nothing is left to do here; that the checkpoint is not saved is said."""
     monkeypatch.setattr(saver_module, "LOST_S", 0.0)
-    node = opened(Node(Folder(str(tmp_path))))
+    node = opened(Node(FolderBucket(str(tmp_path))))
     node.take(MADE, FIRST)
     assert not node.saver.close(PATIENCE_S)
 
@@ -232,7 +232,7 @@ def test_missing_share_makes_it_stuck_but_not_over(
 ) -> None:
     """A newer one need not wait for it; if the share comes it is committed after all."""
     monkeypatch.setattr(saver_module, "STUCK_S", 0.0)
-    one, other = opened(Node(Folder(str(tmp_path)))), Node(Folder(str(tmp_path)))
+    one, other = opened(Node(FolderBucket(str(tmp_path)))), Node(FolderBucket(str(tmp_path)))
     one.take(MADE, FIRST)
     until(lambda: not one.saver.is_busy, lambda: "it waits")
     assert one.saver.wait(MADE, 0.0) is None
@@ -245,7 +245,7 @@ def test_share_that_never_comes_is_given_up_and_told(
 ) -> None:
     """Nobody waits for it for ever."""
     monkeypatch.setattr(saver_module, "GIVE_UP_S", 0.0)
-    node = opened(Node(Folder(str(tmp_path))))
+    node = opened(Node(FolderBucket(str(tmp_path))))
     node.take(MADE, FIRST)
     assert ended(node)[1] == "A part of it never came."
     node.saver.wait_idle(PATIENCE_S)
@@ -267,8 +267,8 @@ def test_slow_upload_is_no_reason_to_give_up_on_others(
         if verb == "read" and name.endswith("00001-0.json"):
             looks.append(name)
 
-    one = opened(Node(Meddling(Folder(str(tmp_path)), before)))
-    other = Node(Folder(str(tmp_path)))
+    one = opened(Node(Meddling(FolderBucket(str(tmp_path)), before)))
+    other = Node(FolderBucket(str(tmp_path)))
     one.take(MADE, FIRST)
     gate.wait_reached()
     assert not Event().wait(0.5), "so long its upload takes"
@@ -280,7 +280,7 @@ def test_slow_upload_is_no_reason_to_give_up_on_others(
 
 def test_wait_tells_what_is_unknown_from_what_takes_long(tmp_path: Path) -> None:
     """One that was lost with an earlier keeper would be waited for in vain."""
-    node = opened(Node(Folder(str(tmp_path))))
+    node = opened(Node(FolderBucket(str(tmp_path))))
     assert node.saver.wait(MADE, PATIENCE_S) is None
     assert not node.saver.is_known(MADE)
     node.take(MADE, FIRST)
@@ -303,7 +303,7 @@ def test_opening_is_written_behind_the_workers_back(tmp_path: Path) -> None:
     assert node.saver.open(2, 5, 0) == 1
     gate.wait_reached()
     assert node.saver.open(3, 7, 1) == 1
-    log = Log(Folder(str(tmp_path)))
+    log = CommitLog(FolderBucket(str(tmp_path)))
     assert log.ruling().generation == 1
     gate.opened.set()
     until(lambda: log.ruling().generation == 3, lambda: log.ruling())
@@ -312,9 +312,9 @@ def test_opening_is_written_behind_the_workers_back(tmp_path: Path) -> None:
 
 def test_opening_that_came_too_late_harms_nobody(tmp_path: Path) -> None:
     """A newer one stands there; what is saved now is judged by that."""
-    node = opened(Node(Folder(str(tmp_path))), generation=5, step=50)
+    node = opened(Node(FolderBucket(str(tmp_path))), generation=5, step=50)
     node.saver.use_run(1)
     node.saver.open(4, 60, 1)
     node.take(a_snapshot(60, 4), a_plan())
     assert ended(node, 60, 4)[0] is Outcome.TOO_LATE
-    assert Log(node.bucket).ruling().generation == 5
+    assert CommitLog(node.bucket).ruling().generation == 5

@@ -6,9 +6,9 @@ from threading import Barrier
 import pytest
 
 from elasticd.checkpoint.commit.committer import Outcome
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.layout import fragment_name
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.keeper import saver as saver_module
 from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
@@ -35,7 +35,7 @@ def outcome(node: Node, step: int = 10, generation: int = 1) -> Outcome | None:
 
 
 def two_nodes(folder: Path) -> tuple[Node, Node]:
-    one, other = Node(Folder(str(folder))), Node(Folder(str(folder)))
+    one, other = Node(FolderBucket(str(folder))), Node(FolderBucket(str(folder)))
     one.committer.open(1, 0)
     return one, other
 
@@ -49,7 +49,7 @@ def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_checkpoint_counts_only_with_all_shares(tmp_path: Path, is_first_earlier: bool) -> None:
     """Whichever node is later; until then the log has nothing, and both are busy."""
     gate = Gate("create", ".bin")
-    early = Node(Folder(str(tmp_path)))
+    early = Node(FolderBucket(str(tmp_path)))
     late = Node(gate.over(tmp_path))
     early.committer.open(1, 0)
     plans = (FIRST, SECOND) if is_first_earlier else (SECOND, FIRST)
@@ -112,7 +112,7 @@ def test_second_holder_gives_the_first_as_long_as_it_took_itself(
     """A slow storage does not make every share be sent twice."""
     monkeypatch.setattr(saver_module, "TURN_S", 0.0)
     gate = Gate("create", ".bin")
-    one, other = Node(gate.over(tmp_path)), Node(Folder(str(tmp_path)))
+    one, other = Node(gate.over(tmp_path)), Node(FolderBucket(str(tmp_path)))
     other.committer.open(1, 0)
     one.take(MADE, FIRST, SPARE)
     gate.wait_reached()
@@ -136,7 +136,7 @@ def test_several_who_commit_at_once_make_one_checkpoint(
         if (verb, name) == ("create", MADE.manifest):
             barrier.wait(PATIENCE_S)
 
-    nodes = [Node(Meddling(Folder(str(tmp_path)), before)) for _ in range(count)]
+    nodes = [Node(Meddling(FolderBucket(str(tmp_path)), before)) for _ in range(count)]
     nodes[0].committer.open(1, 0)
     for index, node in enumerate(nodes):
         node.take(MADE, a_plan(index, count))
@@ -155,7 +155,7 @@ def test_old_generations_snapshot_is_durable_only_if_the_newest_went_on_from_it(
 ) -> None:
     """The world changes again and again while the upload is under way, and workers plan anew."""
     gate = Gate("create", ".bin")
-    node, other = Node(gate.over(tmp_path)), Node(Folder(str(tmp_path)))
+    node, other = Node(gate.over(tmp_path)), Node(FolderBucket(str(tmp_path)))
     other.committer.open(1, 0)
     node.take(MADE, a_plan())
     gate.wait_reached()
@@ -192,18 +192,18 @@ def test_zombie_of_another_run_commits_nothing(tmp_path: Path, start_step: int) 
     node.committer.open(1, 0)
     node.take(MADE, a_plan())
     gate.wait_reached()
-    later = Node(Folder(str(tmp_path)), uid="later")
+    later = Node(FolderBucket(str(tmp_path)), uid="later")
     assert later.committer.open(1, start_step) == 2
     gate.opened.set()
     assert outcome(node) is Outcome.TOO_LATE
     assert committed(later.bucket) == []
-    assert Log(later.bucket).ruling().run == 2
+    assert CommitLog(later.bucket).ruling().run == 2
 
 
 def test_slower_older_snapshot_of_the_same_generation_is_too_late(tmp_path: Path) -> None:
     """The newest checkpoint stays the newest."""
     gate = Gate("create", ".bin")
-    slow, fast = Node(gate.over(tmp_path)), Node(Folder(str(tmp_path)))
+    slow, fast = Node(gate.over(tmp_path)), Node(FolderBucket(str(tmp_path)))
     fast.committer.open(1, 0)
     slow.take(MADE, a_plan())
     gate.wait_reached()

@@ -16,7 +16,7 @@ from elasticd.errors import InvariantBroken, NotFound, Unavailable
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
 from elasticd.keeper.client import Client
-from elasticd.keeper.finder import Finder
+from elasticd.keeper.finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
@@ -46,7 +46,7 @@ class Place:
         self.node = Node(bucket)
         self.node.committer.open(1, 0)
         self.name = f"elasticd-test-{secrets.token_hex(8)}"
-        finder = Finder(bucket, self.node.committer, parallel=2)
+        finder = CheckpointFinder(bucket, self.node.committer, parallel=2)
         self.service = Service(
             vault=self.node.vault, saver=self.node.saver, finder=finder, job="job", uid="uid"
         )
@@ -189,10 +189,10 @@ def test_what_was_fetched_is_freed_when_the_worker_lets_go(
 ) -> None:
     """The keeper does not hold it until that worker asks again, which may be in an hour."""
 
-    def fetched(finder: Finder, number: int, pieces: tuple[int, ...]) -> Memory:
+    def fetched(finder: CheckpointFinder, number: int, pieces: tuple[int, ...]) -> Memory:
         return Memory.new(5000)
 
-    monkeypatch.setattr(Finder, "fetch", fetched)
+    monkeypatch.setattr(CheckpointFinder, "fetch", fetched)
     before = memfds()
     client = place.worker()
     _, memory = client.ask_memory(ms.Fetch(number=1, pieces=(0,)), ms.Shared, timeout_s=PATIENCE_S)

@@ -12,11 +12,11 @@ import pytest
 
 from elasticd.checkpoint.commit.committer import Committer, Outcome, fragment_of, read_manifest
 from elasticd.checkpoint.commit.fetch import verify
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format.manifest import Fragment
 from elasticd.checkpoint.storage.bucket import Bucket, Data
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from tests.unit.checkpoint.meddling import Crash, Meddling
 from tests.unit.checkpoint.records import header
 from tests.unit.keeper.site import (
@@ -56,7 +56,7 @@ class Dying(Meddling):
 
 def uploaded(bucket: Bucket, writer: str) -> Fragment:
     """Upload, one part after the other."""
-    share = Share(
+    share = UploadShare(
         snapshot=MADE, share=0, shares=1, holder=0, layout=a_plan(parts=PARTS).layout,
         header=replace(header(1), snapshot=MADE, tensors=tensors(1)),
     )  # fmt: skip
@@ -66,7 +66,7 @@ def uploaded(bucket: Bucket, writer: str) -> Fragment:
 
 def committed_by_a_stranger(bucket: Bucket) -> set[str]:
     """Commit by what stands in the bucket, verify every byte; return whose parts it has."""
-    last = Committer(bucket=bucket, log=Log(bucket), uid="uid", job="job")
+    last = Committer(bucket=bucket, log=CommitLog(bucket), uid="uid", job="job")
     last.open(1, 0)
     manifest = last.gather(MADE, 1, ())
     assert manifest is not None and last.commit(manifest) is Outcome.COMMITTED
@@ -93,7 +93,7 @@ def test_upload_that_was_left_in_the_middle_is_begun_again(
 ) -> None:
     """By the same process, which finds its own parts and keeps them, or by a new one, which
     writes its own: the checkpoint has all parts of one of them, and the right bytes."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     with pytest.raises(Crash):
         uploaded(Dying(bucket, at, is_done=is_done), FIRST)
     is_complete = at == PARTS and is_done
@@ -107,7 +107,7 @@ def test_upload_that_was_left_in_the_middle_is_begun_again(
 @pytest.mark.parametrize("at", range(1, PARTS + 1))
 def test_process_that_dies_again_and_again_loses_only_time(tmp_path: Path, at: int) -> None:
     """Each new one gets as far as the one before, and the last one gets through."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     for life in range(4):
         with pytest.raises(Crash):
             uploaded(Dying(bucket, at, is_done=False), f"{life:08x}")
@@ -124,7 +124,7 @@ def test_keeper_that_is_started_again_saves_the_same_step_anew(tmp_path: Path) -
     slow.committer.open(1, 0)
     slow.take(MADE, a_plan(parts=PARTS))
     gate.wait_reached()
-    fresh = Node(Folder(str(tmp_path)))
+    fresh = Node(FolderBucket(str(tmp_path)))
     fresh.take(MADE, a_plan(parts=PARTS))
     try:
         job = fresh.saver.wait(MADE, PATIENCE_S)

@@ -12,7 +12,7 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.next_world.change import Change, alike, find_change, offers_of
+from elasticd.rendezvous.next_world.change import WorldChange, alike, find_change, offers_of
 from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
 from elasticd.rendezvous.next_world.node_condition import has_ended
 from elasticd.rendezvous.next_world.plan import Wait, plan_world
@@ -412,7 +412,7 @@ def test_state_of_a_process_that_hangs_makes_nobody_stay() -> None:
     """The next process of its node has none, and a standby has it."""
     told = training(max_nodes=1)
     hung = dataclasses.replace(failure(0), is_hung=True)
-    change = Change(reason=Reason.WORKER_HUNG, culprit=hung)
+    change = WorldChange(reason=Reason.WORKER_HUNG, culprit=hung)
     told.members(trainer(0, (0, 1, "ps"), (1, 1, "p")), trainer(1, arrived=0))
     found = plan_world(told.state, change, now_s=told.now_s)
     assert isinstance(found, Wait) and "node-0 to stop its workers" in found.message
@@ -515,7 +515,7 @@ def _called_new(*members: Member) -> list[tuple[Slot, ...]]:
     taken_in = dataclasses.replace(two.nodes[1], new_slots=(Slot(1),))
     two = dataclasses.replace(two, nodes=(two.nodes[0], taken_in, two.nodes[2]))
     told = unformed(training(1, 2), two, *members)
-    lost = Change(reason=Reason.NODE_LOST, culprit=None, lost={name(2): Reason.NODE_LOST})
+    lost = WorldChange(reason=Reason.NODE_LOST, culprit=None, lost={name(2): Reason.NODE_LOST})
     found = plan_world(told.state, lost, now_s=told.now_s)
     assert isinstance(found, World)
     return [node.new_slots for node in found.nodes]

@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 from elasticd.records.ids import Life
 from elasticd.script import progress as module
 from elasticd.script.progress import RETRIES, RETRY_S, SEND_EVERY_S, Reporter, progress
-from elasticd_agent.liveness.worker_sockets import Attachments
+from elasticd_agent.liveness.worker_sockets import WorkerSockets
 from tests.fixtures.attached import ME, WAIT_S, Said, attach, ended_well, forked
 
 
@@ -33,15 +33,15 @@ def said() -> Said:
 
 
 @pytest.fixture
-def agent(said: Said) -> Iterator[Attachments]:
-    agent = Attachments(Life("a1b2"), lambda pid, message: said.put((pid, message)))
+def agent(said: Said) -> Iterator[WorkerSockets]:
+    agent = WorkerSockets(Life("a1b2"), lambda pid, message: said.put((pid, message)))
     agent.allow(ME)
     yield agent
     agent.close()
 
 
 @pytest.fixture
-def in_job(agent: Attachments, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_job(agent: WorkerSockets, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Be a worker that said nothing yet."""
     monkeypatch.setenv("ELASTICD_AGENT", agent.name)
     monkeypatch.setattr(module, "_REPORTER", module._UNKNOWN)
@@ -56,7 +56,7 @@ def told(said: Said) -> Progressed:
     return message
 
 
-def test_what_was_told_reaches_the_agent(agent: Attachments, said: Said) -> None:
+def test_what_was_told_reaches_the_agent(agent: WorkerSockets, said: Said) -> None:
     """The newest step, sums of this process, and seconds without what saving took."""
     clock = Clock()
     one = Reporter(agent.name, clock)
@@ -78,7 +78,7 @@ def test_what_was_told_reaches_the_agent(agent: Attachments, said: Said) -> None
 
 
 def test_agent_hears_five_times_a_second_and_the_last_in_the_end(
-    agent: Attachments, said: Said
+    agent: WorkerSockets, said: Said
 ) -> None:
     """A thousand steps a second cost what five do; what was told last is not lost."""
     clock = Clock()
@@ -98,7 +98,7 @@ def test_agent_hears_five_times_a_second_and_the_last_in_the_end(
         said.get(timeout=0.05)
 
 
-def test_script_of_restart_mode_stays_one(agent: Attachments, said: Said) -> None:
+def test_script_of_restart_mode_stays_one(agent: WorkerSockets, said: Said) -> None:
     """It attaches nothing; a process that attaches as well is heard on both connections."""
     one = Reporter(agent.name, Clock())
     one.tell(1, 0, {})
@@ -111,7 +111,7 @@ def test_script_of_restart_mode_stays_one(agent: Attachments, said: Said) -> Non
     assert said.get(timeout=WAIT_S) == (ME, None)
 
 
-def test_checkpoint_of_an_older_step_takes_no_step_back(agent: Attachments, said: Said) -> None:
+def test_checkpoint_of_an_older_step_takes_no_step_back(agent: WorkerSockets, said: Said) -> None:
     """A save may be of a step that is over for long."""
     one = Reporter(agent.name, Clock())
     one.tell(7, 0, {})
@@ -121,7 +121,7 @@ def test_checkpoint_of_an_older_step_takes_no_step_back(agent: Attachments, said
     one.stop()
 
 
-def test_number_that_is_not_finite_is_told(agent: Attachments, said: Said) -> None:
+def test_number_that_is_not_finite_is_told(agent: WorkerSockets, said: Said) -> None:
     """That it is not is what somebody wants to know."""
     one = Reporter(agent.name, Clock())
     one.tell(1, 0, {"loss": math.nan, "huge": 10**400})
@@ -140,7 +140,9 @@ class SavingNumber:
         return 0.25
 
 
-def test_handler_of_a_signal_may_save_while_a_step_is_told(agent: Attachments, said: Said) -> None:
+def test_handler_of_a_signal_may_save_while_a_step_is_told(
+    agent: WorkerSockets, said: Said
+) -> None:
     """It runs on the thread that it interrupts: were that waited for, the worker would hang."""
     one = Reporter(agent.name, Clock())
     done = Thread(target=lambda: one.tell(2, 0, {"loss": SavingNumber(one)}), daemon=True)
@@ -237,10 +239,10 @@ def test_plain_python_needs_no_agent_and_no_torch() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_silent_agent_is_not_waited_for(agent: Attachments) -> None:
+def test_silent_agent_is_not_waited_for(agent: WorkerSockets) -> None:
     """Whatever does not fit into the socket is dropped: training goes on."""
     agent.close()  # Nobody reads, and somebody else listens at the name.
-    other = Attachments(Life("c3d4"), lambda pid, message: None)
+    other = WorkerSockets(Life("c3d4"), lambda pid, message: None)
     try:
         clock = Clock()
         one = Reporter(other.name, clock)

@@ -21,7 +21,7 @@ def test_call_is_counted_in_the_first_bucket_that_holds_it() -> None:
 
 
 def test_no_call_is_lost_among_threads() -> None:
-    """The courier, the lease and the watches have threads of their own."""
+    """The effect_thread, the lease and the watches have threads of their own."""
     times = RequestTimes()
 
     def observe() -> None:

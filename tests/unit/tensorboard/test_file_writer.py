@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoint.storage.bucket import Bucket, Data
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.checkpoint.storage.forwarding_bucket import ForwardingBucket
 from elasticd.errors import Refused, Unavailable
 from elasticd.telemetry.metrics.exposition import parsed
@@ -39,7 +39,7 @@ class Storage(ForwardingBucket):
     """A folder that may be away, or lose its answers."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(Folder(str(folder)))
+        super().__init__(FolderBucket(str(folder)))
         self.is_away = self.is_mute = self.is_late = False
         self.refusal = ""
         self.names: list[str] = []

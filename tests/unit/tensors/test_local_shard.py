@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.errors import NotSupported
-from elasticd.tensors.local_shard import Local, common, has_replicas, local_part, memory_of, within
+from elasticd.tensors.local_shard import (
+    LocalShard,
+    common,
+    has_replicas,
+    local_part,
+    memory_of,
+    within,
+)
 from elasticd.tensors.tree import flatten
 from elasticd.train.optimizer.sharded_optimizer import meeting
-from elasticd.train.save.share_plan import Parts
+from elasticd.train.save.share_plan import SharePlan
 from tests.fixtures.ranks import Cast
 from tests.integration.checkpoint_dcp.troupe import Troupe
 
@@ -128,9 +135,9 @@ def compare_structures(rank: int) -> list[bool]:
     return [plan.fits(flatten("state", {"w": way})) for way in ways]
 
 
-def _planned(rank: int, tensor: torch.Tensor) -> Parts:
+def _planned(rank: int, tensor: torch.Tensor) -> SharePlan:
     tree = flatten("state", {"w": tensor})
-    return Parts.of(tree, [True], rank=rank, nodes=[0, 0, 1, 1])
+    return SharePlan.of(tree, [True], rank=rank, nodes=[0, 0, 1, 1])
 
 
 def _say(rank: int, tensor: torch.Tensor) -> Here:
@@ -248,7 +255,7 @@ def test_what_boxes_have_in_common_is_what_both_hold(
     whole = torch.arange(8 ** len(rows)).reshape([8] * len(rows))
     one = tuple(slice(first, first + size) for (first, size), _ in rows)
     other = tuple(slice(first, first + size) for _, (first, size) in rows)
-    part = Local(whole[one], tuple(each.start for each in one), is_whole=False, is_first=True)
+    part = LocalShard(whole[one], tuple(each.start for each in one), is_whole=False, is_first=True)
     offsets = tuple(each.start for each in other)
     pair = common(part, offsets, whole[other].clone())
     wanted = set(whole[one].flatten().tolist()) & set(whole[other].flatten().tolist())
@@ -256,5 +263,5 @@ def test_what_boxes_have_in_common_is_what_both_hold(
     assert pair is None or torch.equal(*pair)
     piece = Piece(0, offsets, tuple(whole[other].shape), 0, 0)
     assert part.has_any_of(piece) is bool(wanted)
-    inner = Local(whole, (0,) * whole.dim(), is_whole=True, is_first=True)
+    inner = LocalShard(whole, (0,) * whole.dim(), is_whole=True, is_first=True)
     assert torch.equal(within(inner, piece), whole[other])

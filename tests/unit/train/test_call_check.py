@@ -12,7 +12,7 @@ from elasticd.errors import CallError
 from elasticd.train import run as run_module
 from elasticd.train.call_check import check_call, check_device
 from elasticd.train.process_group import nccl
-from elasticd.train.settings import Setting
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import entered
 
@@ -53,7 +53,7 @@ def test_device_and_environment_are_set_before_anything_else(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(run_module, "use_device", use_device)
     monkeypatch.setattr(nccl, "prepare", lambda env: done.append("environment"))
-    monkeypatch.setattr(run_module, "Solo", Session)
+    monkeypatch.setattr(run_module, "SingleProcess", Session)
     with pytest.raises(InterruptedError):
         elasticd.run(lambda state, world: None, elasticd.State(model=torch.nn.Linear(1, 1)))
     assert done == ["device", "environment", "session"]
@@ -72,7 +72,7 @@ def test_train_that_would_return_at_once_is_refused() -> None:
         with pytest.raises(
             CallError, match=rf"{train.__name__}.*define it as an ordinary function"
         ):
-            check_call(train, State(), Setting.read({}))
+            check_call(train, State(), WorkerSettings.read({}))
 
 
 def test_list_that_is_two_values_of_the_state_is_refused() -> None:
@@ -84,10 +84,10 @@ def test_list_that_is_two_values_of_the_state_is_refused() -> None:
         ({"rows": [shared] * 2}, r"state\.rows\[1\] and state\.rows\[0\] are one list"),
     ):
         with pytest.raises(CallError, match=places):
-            check_call(lambda state, world: None, State(**values), Setting.read({}))
+            check_call(lambda state, world: None, State(**values), WorkerSettings.read({}))
     alike: list[Any] = [1]
     check_call(
-        lambda state, world: None, State(a=shared, b=alike, c=(1,), d=(1,)), Setting.read({})
+        lambda state, world: None, State(a=shared, b=alike, c=(1,), d=(1,)), WorkerSettings.read({})
     )
 
 
@@ -97,7 +97,7 @@ def test_tensor_that_is_two_values_of_the_state_stays_one() -> None:
         return State(a=tensor, b=tensor, c=[tensor])
 
     state, other = made(), made()
-    check_call(lambda state, world: None, state, Setting.read({}))
+    check_call(lambda state, world: None, state, WorkerSettings.read({}))
     with entered(state):
         state.a.add_(1)
         state.commit()

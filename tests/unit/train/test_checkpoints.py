@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.train.checkpoints import Persistence
-from elasticd.train.settings import Setting
+from elasticd.train.checkpoints import Checkpoints
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import entered, model, plain_step
 
@@ -67,7 +67,7 @@ def test_what_no_commit_counted_is_in_no_checkpoint(
     net = model()
     state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
     session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
-    persistence = Persistence(Setting.read({}), state, session)
+    persistence = Checkpoints(WorkerSettings.read({}), state, session)
     saving: Any = FakeSaving(saved_step)
     persistence._saving = saving
     with entered(state):

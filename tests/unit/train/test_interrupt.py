@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from elasticd.train.interrupt import may_be_left, uninterruptible
-from elasticd.train.optimizer.step_guard import Guard
+from elasticd.train.optimizer.step_guard import StepGuard
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import entered, model
@@ -86,8 +86,8 @@ REGIONS: dict[str, tuple[Callable[[State], None], CodeType]] = {
     "commit": (committed, code_of(State.commit)),
     "epochs": (passed, code_of(State._passes)),
     "pause": (paused, code_of(State.pause)),
-    "before an optimizer's step": (committed, code_of(Guard._before)),
-    "after an optimizer's step": (committed, code_of(Guard._after)),
+    "before an optimizer's step": (committed, code_of(StepGuard._before)),
+    "after an optimizer's step": (committed, code_of(StepGuard._after)),
 }
 
 

@@ -3,16 +3,18 @@
 import pytest
 
 from elasticd.errors import EnvironmentProblem
-from elasticd.train.settings import Setting
+from elasticd.train.settings import WorkerSettings
 
 
 def test_settings_come_from_the_environment() -> None:
-    setting = Setting.read({"ELASTICD_AGENT": "a", "ELASTICD_COMPARE_EVERY": "100", "RANK": "0"})
+    setting = WorkerSettings.read(
+        {"ELASTICD_AGENT": "a", "ELASTICD_COMPARE_EVERY": "100", "RANK": "0"}
+    )
     assert (setting.agent, setting.compare_every, setting.on_nan) == ("a", 100, "ignore")
     assert setting.is_torchrun
     for name in ("ELASTICD_ON_NAN", "ELASTICD_COMPARE_EVERY"):
         with pytest.raises(EnvironmentProblem, match=name):
-            Setting.read({name: "often"})
+            WorkerSettings.read({name: "often"})
 
 
 @pytest.mark.parametrize(("text", "meant"), [(None, None), ("", None), ("0", 0), ("7", 7)])
@@ -20,11 +22,11 @@ def test_replicas_are_compared_seldom_unless_somebody_says_how_often(
     text: str | None, meant: int | None
 ) -> None:
     env = {} if text is None else {"ELASTICD_COMPARE_EVERY": text}
-    assert Setting.read(env).compare_every == meant
+    assert WorkerSettings.read(env).compare_every == meant
 
 
 def test_program_that_is_no_script_cannot_call_run() -> None:
     """Nothing of torch is kept ready for what `--no-python` starts: no store to meet in."""
     with pytest.raises(EnvironmentProblem, match="--no-python"):
-        Setting.read({"ELASTICD_AGENT": "a", "TORCHELASTIC_USE_AGENT_STORE": "False"})
-    Setting.read({"TORCHELASTIC_USE_AGENT_STORE": "False", "RANK": "0"})
+        WorkerSettings.read({"ELASTICD_AGENT": "a", "TORCHELASTIC_USE_AGENT_STORE": "False"})
+    WorkerSettings.read({"TORCHELASTIC_USE_AGENT_STORE": "False", "RANK": "0"})

@@ -23,7 +23,7 @@ from elasticd.tensors.tree import flatten, unflatten
 from elasticd.train.call_check import check_call
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer import unsupported
-from elasticd.train.settings import Setting
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
 from tests.unit.train.data.loader_case import Numbers
 from tests.unit.train.optimizer.test_unsupported import CANNOT_TRAVEL, REFUSED, Wrapped, stepped
@@ -172,7 +172,7 @@ def captured() -> None:
 
 def initialized() -> None:
     with mock.patch.object(dist, "is_initialized", return_value=True):
-        check_call(lambda state, world: None, State(), Setting.read({}))
+        check_call(lambda state, world: None, State(), WorkerSettings.read({}))
 
 
 def other_device() -> None:

@@ -5,7 +5,7 @@ import pytest
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life, NodeId, Slot
-from elasticd_agent.account.gap import LONGEST_GAP_S, Known, gap_of
+from elasticd_agent.account.gap import LONGEST_GAP_S, KnownGenerations, gap_of
 from elasticd_agent.account.slot_history import Span
 
 ONE, TWO, THREE = Generation(1), Generation(2), Generation(3)
@@ -17,10 +17,10 @@ def record(*, at_s: float = 4.0, **more: object) -> TimeSpent:
     return TimeSpent(node=NodeId("b"), uid="u", generation=ONE, generation_s=at_s, **values)  # type: ignore[arg-type]
 
 
-def known(*, is_named: bool = True, lasted_s: float = 10.0) -> Known:
+def known(*, is_named: bool = True, lasted_s: float = 10.0) -> KnownGenerations:
     """Generation 1 began at 100 by our clock: nine seconds of steps, and one that was lost."""
     parts = {TimeCause.TRAIN: 8.5, TimeCause.DATA: 0.5, TimeCause.REDONE: 0.6, TimeCause.NOTICE: 3}
-    return Known(
+    return KnownGenerations(
         began_s={ONE: 100.0},
         lasted_s={ONE: lasted_s},
         named={ONE: frozenset({DEAD} if is_named else ())},
@@ -46,7 +46,7 @@ def test_an_older_version_says_how_many_slots_and_not_for_what() -> None:
 
 
 def test_where_we_were_not_there_it_is_unexplained() -> None:
-    found = gap_of(record(), DEAD, Known(lasted_s={ONE: 10.0}))
+    found = gap_of(record(), DEAD, KnownGenerations(lasted_s={ONE: 10.0}))
     assert found == {"unexplained": 12.0}
     found = gap_of(record(), DEAD, known(is_named=False))
     assert found == {"unexplained": 12.0}, "its slots were not in the world that ours were in"
@@ -60,7 +60,7 @@ def test_what_we_do_not_know_of_the_time_is_unexplained() -> None:
 def test_generations_in_which_it_came_to_no_word_are_part_of_it() -> None:
     full = known()
     parts = {TimeCause.RECOVER: 5.0}
-    later = Known(
+    later = KnownGenerations(
         began_s=full.began_s,
         lasted_s={ONE: 10.0, TWO: 2.6, THREE: 50.0},
         named={**full.named, TWO: frozenset({DEAD}), THREE: frozenset()},
@@ -77,7 +77,7 @@ def test_there_is_nothing_to_conclude(more: dict[str, bool]) -> None:
 
 
 def test_a_generation_that_we_do_not_know_says_nothing() -> None:
-    assert gap_of(record(), DEAD, Known()) == {}
+    assert gap_of(record(), DEAD, KnownGenerations()) == {}
 
 
 def test_no_more_is_concluded_than_an_agent_may_have_kept_to_itself() -> None:

@@ -15,11 +15,11 @@ from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyValue, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.account.gap import Known
+from elasticd_agent.account.gap import KnownGenerations
 from elasticd_agent.account.record_writer import (
     CONCLUDED_KEPT,
     PROGRESS_BYTES,
-    Reading,
+    AccountReading,
     RecordWriter,
     fitted,
 )
@@ -52,9 +52,9 @@ class Line(MemoryStore):
 
 def reading(
     seconds: float, *, node: str = "a", is_first: bool = False, generation: int = 1, **more: object
-) -> Reading:
+) -> AccountReading:
     progress = JobProgress(uid=UID, generation=Generation(generation), wanted_s=2 * seconds)
-    found = Reading(
+    found = AccountReading(
         spent=TimeSpent(
             node=NodeId(node),
             uid=UID,
@@ -157,7 +157,7 @@ def test_what_nobody_can_know_of_a_node_that_died_is_unexplained() -> None:
         replace(gone, spent=replace(gone.spent, generation_s=4.0))
     )
     first = RecordWriter(store, KEYS, JOB, A)
-    known = Known(lasted_s={Generation(1): 9.0})
+    known = KnownGenerations(lasted_s={Generation(1): 9.0})
     later = reading(10.0, is_first=True, generation=2, present=frozenset({A}), known=known)
     first.write(later)
     assert progress(store).seconds == {"train": 30.0}
@@ -166,11 +166,11 @@ def test_what_nobody_can_know_of_a_node_that_died_is_unexplained() -> None:
     assert found.seconds == {"unexplained": 10.0}
 
 
-def after_death(store: MemoryStore, other: RecordWriter | None = None) -> Reading:
+def after_death(store: MemoryStore, other: RecordWriter | None = None) -> AccountReading:
     """b wrote 30 s of training 4 s into generation 1, in which a trained 8 of the 9 s."""
     parts = {TimeCause.TRAIN: 8.0, TimeCause.NOTICE: 1.0}
     span = Span(slot=Slot(0), since_s=100.0, seconds=parts)
-    known = Known(
+    known = KnownGenerations(
         began_s={Generation(1): 100.0},
         lasted_s={Generation(1): 9.0},
         named={Generation(1): frozenset({A, B})},
@@ -232,7 +232,7 @@ def test_of_a_node_that_left_in_order_nothing_is_missing() -> None:
     store = Line()
     gone = reading(30.0, node="b")
     RecordWriter(store, KEYS, JOB, B).write(replace(gone, spent=replace(gone.spent, is_last=True)))
-    known = Known(lasted_s={Generation(1): 9.0})
+    known = KnownGenerations(lasted_s={Generation(1): 9.0})
     later = reading(1.0, is_first=True, generation=2, present=frozenset({A}), known=known)
     RecordWriter(store, KEYS, JOB, A).write(later)
     assert progress(store).seconds == {"train": 30.0}

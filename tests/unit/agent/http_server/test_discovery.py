@@ -11,7 +11,7 @@ from elasticd.records.codec import encode
 from elasticd.records.ids import Incarnation, NodeId
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import Put, Snapshot, Txn
+from elasticd.store.api import Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.http_server.answer import Answer
 from elasticd_agent.http_server.discovery import Discovery
@@ -88,7 +88,7 @@ def test_agents_are_those_of_this_moment() -> None:
 def test_etcd_that_does_not_answer_is_an_error_and_no_empty_list() -> None:
     """An empty list would remove every target."""
 
-    def silent(prefix: str) -> Snapshot:
+    def silent(prefix: str) -> WatchSnapshot:
         raise Unavailable("etcd is away.")
 
     answer = answer_of(Discovery(silent, "c"))

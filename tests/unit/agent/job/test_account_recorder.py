@@ -11,24 +11,24 @@ from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Rank
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import JobState
-from elasticd_agent.account.record_writer import Reading
+from elasticd_agent.account.record_writer import AccountReading
 from elasticd_agent.account.slot_history import spent_between
 from elasticd_agent.job import account_recorder as module
-from elasticd_agent.job.account_recorder import EVERY_S, RANK_0_EVERY_S, Recording
+from elasticd_agent.job.account_recorder import EVERY_S, RANK_0_EVERY_S, AccountRecorder
 from tests.unit.agent.account.account_case import Accounted, beat, training_job
 from tests.unit.rendezvous.cases import NOW_S
 
 
-class Courier:
+class FakeEffectThread:
     """Keeps what it is given until the test has it answered."""
 
     def __init__(self) -> None:
-        self.errands: list[Callable[[], object]] = []
+        self.effects: list[Callable[[], object]] = []
         self.failed: list[Callable[[ElasticdError], None]] = []
         self.answers: list[Callable[[Any], None]] = []
 
-    def send(self, errand: Any, answer: Any, failed: Any) -> None:
-        self.errands.append(errand)
+    def send(self, effect: Any, answer: Any, failed: Any) -> None:
+        self.effects.append(effect)
         self.answers.append(answer)
         self.failed.append(failed)
 
@@ -39,20 +39,20 @@ class Lease:
 
 class Writer:
     def __init__(self) -> None:
-        self.readings: list[Reading] = []
+        self.readings: list[AccountReading] = []
 
-    def write(self, reading: Reading) -> None:
+    def write(self, reading: AccountReading) -> None:
         self.readings.append(reading)
 
 
 class Scene:
     def __init__(self, told: Accounted) -> None:
-        self.told, self.courier, self.writer = told, Courier(), Writer()
+        self.told, self.effect_thread, self.writer = told, FakeEffectThread(), Writer()
         lease = Lease()
-        self.recording = Recording(
+        self.recording = AccountRecorder(
             told.account,
             self.writer,  # type: ignore[arg-type]
-            self.courier,  # type: ignore[arg-type]
+            self.effect_thread,  # type: ignore[arg-type]
             lambda: lease,  # type: ignore[arg-type, return-value]
         )
 
@@ -81,9 +81,9 @@ def test_a_write_is_due_every_15_seconds(scene: Scene) -> None:
     state = not_rank_0(scene.told.state)
     assert scene.recording.wake_s == NOW_S + EVERY_S
     scene.recording.take_due(state, NOW_S + 14.0)
-    assert not scene.courier.errands
+    assert not scene.effect_thread.effects
     scene.recording.take_due(state, NOW_S + 15.0)
-    assert len(scene.courier.errands) == 1
+    assert len(scene.effect_thread.effects) == 1
     assert scene.recording.wake_s == NOW_S + 30.0
 
 
@@ -101,7 +101,7 @@ def test_a_write_says_what_slots_are_held_for_and_what_they_did_lately(scene: Sc
     scene.told.now_s += 4.0
     beat(scene.told, 9)
     scene.write()
-    scene.courier.errands[0]()
+    scene.effect_thread.effects[0]()
     (reading,) = scene.writer.readings
     assert reading.spent.held == {"train": 1} and reading.spent.slots == 1
     known = reading.known
@@ -121,18 +121,18 @@ def test_of_many_nodes_each_writes_less_often(scene: Scene) -> None:
 def test_one_write_is_under_way_at_a_time_and_the_last_goes_all_the_same(scene: Scene) -> None:
     scene.write()
     scene.write()
-    assert len(scene.courier.errands) == 1
-    scene.courier.failed[0](Unavailable("nobody answers"))
+    assert len(scene.effect_thread.effects) == 1
+    scene.effect_thread.failed[0](Unavailable("nobody answers"))
     scene.write()
-    assert len(scene.courier.errands) == 2
+    assert len(scene.effect_thread.effects) == 2
     scene.write(is_last=True)
-    assert len(scene.courier.errands) == 3
+    assert len(scene.effect_thread.effects) == 3
 
 
 def test_a_node_that_may_not_write_does_not_try(scene: Scene) -> None:
     scene.told.tell(ev.LeaseUncertain())
     scene.write()
-    assert not scene.courier.errands
+    assert not scene.effect_thread.effects
 
 
 def test_the_node_of_rank_0_says_how_far_the_job_is(scene: Scene) -> None:
@@ -140,7 +140,7 @@ def test_the_node_of_rank_0_says_how_far_the_job_is(scene: Scene) -> None:
     told.now_s += 10.0
     beat(told, 15, samples=960)
     scene.write(is_last=True)
-    scene.courier.errands[0]()
+    scene.effect_thread.effects[0]()
     (reading,) = scene.writer.readings
     assert reading.spent.seconds == {"start": 10.0, "train": 10.0}
     assert (reading.spent.slots, reading.spent.generation, reading.spent.is_last) == (1, 1, True)

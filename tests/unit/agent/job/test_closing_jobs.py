@@ -5,7 +5,7 @@ from queue import Queue
 from threading import Event
 
 from elasticd.records.ids import JobName, Slot
-from elasticd_agent.job.closing_jobs import Closings
+from elasticd_agent.job.closing_jobs import ClosingJobs
 from elasticd_agent.loop.inbox import Item
 
 WAIT_S = 30.0
@@ -25,7 +25,7 @@ class SlowWorkers:
 def test_slots_are_taken_until_the_pool_has_ended() -> None:
     """The owner goes on meanwhile, and hears of it on its own thread."""
     inbox, changes, workers = Queue[Item](), list[str](), SlowWorkers()
-    closings = Closings(inbox.put, lambda: changes.append("changed"))
+    closings = ClosingJobs(inbox.put, lambda: changes.append("changed"))
     closings.begin(JOB, workers, (Slot(0), Slot(1)), lambda: changes.append("ended"))
     assert JOB in closings and closings.slots == {Slot(0), Slot(1)} and len(closings) == 1
     workers.may_end.set()
@@ -39,7 +39,7 @@ def test_slots_are_taken_until_the_pool_has_ended() -> None:
 def test_end_of_the_agent_waits_for_what_is_being_closed() -> None:
     """Nothing of a worker may outlive it."""
     inbox, workers = Queue[Item](), SlowWorkers()
-    closings = Closings(inbox.put, lambda: None)
+    closings = ClosingJobs(inbox.put, lambda: None)
     closings.begin(JOB, workers, ())
     workers.may_end.set()
     closings.wait(WAIT_S)

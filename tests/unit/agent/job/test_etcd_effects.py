@@ -25,8 +25,8 @@ from elasticd.rendezvous.table import Table
 from elasticd.store.api import Put, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.job import etcd_effects as perform
-from elasticd_agent.job.etcd_effects import Performer
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.job.etcd_effects import EtcdEffects
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.failed_writes import FailedWrites
 from tests.unit.rendezvous.cases import (
     Told,
@@ -47,20 +47,20 @@ EARLY = 100
 """By then all that is kept has been there: generations and exclusions."""
 
 
-class PromptCourier(Courier):
-    """Carries an errand out in the call, on the caller's thread."""
+class PromptEffects(EffectThread):
+    """Carries an effect out in the call, on the caller's thread."""
 
     def __init__(self) -> None:
         self.failed_writes = FailedWrites()
 
     def send(
         self,
-        errand: Callable[[], T],
+        effect: Callable[[], T],
         answer: Callable[[T], None],
         failed: Callable[[ElasticdError], None],
     ) -> None:
         try:
-            result = errand()
+            result = effect()
         except ElasticdError as exc:
             failed(exc)
         else:
@@ -74,11 +74,11 @@ class Etcd:
         self.store = store or MemoryStore()
         self.answers: list[ev.Event] = []
         lease = self.store.grant(5.0, lambda: None)
-        self.performer = Performer(
+        self.performer = EtcdEffects(
             store=self.store,
             keys=KEYS,
             job=JOB,
-            courier=PromptCourier(),
+            effect_thread=PromptEffects(),
             lease=lambda: lease,
             feed=self.answers.append,
         )
@@ -218,7 +218,7 @@ def test_what_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
     """Ten times a second and without a word, as it was, it helped nobody."""
     store = RefusingStore()
     etcd = Etcd(store)
-    failed_writes = etcd.performer.courier.failed_writes
+    failed_writes = etcd.performer.effect_thread.failed_writes
     pauses: list[float] = []
 
     def later(pause_s: float, call: Callable[[], object]) -> None:
@@ -251,7 +251,7 @@ def test_an_etcd_that_is_away_is_tried_again_at_once() -> None:
     store.go_away()
     answer = etcd.perform(fx.WriteMember(member=member(0)))
     assert answer == ev.MemberWritten(member=member(0), ok=False)
-    assert etcd.performer.courier.failed_writes.sentence == ""
+    assert etcd.performer.effect_thread.failed_writes.sentence == ""
 
 
 def test_what_a_job_failed_to_write_is_forgotten_with_it() -> None:

@@ -18,7 +18,7 @@ from elasticd.store.api import Lease, LeaseId, Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.job import late_judge as module
 from elasticd_agent.job.late_judge import DRAIN_AFTER_S, RETRY_S, LateJudge
-from tests.unit.agent.job.test_etcd_effects import PromptCourier
+from tests.unit.agent.job.test_etcd_effects import PromptEffects
 from tests.unit.rendezvous.cases import Told, member, name, running, world
 
 JOB, KEYS = JobName("j"), Keys()
@@ -57,7 +57,7 @@ class Scene:
             on_late=on_late,
             store=self.store,
             keys=KEYS,
-            courier=PromptCourier(),
+            effect_thread=PromptEffects(),
             lease=lambda: self.lease,
             post=lambda call: call(),
         )

@@ -27,11 +27,11 @@ from elasticd.store.memory import MemoryStore
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.account.job_account import JobAccount
 from elasticd_agent.job import runner as module
-from elasticd_agent.job.agent_services import Host
+from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.job.job_guard import JobGuard
 from elasticd_agent.job.late_judge import LateJudge
 from elasticd_agent.job.runner import Runner
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.pod.orphans import Children
@@ -62,7 +62,7 @@ class Scene:
         store: MemoryStore | None = None,
     ) -> None:
         monkeypatch.setattr(module, "Workers", NoWorkers)
-        self.store, self.courier = store or MemoryStore(), Courier()
+        self.store, self.effect_thread = store or MemoryStore(), EffectThread()
         self.lease = self.store.grant(5.0, lambda: None)
         self.inbox = inbox = queue.SimpleQueue[Item]()
         self.runners: dict[JobName, Runner] = {}
@@ -72,14 +72,14 @@ class Scene:
         def guarded(item: Callable[[], None]) -> None:
             guard.run(JOB, item)
 
-        host = Host(
+        host = AgentServices(
             node=name(0),
             host="here",
             address="10.0.0.1",
             port=7000,
             store=self.store,
             keys=KEYS,
-            courier=self.courier,
+            effect_thread=self.effect_thread,
             lease=lambda: self.lease,
             post=guard.post_for(JOB),
             guard=guarded,
@@ -119,9 +119,9 @@ class Scene:
         return reading.counts.steps
 
     def done(self) -> None:
-        """Wait for what the courier was given."""
+        """Wait for what the effect_thread was given."""
         done = queue.Queue[None]()
-        self.courier.send(lambda: None, done.put, lambda exc: None)
+        self.effect_thread.send(lambda: None, done.put, lambda exc: None)
         done.get(timeout=WAIT_S)
 
 

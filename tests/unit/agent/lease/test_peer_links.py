@@ -12,7 +12,7 @@ import pytest
 from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
 from elasticd_agent.lease import peer_links
-from elasticd_agent.lease.peer_links import Peers
+from elasticd_agent.lease.peer_links import PeerLinks
 from tests.fixtures.cluster import until
 
 HERE = "127.0.0.1"
@@ -25,7 +25,7 @@ class Scene:
     def __init__(self) -> None:
         self.died: Queue[tuple[str, str]] = Queue()
         self.known: dict[tuple[str, str], Peer] = {}
-        self.peers = Peers(
+        self.peers = PeerLinks(
             NodeId("me"), Life("m1"), HERE, lambda *peer: self.died.put(peer), self._broke
         )
 

@@ -18,7 +18,7 @@ from elasticd.store.api import Delete, KeyValue, Put, StoreSettings, Txn, TxnRes
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.lease import registration
 from elasticd_agent.lease.registration import Registration
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.cluster import until
 
@@ -44,7 +44,7 @@ class Process:
 
     def __init__(self, store: MemoryStore, life: str, folder: Path) -> None:
         self.events = Queue[str]()
-        self.courier = Courier()
+        self.effect_thread = EffectThread()
         self.registration = Registration(
             AgentSettings(
                 node=NODE,
@@ -55,7 +55,7 @@ class Process:
                 lease_ttl_s=2.0,
             ),
             store,
-            self.courier,
+            self.effect_thread,
             Life(life),
             lambda item: item(),
             lost=lambda: self.events.put("lost"),
@@ -63,7 +63,7 @@ class Process:
         )
 
     def close(self) -> None:
-        self.courier.close(WAIT_S)
+        self.effect_thread.close(WAIT_S)
         self.registration.close()
 
 
@@ -215,14 +215,14 @@ def test_record_that_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
     with capture_logs() as logs:
         one.registration.set_draining(True)
         until(lambda: is_draining(store), lambda: pauses)
-        one.courier.close(WAIT_S)
+        one.effect_thread.close(WAIT_S)
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert [(line["event"], line.get("why")) for line in logs] == [
         ("etcd.write_failed", "full"),
         ("etcd.write_failed", "no room"),
         ("etcd.write_succeeded", None),
     ]
-    assert one.courier.failed_writes.sentence == ""
+    assert one.effect_thread.failed_writes.sentence == ""
     one.registration.close()
 
 

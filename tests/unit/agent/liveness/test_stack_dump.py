@@ -15,7 +15,7 @@ import pytest
 from elasticd.channel.worker import Dump, ToWorker
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness import stack_dump
-from elasticd_agent.liveness.stack_dump import StackCollector, Standing, stacks_path
+from elasticd_agent.liveness.stack_dump import StackCollector, SuspectWorker, stacks_path
 from tests.fixtures.open_files import open_files
 
 WAIT_S = 30.0
@@ -48,7 +48,7 @@ def collector(*answers: int, py_spy: str = "") -> StackCollector:
     return made
 
 
-def collected(made: StackCollector, path: Path, *workers: Standing) -> str:
+def collected(made: StackCollector, path: Path, *workers: SuspectWorker) -> str:
     """Collect and return what was written; `done` came before, and once."""
     done = Queue[bool]()
     made.collect(path, workers, lambda: done.put(path.exists()))
@@ -61,8 +61,8 @@ def collected(made: StackCollector, path: Path, *workers: Standing) -> str:
     return path.read_text()
 
 
-def standing(pid: int, rank: int = 0, *, is_frozen: bool = False, note: str = "") -> Standing:
-    return Standing(pid=pid, rank=Rank(rank), is_frozen=is_frozen, note=note)
+def standing(pid: int, rank: int = 0, *, is_frozen: bool = False, note: str = "") -> SuspectWorker:
+    return SuspectWorker(pid=pid, rank=Rank(rank), is_frozen=is_frozen, note=note)
 
 
 def fake_spy(folder: Path, script: str) -> str:

@@ -15,7 +15,7 @@ from elasticd.channel.worker import Attached, Beat, Dump, Enter, FromWorker, Lea
 from elasticd.records.ids import Generation, Life, NodeId, Rank
 from elasticd.records.member import Peer, StoreAddress
 from elasticd_agent.liveness import worker_sockets
-from elasticd_agent.liveness.worker_sockets import Attachments
+from elasticd_agent.liveness.worker_sockets import WorkerSockets
 from tests.fixtures.attached import (
     HELLO,
     ME,
@@ -36,9 +36,9 @@ def said() -> Said:
 
 
 @pytest.fixture
-def agent(said: Said) -> Iterator[Attachments]:
+def agent(said: Said) -> Iterator[WorkerSockets]:
     """Its socket, which knows nobody yet."""
-    agent = Attachments(Life("a1b2"), lambda pid, message: said.put((pid, message)))
+    agent = WorkerSockets(Life("a1b2"), lambda pid, message: said.put((pid, message)))
     yield agent
     assert agent._thread.is_alive() or agent._is_closing
     agent.close()
@@ -64,7 +64,7 @@ def enter() -> Enter:
     )
 
 
-def test_worker_is_heard_in_order_and_to_its_end(agent: Attachments, said: Said) -> None:
+def test_worker_is_heard_in_order_and_to_its_end(agent: WorkerSockets, said: Said) -> None:
     """Attached, what it says, None."""
     sock = attach(agent, said)
     lines = b"".join(pack(beat(step)) for step in range(500))
@@ -76,7 +76,7 @@ def test_worker_is_heard_in_order_and_to_its_end(agent: Attachments, said: Said)
     assert said.get(timeout=WAIT_S) == (ME, None)
 
 
-def test_worker_is_told(agent: Attachments, said: Said) -> None:
+def test_worker_is_told(agent: WorkerSockets, said: Said) -> None:
     """A message a line, in order."""
     sock = attach(agent, said)
     agent.tell(ME, Dump())
@@ -86,7 +86,7 @@ def test_worker_is_told(agent: Attachments, said: Said) -> None:
 
 
 def test_worker_that_was_quicker_than_the_pools_word_is_heard(
-    agent: Attachments, said: Said
+    agent: WorkerSockets, said: Said
 ) -> None:
     """It connected and spoke before anybody said that it exists."""
     sock = connect(agent)
@@ -99,7 +99,7 @@ def test_worker_that_was_quicker_than_the_pools_word_is_heard(
 
 
 def test_stranger_is_closed_unheard(
-    agent: Attachments, said: Said, monkeypatch: pytest.MonkeyPatch
+    agent: WorkerSockets, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it says."""
     monkeypatch.setattr(worker_sockets, "STRANGER_TIMEOUT_S", 0.1)
@@ -110,7 +110,7 @@ def test_stranger_is_closed_unheard(
 
 
 def test_child_of_a_worker_does_not_pass_for_it(
-    agent: Attachments, said: Said, monkeypatch: pytest.MonkeyPatch
+    agent: WorkerSockets, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loader's process that says the worker's number; the worker itself is heard on."""
     monkeypatch.setattr(worker_sockets, "STRANGER_TIMEOUT_S", 0.1)
@@ -128,7 +128,7 @@ def test_child_of_a_worker_does_not_pass_for_it(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
-def test_another_user_is_closed_at_once(agent: Attachments, said: Said) -> None:
+def test_another_user_is_closed_at_once(agent: WorkerSockets, said: Said) -> None:
     """Even with a worker's number: the kernel names the user."""
     ready_out, ready_in = os.pipe()
 
@@ -150,7 +150,7 @@ def test_another_user_is_closed_at_once(agent: Attachments, said: Said) -> None:
 
 
 def test_strangers_are_limited(
-    agent: Attachments, said: Said, monkeypatch: pytest.MonkeyPatch
+    agent: WorkerSockets, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that waited longest goes; the newest may be a worker."""
     monkeypatch.setattr(worker_sockets, "STRANGER_TIMEOUT_S", 1000.0)
@@ -182,7 +182,7 @@ def test_strangers_are_limited(
         os.close(end)
 
 
-def test_process_has_one_connection_that_says_nothing(agent: Attachments, said: Said) -> None:
+def test_process_has_one_connection_that_says_nothing(agent: WorkerSockets, said: Said) -> None:
     """So a worker cannot fill the agent with them; the attached one is not touched."""
     attached = attach(agent, said)
     silent = [connect(agent) for _ in range(200)]
@@ -191,7 +191,9 @@ def test_process_has_one_connection_that_says_nothing(agent: Attachments, said: 
     assert said.get(timeout=WAIT_S) == (ME, beat())
 
 
-def test_worker_that_connects_anew_replaces_its_connection(agent: Attachments, said: Said) -> None:
+def test_worker_that_connects_anew_replaces_its_connection(
+    agent: WorkerSockets, said: Said
+) -> None:
     """A script that replaced itself (exec) has the same number."""
     first = attach(agent, said)
     second = connect(agent)
@@ -203,7 +205,7 @@ def test_worker_that_connects_anew_replaces_its_connection(agent: Attachments, s
     assert second.recv(100) == pack(Dump())
 
 
-def test_forgotten_worker_is_not_heard(agent: Attachments, said: Said) -> None:
+def test_forgotten_worker_is_not_heard(agent: WorkerSockets, said: Said) -> None:
     """Its number may soon be another process's."""
     sock = attach(agent, said)
     agent.forget(ME)
@@ -214,7 +216,7 @@ def test_forgotten_worker_is_not_heard(agent: Attachments, said: Said) -> None:
     assert said.empty()
 
 
-def test_nothing_is_heard_or_told_after_close(agent: Attachments, said: Said) -> None:
+def test_nothing_is_heard_or_told_after_close(agent: WorkerSockets, said: Said) -> None:
     """Nor does anything fail."""
     sock = attach(agent, said)
     agent.close()
@@ -226,7 +228,7 @@ def test_nothing_is_heard_or_told_after_close(agent: Attachments, said: Said) ->
     assert said.empty()
 
 
-def test_worker_that_does_not_read_is_dropped(agent: Attachments, said: Said) -> None:
+def test_worker_that_does_not_read_is_dropped(agent: WorkerSockets, said: Said) -> None:
     """The teller never waits for it, and others are told meanwhile."""
     sock = attach(agent, said)
     message = enter()
@@ -247,7 +249,7 @@ def test_worker_that_does_not_read_is_dropped(agent: Attachments, said: Said) ->
     assert again.recv(100) == pack(Dump())
 
 
-def test_slow_reader_gets_everything_in_order(agent: Attachments, said: Said) -> None:
+def test_slow_reader_gets_everything_in_order(agent: WorkerSockets, said: Said) -> None:
     """What does not fit the socket is kept, and nothing told later overtakes it."""
     sock = attach(agent, said)
     read = Queue[bytes]()
@@ -283,7 +285,7 @@ def test_tick_sees_all_that_had_come(said: Said) -> None:
         seen.put(tuple(steps))
         return 0.01
 
-    agent = Attachments(Life("a1b2"), heard, tick=tick)
+    agent = WorkerSockets(Life("a1b2"), heard, tick=tick)
     sock = attach(agent, said)
     sock.sendall(pack(beat(0)))
     while 0 not in steps:
@@ -306,7 +308,7 @@ def test_tick_rests_until_something_is_heard(said: Said) -> None:
         ticks.put(time.monotonic())
         return None
 
-    agent = Attachments(Life("a1b2"), lambda pid, message: said.put((pid, message)), tick=tick)
+    agent = WorkerSockets(Life("a1b2"), lambda pid, message: said.put((pid, message)), tick=tick)
     time.sleep(0.1)
     assert ticks.empty()
     sock = attach(agent, said)
@@ -318,9 +320,9 @@ def test_tick_rests_until_something_is_heard(said: Said) -> None:
     agent.close()
 
 
-def test_name_is_new_for_each_agent(agent: Attachments) -> None:
+def test_name_is_new_for_each_agent(agent: WorkerSockets) -> None:
     """Also where the life is the same; it fits the kernel's limit, and leaves no file."""
-    other = Attachments(Life("a1b2"), lambda pid, message: None)
+    other = WorkerSockets(Life("a1b2"), lambda pid, message: None)
     assert other.name != agent.name
     assert agent.name.startswith("elasticd-a1b2-")
     assert len(agent.name) < 100

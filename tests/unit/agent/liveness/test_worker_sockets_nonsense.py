@@ -15,7 +15,7 @@ from elasticd.channel.wire import pack
 from elasticd.channel.worker import Attached, Dump, Left, Stacks
 from elasticd.records.ids import Life
 from elasticd_agent.liveness import worker_sockets
-from elasticd_agent.liveness.worker_sockets import Attachments
+from elasticd_agent.liveness.worker_sockets import WorkerSockets
 from tests.fixtures.attached import HELLO, ME, WAIT_S, Said, attach, beat, connect, is_ended
 
 
@@ -25,9 +25,9 @@ def said() -> Said:
 
 
 @pytest.fixture
-def agent(said: Said) -> Iterator[Attachments]:
+def agent(said: Said) -> Iterator[WorkerSockets]:
     """Its socket, which knows nobody yet."""
-    agent = Attachments(Life("a1b2"), lambda pid, message: said.put((pid, message)))
+    agent = WorkerSockets(Life("a1b2"), lambda pid, message: said.put((pid, message)))
     yield agent
     assert agent._thread.is_alive() or agent._is_closing
     agent.close()
@@ -58,7 +58,7 @@ NONSENSE = [
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=range(len(NONSENSE)))
 @pytest.mark.parametrize("is_attached", [True, False])
 def test_nonsense_ends_the_connection_and_nothing_else(
-    agent: Attachments, said: Said, nonsense: bytes, is_attached: bool
+    agent: WorkerSockets, said: Said, nonsense: bytes, is_attached: bool
 ) -> None:
     """Of a worker that was attached the end is told; the next connection is served."""
     agent.allow(ME)
@@ -72,7 +72,7 @@ def test_nonsense_ends_the_connection_and_nothing_else(
 
 
 @pytest.mark.parametrize("first", [pack(beat()), pack(Left(step=1)), pack(Stacks(text=""))])
-def test_attached_comes_first(agent: Attachments, said: Said, first: bytes) -> None:
+def test_attached_comes_first(agent: WorkerSockets, said: Said, first: bytes) -> None:
     """Nothing is heard of who does not say it."""
     agent.allow(ME)
     sock = connect(agent)
@@ -81,7 +81,7 @@ def test_attached_comes_first(agent: Attachments, said: Said, first: bytes) -> N
     assert said.empty()
 
 
-def test_attached_comes_once(agent: Attachments, said: Said) -> None:
+def test_attached_comes_once(agent: WorkerSockets, said: Said) -> None:
     """A second one is no message."""
     sock = attach(agent, said)
     sock.sendall(HELLO)
@@ -90,7 +90,7 @@ def test_attached_comes_once(agent: Attachments, said: Said) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_fuzz_ends_nothing_and_leaves_nothing(agent: Attachments, said: Said, seed: int) -> None:
+def test_fuzz_ends_nothing_and_leaves_nothing(agent: WorkerSockets, said: Said, seed: int) -> None:
     """Messages cut, doubled, mixed and spoilt, in pieces, over many connections."""
     chance = random.Random(seed)
     agent.allow(ME)
@@ -122,7 +122,7 @@ def test_fuzz_ends_nothing_and_leaves_nothing(agent: Attachments, said: Said, se
     assert not agent._strangers
 
 
-def test_messages_alternate_between_attached_and_end(agent: Attachments, said: Said) -> None:
+def test_messages_alternate_between_attached_and_end(agent: WorkerSockets, said: Said) -> None:
     """Whoever keeps account sees each connection begin and end, also in a storm of them."""
     agent.allow(ME)
     for _ in range(300):
@@ -142,7 +142,7 @@ def test_messages_alternate_between_attached_and_end(agent: Attachments, said: S
             return
 
 
-def test_lack_of_descriptors_passes(agent: Attachments, said: Said) -> None:
+def test_lack_of_descriptors_passes(agent: WorkerSockets, said: Said) -> None:
     """The connection waits until there is one; the thread does not spin meanwhile."""
     agent.allow(ME)
     sock = socket.socket(socket.AF_UNIX)

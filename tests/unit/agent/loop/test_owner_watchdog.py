@@ -3,7 +3,7 @@
 from threading import Event, Thread
 
 from elasticd_agent.loop.inbox import Inbox
-from elasticd_agent.loop.owner_watchdog import LIMIT_S, Standstill
+from elasticd_agent.loop.owner_watchdog import LIMIT_S, OwnerWatchdog
 
 WAIT_S = 30.0
 
@@ -11,7 +11,7 @@ WAIT_S = 30.0
 def test_lease_is_let_go_only_while_the_owner_stands_still() -> None:
     """It may go on in time: then nothing has happened."""
     busy_s = [0.0]
-    standstill = Standstill(lambda: busy_s[0])
+    standstill = OwnerWatchdog(lambda: busy_s[0])
     answers = []
     for busy_s[0] in (0.0, LIMIT_S - 1.0, LIMIT_S + 1.0, LIMIT_S + 9.0, 0.1):
         answers.append(standstill.may_renew())

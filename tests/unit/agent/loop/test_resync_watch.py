@@ -3,20 +3,20 @@
 import pytest
 
 from elasticd.rendezvous.decide import REREAD_S
-from elasticd.store.api import Changed, Delete, KeyRange, Put, Snapshot, Txn
+from elasticd.store.api import Delete, KeyRange, KeysChanged, Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.loop import resync_watch
-from elasticd_agent.loop.resync_watch import Listing, drain_listing
+from elasticd_agent.loop.resync_watch import ResyncWatch, drain_listing
 
 
 def test_event_that_the_watch_missed_is_found_by_the_next_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """etcd has lost events of watches that stayed open."""
-    now_s, heard = [1000.0], list[Snapshot | Changed]()
+    now_s, heard = [1000.0], list[WatchSnapshot | KeysChanged]()
     monkeypatch.setattr(resync_watch, "now_s", lambda: now_s[0])
     store = MemoryStore()
-    watch = Listing(lambda: store.watch(KeyRange(key="a/", is_prefix=True), heard.append))
+    watch = ResyncWatch(lambda: store.watch(KeyRange(key="a/", is_prefix=True), heard.append))
     store.drop_watches()
     store.commit(Txn(then=(Put(key="a/job", value=b"1"),)))
     due_s = watch.wake_s
@@ -27,7 +27,7 @@ def test_event_that_the_watch_missed_is_found_by_the_next_list(
     watch.take_due()
     store.resume_watches()
     last = heard[-1]
-    assert isinstance(last, Snapshot) and [item.key for item in last.items] == ["a/job"]
+    assert isinstance(last, WatchSnapshot) and [item.key for item in last.items] == ["a/job"]
     assert watch.wake_s > due_s
     watch.close()
 

@@ -11,7 +11,7 @@ from elasticd.records.ids import JobName
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter
 from elasticd_agent.metrics import keeper_file as module
-from elasticd_agent.metrics.keeper_file import KeeperFiles, Reading, keeper_samples
+from elasticd_agent.metrics.keeper_file import KeeperFiles, KeeperReading, keeper_samples
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
@@ -88,13 +88,15 @@ def test_a_file_that_begins_to_hang_hides_no_other(
     file = tmp_path / "file"
     file.write_text("elasticd_checkpoint_saved_total 4\n")
     files = KeeperFiles()
-    wait = Reading.wait
+    wait = KeeperReading.wait
     # Whoever is at the pipe has hung for long enough; all else is waited for.
     monkeypatch.setattr(
-        Reading, "wait", lambda self: wait(self) if (JOB, pipe) not in self.files else hung(self)
+        KeeperReading,
+        "wait",
+        lambda self: wait(self) if (JOB, pipe) not in self.files else hung(self),
     )
 
-    def hung(reading: Reading) -> bool:
+    def hung(reading: KeeperReading) -> bool:
         until(lambda: reading.at == pipe, lambda: reading.at)
         return False
 

@@ -10,7 +10,7 @@ from elasticd.records.reason import Phase
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.node.ended_jobs import EndedJobs
-from tests.unit.agent.job.test_etcd_effects import PromptCourier
+from tests.unit.agent.job.test_etcd_effects import PromptEffects
 
 JOB = JobName("train")
 KEYS = Keys()
@@ -23,7 +23,7 @@ class Daemon:
         self.now_s = 0.0
         self.waiting: list[Callable[[], object]] = []
         self.jobs = EndedJobs(
-            store, KEYS, PromptCourier(), keep_s, after=self._after, clock=lambda: self.now_s
+            store, KEYS, PromptEffects(), keep_s, after=self._after, clock=lambda: self.now_s
         )
 
     def _after(self, pause_s: float, call: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import NodeLabels
 from elasticd.store.api import Delete, KeyValue, Put, Txn
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.node.job_list import JobList
 
 KEYS = Keys()
@@ -38,10 +38,10 @@ class Limping(MemoryStore):
 
 
 @pytest.fixture
-def courier() -> Iterator[Courier]:
-    courier = Courier()
-    yield courier
-    courier.close(WAIT_S)
+def effect_thread() -> Iterator[EffectThread]:
+    effect_thread = EffectThread()
+    yield effect_thread
+    effect_thread.close(WAIT_S)
 
 
 class Heard:
@@ -50,7 +50,7 @@ class Heard:
     def __init__(
         self,
         store: MemoryStore,
-        courier: Courier,
+        effect_thread: EffectThread,
         *,
         only: JobName | None = None,
         labels: Mapping[str, str] = NONE,
@@ -60,7 +60,7 @@ class Heard:
         self.list = JobList(
             store,
             KEYS,
-            courier,
+            effect_thread,
             lambda item: item(),
             only=only,
             node=NODE,
@@ -85,21 +85,21 @@ def resubmitted(store: MemoryStore) -> None:
     jobs.submit(store, KEYS, replace(SPEC, uid="two", entry="new.py"))
 
 
-def test_spec_that_could_not_be_read_is_read_again(courier: Courier) -> None:
+def test_spec_that_could_not_be_read_is_read_again(effect_thread: EffectThread) -> None:
     """The watch tells of a job once; a short outage just then must not lose it for ever."""
     store = Limping()
     jobs.submit(store, KEYS, SPEC)
-    heard = Heard(store, courier)
+    heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     assert store.failures == 0
     heard.close()
 
 
-def test_name_that_was_used_again_is_noticed_after_a_gap(courier: Courier) -> None:
+def test_name_that_was_used_again_is_noticed_after_a_gap(effect_thread: EffectThread) -> None:
     """Between two lists the first job ended and another took its name: both are told."""
     store = MemoryStore()
     jobs.submit(store, KEYS, SPEC)
-    heard = Heard(store, courier)
+    heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     store.drop_watches()
     resubmitted(store)
@@ -109,11 +109,11 @@ def test_name_that_was_used_again_is_noticed_after_a_gap(courier: Courier) -> No
     heard.close()
 
 
-def test_list_that_shows_what_is_known_tells_nothing(courier: Courier) -> None:
+def test_list_that_shows_what_is_known_tells_nothing(effect_thread: EffectThread) -> None:
     """It begins anew about once a minute, to repair what the watch missed."""
     store = MemoryStore()
     jobs.submit(store, KEYS, SPEC)
-    heard = Heard(store, courier)
+    heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     heard.list.listings[-1].take_due()
     store.drop_watches()
@@ -125,27 +125,29 @@ def test_list_that_shows_what_is_known_tells_nothing(courier: Courier) -> None:
     heard.close()
 
 
-def test_job_that_asks_for_other_labels_is_none_of_this_nodes(courier: Courier) -> None:
+def test_job_that_asks_for_other_labels_is_none_of_this_nodes(effect_thread: EffectThread) -> None:
     """It competes for no slot here. More labels than it asks for do no harm."""
     store = MemoryStore()
     wanted = {"gpu": "h100", "zone": "a"}
     jobs.submit(store, KEYS, replace(SPEC, node_labels=wanted))
     jobs.submit(store, KEYS, replace(SPEC, name=JobName("of-all"), uid="any"))
     for labels in ({}, {"gpu": "h100"}, {"gpu": "a100", "zone": "a"}):
-        heard = Heard(store, courier, labels=labels)
+        heard = Heard(store, effect_thread, labels=labels)
         assert heard.next() == ("appeared", "any")
         heard.close()
-    heard = Heard(store, courier, labels={**wanted, "rack": "7"})
+    heard = Heard(store, effect_thread, labels={**wanted, "rack": "7"})
     assert {heard.next(), heard.next()} == {("appeared", "one"), ("appeared", "any")}
     heard.close()
 
 
-def test_labels_that_come_later_bring_the_jobs_that_ask_for_them(courier: Courier) -> None:
+def test_labels_that_come_later_bring_the_jobs_that_ask_for_them(
+    effect_thread: EffectThread,
+) -> None:
     """An operator knows the labels of a node in Kubernetes; its agent cannot ask for them."""
     store = MemoryStore()
     jobs.submit(store, KEYS, replace(SPEC, node_labels={"gpu": "h100", "zone": "a"}))
     jobs.submit(store, KEYS, replace(SPEC, name=JobName("of-all"), uid="any"))
-    heard = Heard(store, courier, labels={"gpu": "h100"})
+    heard = Heard(store, effect_thread, labels={"gpu": "h100"})
     assert heard.next() == ("appeared", "any")
     key = KEYS.labels_of(NODE)
     for given in ({"zone": "b", "gpu": "a100"}, {"zone": "a", "gpu": "a100"}):
@@ -162,7 +164,7 @@ def test_labels_that_come_later_bring_the_jobs_that_ask_for_them(courier: Courie
     heard.close()
 
 
-def test_labels_that_come_while_a_job_is_read_are_not_missed(courier: Courier) -> None:
+def test_labels_that_come_while_a_job_is_read_are_not_missed(effect_thread: EffectThread) -> None:
     """It was neither left out by then, nor read with the new ones."""
 
     class Labelling(MemoryStore):
@@ -176,16 +178,16 @@ def test_labels_that_come_while_a_job_is_read_are_not_missed(courier: Courier) -
     label_key = KEYS.labels_of(NODE)
     store = Labelling()
     jobs.submit(store, KEYS, replace(SPEC, node_labels={"zone": "a"}))
-    heard = Heard(store, courier)
+    heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     heard.close()
 
 
-def test_agent_of_one_job_says_which_labels_it_lacks(courier: Courier) -> None:
+def test_agent_of_one_job_says_which_labels_it_lacks(effect_thread: EffectThread) -> None:
     """It would wait for ever."""
     store = MemoryStore()
     jobs.submit(store, KEYS, replace(SPEC, node_labels={"gpu": "h100"}))
-    heard = Heard(store, courier, only=SPEC.name)
+    heard = Heard(store, effect_thread, only=SPEC.name)
     kind, why = heard.next()
     assert kind == "refused"
     assert why.endswith("takes nodes labelled gpu=h100: give this agent --label gpu=h100.")

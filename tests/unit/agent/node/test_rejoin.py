@@ -7,14 +7,14 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.loop.inbox import Item
-from elasticd_agent.node.rejoin import JOINS_AT_ONCE, Comebacks
+from elasticd_agent.node.rejoin import JOINS_AT_ONCE, Rejoins
 
 A, B = JobName("A"), JobName("B")
 
 
 def test_node_that_joins_again_and_again_pauses() -> None:
     """Whatever the reason is: it is no loop, and another job has a count of its own."""
-    comebacks = Comebacks(lambda item: item(), MemoryStore(), Keys())
+    comebacks = Rejoins(lambda item: item(), MemoryStore(), Keys())
     assert all(comebacks.may_join(A) for _ in range(JOINS_AT_ONCE))
     assert comebacks.wake_s is None
     assert not comebacks.may_join(A)
@@ -24,7 +24,7 @@ def test_node_that_joins_again_and_again_pauses() -> None:
 
 def test_job_that_went_away_is_forgotten() -> None:
     """One of the same name begins with a clean record."""
-    comebacks = Comebacks(lambda item: item(), MemoryStore(), Keys())
+    comebacks = Rejoins(lambda item: item(), MemoryStore(), Keys())
     for _ in range(JOINS_AT_ONCE + 1):
         comebacks.may_join(A)
     comebacks.drop(A)
@@ -35,7 +35,7 @@ def test_member_that_cannot_be_read_keeps_nobody_out() -> None:
     """Whoever was cut off knocks at every door that is known, and would knock for ever."""
     store, posted = MemoryStore(), Queue[Item]()
     store.commit(Txn(then=(Put(key=Keys().member(A, NodeId("newer")), value=b"{"),)))
-    comebacks = Comebacks(posted.put, store, Keys())
+    comebacks = Rejoins(posted.put, store, Keys())
     comebacks.add(A, 0.0, has_to_reach=True)
     assert not comebacks.take_due()
     posted.get(timeout=30.0)()

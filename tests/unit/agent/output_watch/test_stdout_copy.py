@@ -11,7 +11,7 @@ import pytest
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd_agent.output_watch import stdout_copy as module
 from elasticd_agent.output_watch.followed_log import LOOK_BYTES
-from elasticd_agent.output_watch.stdout_copy import Forwarding, JobForwarding
+from elasticd_agent.output_watch.stdout_copy import JobForwarding, StdoutCopy
 from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
 from elasticd_agent.settings import ForwardedRanks
 from elasticd_agent.worker_setup.worker_env import WorkerFiles, prepared_files, worker_files
@@ -55,14 +55,14 @@ def by_hand(
     fd: int, monkeypatch: pytest.MonkeyPatch, ranks: ForwardedRanks = ForwardedRanks.RANK_0
 ) -> JobForwarding:
     """Make one whose thread leaves the looking to the test."""
-    made = Forwarding(ranks, fd).of(JOB)
+    made = StdoutCopy(ranks, fd).of(JOB)
     assert made is not None
     monkeypatch.setattr(made, "_run", lambda: None)
     return made
 
 
 def test_nothing_is_forwarded_unless_it_is_asked_for(pipe: tuple[int, int]) -> None:
-    assert Forwarding(ForwardedRanks.NONE, pipe[1]).of(JOB) is None
+    assert StdoutCopy(ForwardedRanks.NONE, pipe[1]).of(JOB) is None
 
 
 def test_lines_of_rank_0_have_job_and_rank_before_them(
@@ -152,7 +152,7 @@ def test_a_reader_that_stopped_holds_up_one_thread_and_nobody_else(
     tmp_path: Path, pipe: tuple[int, int], stdout: Callable[[], str]
 ) -> None:
     """The end of the agent waits a bounded time; the reader finds the newest lines and a gap."""
-    target = Forwarding(ForwardedRanks.RANK_0, pipe[1])
+    target = StdoutCopy(ForwardedRanks.RANK_0, pipe[1])
     job = target.of(JOB)
     assert job is not None
     files = files_in(tmp_path)
@@ -180,7 +180,7 @@ def test_a_reader_that_stopped_holds_up_one_thread_and_nobody_else(
 def test_a_reader_that_goes_on_is_given_the_newest_lines_and_the_gap(
     tmp_path: Path, pipe: tuple[int, int], stdout: Callable[[], str]
 ) -> None:
-    target = Forwarding(ForwardedRanks.RANK_0, pipe[1])
+    target = StdoutCopy(ForwardedRanks.RANK_0, pipe[1])
     job = target.of(JOB)
     assert job is not None
     files = files_in(tmp_path)
@@ -207,7 +207,7 @@ def test_a_reader_that_goes_on_is_given_the_newest_lines_and_the_gap(
 def test_a_reader_that_has_gone_ends_the_forwarding_and_nothing_else(
     tmp_path: Path, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = Forwarding(ForwardedRanks.RANK_0, pipe[1])
+    target = StdoutCopy(ForwardedRanks.RANK_0, pipe[1])
     job = target.of(JOB)
     assert job is not None
     monkeypatch.setattr(job, "_run", lambda: None)
@@ -228,7 +228,7 @@ def test_a_full_disk_costs_lines_and_says_so_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    target = Forwarding(ForwardedRanks.RANK_0, full)
+    target = StdoutCopy(ForwardedRanks.RANK_0, full)
     job = target.of(JOB)
     assert job is not None
     monkeypatch.setattr(job, "_run", lambda: None)
@@ -251,7 +251,7 @@ def test_the_watch_of_a_job_tells_of_its_processes(
     tmp_path: Path, pipe: tuple[int, int], stdout: Callable[[], str]
 ) -> None:
     """Who it watches is followed, and its end brings the lines that are there."""
-    target = Forwarding(ForwardedRanks.RANK_0, pipe[1])
+    target = StdoutCopy(ForwardedRanks.RANK_0, pipe[1])
     watch = OutputWatch(OutputLimits(), lambda news: None, forwarding=target.of(JOB))
     files = files_in(tmp_path)
     watch.watch(3, files)

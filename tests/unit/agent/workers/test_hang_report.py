@@ -13,7 +13,7 @@ from elasticd.rendezvous import event as ev
 from elasticd_agent.liveness.hang_detector import Frozen
 from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
-from elasticd_agent.liveness.stack_dump import Standing
+from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.output_watch.silence import Heard, Silent
 from elasticd_agent.worker_setup.worker_env import worker_files
 from elasticd_agent.workers.exit_report import Told
@@ -29,11 +29,11 @@ class FakeMonitor:
     """Writes no stacks; says that it has when it is told to."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Path, list[Standing]]] = []
+        self.asked: list[tuple[Path, list[SuspectWorker]]] = []
         self.done: list[Callable[[], None]] = []
 
     def write_stacks(
-        self, path: Path, workers: Sequence[Standing], done: Callable[[], None]
+        self, path: Path, workers: Sequence[SuspectWorker], done: Callable[[], None]
     ) -> None:
         self.asked.append((path, list(workers)))
         self.done.append(done)

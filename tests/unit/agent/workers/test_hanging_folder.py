@@ -13,7 +13,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
-from elasticd.store.api import Changed, KeyRange, Snapshot, StoreSettings
+from elasticd.store.api import KeyRange, KeysChanged, StoreSettings, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.agent import Agent
 from elasticd_agent.node.presence import Presence
@@ -158,9 +158,11 @@ def test_folder_that_cannot_be_used_is_said_and_tried_again(
     disk.is_back.set()
     told: list[str] = []
 
-    def see(seen: Snapshot | Changed) -> None:
+    def see(seen: WatchSnapshot | KeysChanged) -> None:
         """It stands there for half a second, in which nobody may look."""
-        items = seen.items if isinstance(seen, Snapshot) else [each.item for each in seen.changes]
+        items = (
+            seen.items if isinstance(seen, WatchSnapshot) else [each.item for each in seen.changes]
+        )
         members = [decode(Member, item.value) for item in items if item is not None]
         told.extend(each.failure.exception for each in members if each.failure is not None)
 

@@ -21,7 +21,7 @@ from elasticd.records.autoscale.memory import Memory, Proposed
 from elasticd.records.autoscale.policy import POLICY_SCHEMA, Policy
 from elasticd.records.codec import decode
 from elasticd.records.job import JobSpec
-from elasticd.store.api import KeyValue, Put, Snapshot, Txn
+from elasticd.store.api import KeyValue, Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, Deciding, FakeSource, Leader, Ticks
 from tests.fixtures.scripted_prometheus import scripted_prometheus
@@ -383,7 +383,7 @@ class CountsReads(MemoryStore):
         self.reads += 1
         return super().get(key)
 
-    def list(self, prefix: str) -> Snapshot:
+    def list(self, prefix: str) -> WatchSnapshot:
         self.reads += 1
         return super().list(prefix)
 

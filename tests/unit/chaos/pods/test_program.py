@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.pods.active_fault import ActiveFaults
 from chaos.pods.program import Program, api_etcd, api_server, containerd_of, kubelet_of
-from chaos.pods.standing import Standing
 from tests.fixtures.pool import wait_until
 
 NODE = "10.1.2.4"
@@ -84,7 +84,7 @@ def test_what_stands_is_undone_once_the_newest_first_whatever_one_of_them_raises
         said.append("b")
         raise RuntimeError("cannot")
 
-    standing = Standing()
+    standing = ActiveFaults()
     first = standing.blow("a", lambda: None, lambda: said.append("a"))
     second = standing.blow("b", lambda: None, fail)
     third = standing.blow("c", lambda: None, lambda: said.append("c"))

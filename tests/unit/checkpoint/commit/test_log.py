@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.commit import log as log_module
-from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
 from elasticd.checkpoint.format.entry import FORMER_LIMIT, Entry, Kind
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import Fenced, Refused
 
 RULING = Ruling(
@@ -28,8 +28,8 @@ def snapshot(step: int, generation: int = 5, run: int = 2) -> Snapshot:
     return Snapshot(run=run, generation=generation, step=step)
 
 
-def a_bucket() -> Remote:
-    return Remote(f"memory://{secrets.token_hex(8)}", {})
+def a_bucket() -> FsspecBucket:
+    return FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
 
 
 def entry(
@@ -145,8 +145,8 @@ def test_reading_back_a_little_gives_the_ruling_of_the_whole_log(entries: list[E
     ruling = Ruling()
     for each in entries:
         ruling = ruling.after(each)
-        assert Log(bucket).ruling(each.number) == ruling
-    assert Log(bucket).ruling() == ruling
+        assert CommitLog(bucket).ruling(each.number) == ruling
+    assert CommitLog(bucket).ruling() == ruling
 
 
 # --- finding the newest -------------------------------------------------------------------------
@@ -161,12 +161,12 @@ def test_newest_number_is_found_whatever_the_hint_says(
     bucket = a_bucket()
     entries = [entry(number) for number in range(1, length + 1)]
     written(bucket, entries[:seen])
-    early = Log(bucket)
+    early = CommitLog(bucket)
     assert early.newest_number() == min(seen, length)
     written(bucket, entries[seen:])
     if hint is not None:
         bucket.replace(HINT, str(hint).encode())
-    assert Log(bucket).newest_number() == length
+    assert CommitLog(bucket).newest_number() == length
     assert early.newest_number() == length
 
 
@@ -175,11 +175,11 @@ def test_checkpoints_are_the_kept_ones_newest_first() -> None:
     bucket = a_bucket()
     written(bucket, [entry(1), entry(2), entry(3, Kind.OPENED), entry(4)])
     written(bucket, [replace(entry(5, Kind.REMOVED), kept=(2, 4))])
-    assert [each.number for each in Log(bucket).checkpoints()] == [4, 2]
-    assert list(Log(a_bucket()).checkpoints()) == []
+    assert [each.number for each in CommitLog(bucket).checkpoints()] == [4, 2]
+    assert list(CommitLog(a_bucket()).checkpoints()) == []
 
 
-class Flipping(Remote):
+class Flipping(FsspecBucket):
     """Its read of this number comes with a flipped bit."""
 
     def __init__(self, url: str, call: int) -> None:
@@ -200,12 +200,12 @@ def test_bit_that_flips_on_the_way_hides_no_entry() -> None:
     written(bucket, [entry(1, Kind.OPENED, snapshot(0, 1)), entry(2, made=snapshot(5, 1))])
     written(bucket, [entry(3, Kind.OPENED, snapshot(3, 2)), entry(4, Kind.REMOVED)])
     bucket.replace(HINT, b"4")
-    true = Log(bucket).ruling()
+    true = CommitLog(bucket).ruling()
     assert true.generation == 2 and true.last is None
     for call in range(1, 12):
-        assert Log(Flipping(bucket.url, call)).ruling() == true
+        assert CommitLog(Flipping(bucket.url, call)).ruling() == true
     last = Flipping(bucket.url, 0)
-    Log(last).ruling()
+    CommitLog(last).ruling()
     assert 3 <= last.calls < 12
 
 
@@ -222,12 +222,12 @@ def test_append_gives_the_number_the_ruling_and_what_is_kept() -> None:
         seen.append((number, ruling.last, kept))
         return entry(number, kept=1)
 
-    log = Log(bucket)
+    log = CommitLog(bucket)
     for _ in range(3):
         log.append(make)
     assert seen == [(1, None, ()), (2, snapshot(1), (1,)), (3, snapshot(2), (1, 2))]
     assert log.append(lambda *_: None) is None
-    assert Log(bucket).newest_number() == 3
+    assert CommitLog(bucket).newest_number() == 3
 
 
 def test_append_asks_again_when_somebody_was_faster() -> None:
@@ -241,7 +241,7 @@ def test_append_asks_again_when_somebody_was_faster() -> None:
             written(bucket, [entry(number)])
         return entry(number)
 
-    done = Log(bucket).append(make)
+    done = CommitLog(bucket).append(make)
     assert done is not None and done.number == 3
     assert numbers == [1, 2, 3]
 
@@ -256,8 +256,8 @@ def test_append_gives_up_when_others_are_always_faster(monkeypatch: pytest.Monke
         return entry(number)
 
     with pytest.raises(Fenced):
-        Log(bucket).append(make)
-    assert Log(bucket).newest_number() == 5
+        CommitLog(bucket).append(make)
+    assert CommitLog(bucket).newest_number() == 5
 
 
 def test_entry_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,15 +267,15 @@ def test_entry_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPat
     bucket = a_bucket()
     written(bucket, [entry(number) for number in range(1, 5)])
     written(bucket, [replace(entry(5), kept=(1, 2, 4, 5))])
-    log = Log(bucket)
+    log = CommitLog(bucket)
     with pytest.raises(Refused, match=r"more than 5 gaps.*--checkpoint-keep"):
         log.append(lambda number, ruling, kept: replace(entry(number), kept=(1, 2, 4, 5, 8, 9)))
     for long in (replace(entry(6), uid="x" * 20_000), replace(entry(6), manifest_sum="x" * 20_000)):
         with pytest.raises(Refused, match="Nobody could read"):
             log.append(lambda number, ruling, kept: long)  # noqa: B023
-    assert Log(bucket).newest_number() == 5
+    assert CommitLog(bucket).newest_number() == 5
     removed = log.append(lambda number, ruling, kept: replace(entry(number), kept=kept[2:]))
-    assert removed is not None and Log(bucket).kept() == (4, 5), "and giving up makes room"
+    assert removed is not None and CommitLog(bucket).kept() == (4, 5), "and giving up makes room"
 
 
 def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
@@ -283,7 +283,7 @@ def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
     bucket = a_bucket()
     written(bucket, [entry(1, Kind.OPENED)])
     bucket.create(entry_name(2), replace(entry(2), kept=(2,)).to_json())
-    log = Log(bucket)
+    log = CommitLog(bucket)
     kept = NumberRanges(range(2, 1_000_002))
 
     newest = replace(entry(1_000_001), kept=kept, opened=1, committed=2)

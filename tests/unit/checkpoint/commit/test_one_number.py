@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from elasticd.checkpoint.commit.committer import Committer, Outcome, fragment_of, read_manifest
-from elasticd.checkpoint.commit.log import Log, Ruling
-from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.commit.log import CommitLog, Ruling
+from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format.entry import Kind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.format.manifest import Fragment, Tensor, merged
 from elasticd.checkpoint.format.share_layout import laid_out, shares
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.records import header, manifest
 
@@ -31,8 +31,8 @@ class Twins:
     """Two runs of a job, `first` and `second`; both were told that they are run 1."""
 
     def __init__(self) -> None:
-        self.bucket = Remote(f"memory://{secrets.token_hex(8)}", {})
-        self.first = Committer(bucket=self.bucket, log=Log(self.bucket), uid="a", job="job")
+        self.bucket = FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
+        self.first = Committer(bucket=self.bucket, log=CommitLog(self.bucket), uid="a", job="job")
 
         def before(verb: str, name: str) -> None:
             if verb == "create" and name == entry_name(1):
@@ -40,9 +40,9 @@ class Twins:
                 self.bucket.delete([name])  # So that the second one wins too.
 
         lenient = Meddling(self.bucket, before)
-        second = Committer(bucket=lenient, log=Log(lenient), uid="b", job="job")
+        second = Committer(bucket=lenient, log=CommitLog(lenient), uid="b", job="job")
         assert second.open(1, 0) == 1
-        self.second = replace(second, bucket=self.bucket, log=Log(self.bucket))
+        self.second = replace(second, bucket=self.bucket, log=CommitLog(self.bucket))
 
     def upload(self, committer: Committer, share: int) -> Fragment:
         """Bring a share of the same snapshot, with bytes of its own."""
@@ -50,7 +50,7 @@ class Twins:
         layout = laid_out(TENSORS, shares(TENSORS, [True], SHARES)[share])
         head = replace(header(SHARES), snapshot=MADE, uid=uid, tensors=TENSORS)
         data = memoryview(uid.encode() * layout.size)
-        given = Share(
+        given = UploadShare(
             snapshot=MADE, share=share, shares=SHARES, holder=0, layout=layout,
             header=head if share == 0 else None,
         )  # fmt: skip
@@ -85,7 +85,7 @@ def test_run_whose_entry_was_written_over_commits_nothing() -> None:
         parts = [twins.upload(committer, share) for share in range(SHARES)]
         assert committer.commit(merged(parts)) is outcome
         twins.bucket.delete([MADE.manifest] if outcome is Outcome.TOO_LATE else [])
-    (entry,) = Log(twins.bucket).checkpoints()
+    (entry,) = CommitLog(twins.bucket).checkpoints()
     assert entry.uid == read_manifest(twins.bucket, entry).header.uid == "b"
 
 
@@ -96,16 +96,16 @@ def test_manifest_of_the_other_run_is_not_committed() -> None:
     assert twins.bucket.create(MADE.manifest, theirs.to_json())
     own = merged([twins.upload(twins.second, share) for share in range(SHARES)])
     assert twins.second.commit(own) is Outcome.TOO_LATE
-    assert list(Log(twins.bucket).checkpoints()) == []
+    assert list(CommitLog(twins.bucket).checkpoints()) == []
 
 
 def test_manifest_that_is_not_of_the_entrys_run_is_damaged() -> None:
     """Whoever brought the two together: a reader believes it no more than a wrong checksum."""
-    bucket = Remote(f"memory://{secrets.token_hex(8)}", {})
-    committer = Committer(bucket=bucket, log=Log(bucket), uid="uid", job="job")
+    bucket = FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
+    committer = Committer(bucket=bucket, log=CommitLog(bucket), uid="uid", job="job")
     committer.open(2, 0)
     assert committer.commit(manifest()) is Outcome.COMMITTED
-    (entry,) = Log(bucket).checkpoints()
+    (entry,) = CommitLog(bucket).checkpoints()
     assert read_manifest(bucket, entry) == manifest()
     with pytest.raises(Damaged, match="is of another run"):
         read_manifest(bucket, replace(entry, uid="other"))
@@ -114,7 +114,7 @@ def test_manifest_that_is_not_of_the_entrys_run_is_damaged() -> None:
 def test_checkpoint_of_the_other_run_is_not_the_newest_of_this_one() -> None:
     """Of two with one number the one counts that opened it."""
     twins = Twins()
-    entry = Log(twins.bucket).entry(1)
+    entry = CommitLog(twins.bucket).entry(1)
     ruling = Ruling().after(entry)
     made = replace(entry, kind=Kind.COMMITTED, snapshot=MADE)
     assert ruling.after(made).last == MADE

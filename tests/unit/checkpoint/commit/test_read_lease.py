@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import (
     GRACE_S,
     LEASE_S,
-    Lease,
+    ReadLease,
     is_over,
     leased,
     leases,
@@ -38,7 +38,7 @@ def test_a_lease_stands_while_somebody_reads_and_is_gone_afterwards(tmp_path: Pa
 
 def test_a_lease_counts_for_an_hour_after_its_time() -> None:
     """Two hosts' clocks differ, and to keep too long costs only space."""
-    lease = Lease(name="leases/a.json", number=1, until_unix_s=1000.0)
+    lease = ReadLease(name="leases/a.json", number=1, until_unix_s=1000.0)
     assert not is_over(lease, 1000.0 + GRACE_S)
     assert is_over(lease, 1001.0 + GRACE_S)
 
@@ -99,7 +99,7 @@ def test_a_renewal_that_comes_too_late_takes_itself_back(
 def test_a_checkpoint_that_was_given_up_before_the_lease_is_not_read(tmp_path: Path) -> None:
     """The reader is told to take another, and leaves no lease."""
     maker = Maker.of(tmp_path, steps=4)
-    remove(maker.bucket, Log(maker.bucket), [2])
+    remove(maker.bucket, CommitLog(maker.bucket), [2])
     with pytest.raises(Damaged, match=r"Checkpoint 2 .* given up"), reading(maker.bucket, 2):
         raise AssertionError("it must not be read")
     assert leases(maker.bucket) == []

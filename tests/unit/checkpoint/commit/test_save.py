@@ -7,37 +7,37 @@ from dataclasses import replace
 import pytest
 
 from elasticd.checkpoint.commit.committer import Committer, Outcome, fragment_of, read_manifest
-from elasticd.checkpoint.commit.log import Log
-from elasticd.checkpoint.commit.upload import Abandoned, Share, upload
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.commit.upload import Abandoned, UploadShare, upload
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, fragment_name
 from elasticd.checkpoint.format.manifest import Fragment, Manifest, Piece, Tensor
 from elasticd.checkpoint.format.share_layout import laid_out, shares
 from elasticd.checkpoint.storage.bucket import Data
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import Unavailable
 from tests.unit.checkpoint.records import SNAPSHOT, fragments, header, manifest
 
 TENSORS = (Tensor("w", "uint8", (100,)),)
 
 
-def a_bucket() -> Remote:
-    return Remote(f"memory://{secrets.token_hex(8)}", {})
+def a_bucket() -> FsspecBucket:
+    return FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
 
 
-def committer(bucket: Remote) -> Committer:
-    return Committer(bucket=bucket, log=Log(bucket), uid="uid", job="job")
+def committer(bucket: FsspecBucket) -> Committer:
+    return Committer(bucket=bucket, log=CommitLog(bucket), uid="uid", job="job")
 
 
-def a_share(holder: int = 0) -> Share:
+def a_share(holder: int = 0) -> UploadShare:
     (slabs,) = shares(TENSORS, [True], 1)
-    return Share(
+    return UploadShare(
         snapshot=SNAPSHOT, share=0, shares=1, holder=holder, layout=laid_out(TENSORS, slabs),
         header=replace(header(1), tensors=TENSORS),
     )  # fmt: skip
 
 
-def uploaded(bucket: Remote, data: bytes, *, is_wanted: bool = True) -> Fragment:
+def uploaded(bucket: FsspecBucket, data: bytes, *, is_wanted: bool = True) -> Fragment:
     with ThreadPoolExecutor(2) as pool:
         return upload(
             bucket, a_share(), memoryview(data), uid="uid", writer="0123abcd", pool=pool,
@@ -71,7 +71,7 @@ def test_upload_that_nobody_wants_any_more_writes_no_fragment() -> None:
 def test_fragment_is_written_after_its_parts() -> None:
     """A part that cannot be written leaves none."""
 
-    class Broken(Remote):
+    class Broken(FsspecBucket):
         def create(self, name: str, data: Data) -> bool:
             if name.endswith(".bin"):
                 raise Unavailable("It is full.")
@@ -114,7 +114,7 @@ def test_manifest_in_place_is_committed_if_it_is_whole() -> None:
     theirs = replace(manifest(), header=replace(header(), taken_unix_s=9.0))
     bucket.create(SNAPSHOT.manifest, theirs.to_json())
     assert committer(bucket).commit(manifest()) is Outcome.COMMITTED
-    (entry,) = Log(bucket).checkpoints()
+    (entry,) = CommitLog(bucket).checkpoints()
     assert read_manifest(bucket, entry) == theirs
 
 
@@ -123,7 +123,7 @@ def test_manifest_that_was_exchanged_later_is_not_read() -> None:
     bucket = a_bucket()
     committer(bucket).open(2, 0)
     committer(bucket).commit(manifest())
-    (entry,) = Log(bucket).checkpoints()
+    (entry,) = CommitLog(bucket).checkpoints()
     other = replace(manifest(), header=replace(header(), taken_unix_s=9.0))
     bucket.replace(SNAPSHOT.manifest, other.to_json())
     with pytest.raises(Damaged, match="not the one that was committed"):
@@ -147,7 +147,7 @@ def test_manifest_in_place_that_nobody_can_read_is_not_committed(standing: bytes
     bucket.create(SNAPSHOT.manifest, standing)
     with pytest.raises(Damaged):
         committer(bucket).commit(manifest())
-    assert list(Log(bucket).checkpoints()) == []
+    assert list(CommitLog(bucket).checkpoints()) == []
 
 
 def test_manifest_beyond_a_readers_limits_is_not_committed() -> None:

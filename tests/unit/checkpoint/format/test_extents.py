@@ -14,7 +14,7 @@ from elasticd.checkpoint.commit.fetch import REQUEST_BYTES, extents, fetch, size
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Manifest, Part, Piece, Tensor
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.unit.checkpoint.records import header
 
 BIG = 2 * BLOCK_BYTES + 77
@@ -88,9 +88,9 @@ def pool() -> Iterator[Executor]:
         yield made
 
 
-def stored(manifest: Manifest) -> tuple[Remote, Manifest, list[bytes]]:
+def stored(manifest: Manifest) -> tuple[FsspecBucket, Manifest, list[bytes]]:
     """Put random parts there, and their checksums into the manifest."""
-    bucket = Remote(f"memory://extents-{random.getrandbits(60)}", {})
+    bucket = FsspecBucket(f"memory://extents-{random.getrandbits(60)}", {})
     parts, bodies = [], []
     for part in manifest.parts:
         body = random.Random(part.name).randbytes(part.size)
@@ -120,7 +120,7 @@ def test_memory_is_the_callers_again_when_a_fetch_fails(pool: Executor) -> None:
     begun, failed = threading.Barrier(3), threading.Event()
     late: list[str] = []
 
-    class Slow(Remote):
+    class Slow(FsspecBucket):
         def read_into(self, name: str, start: int, place: memoryview) -> int:
             begun.wait()
             if name.endswith("-00000.bin"):
@@ -144,7 +144,7 @@ def test_verification_needs_no_memory_for_a_whole_part(pool: Executor) -> None:
     bucket, manifest, _ = stored(manifest_of([[REQUEST_BYTES + BIG], [4], [0]]))
     asked: list[int] = []
 
-    class Watched(Remote):
+    class Watched(FsspecBucket):
         def read_into(self, name: str, start: int, place: memoryview) -> int:
             asked.append(len(place))
             return super().read_into(name, start, place)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoint.commit.committer import Outcome, read_manifest
-from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import GRACE_S, LEASE_S, reading
 from elasticd.checkpoint.format.entry import Kind
 from elasticd.checkpoint.format.json_read import Damaged
@@ -35,7 +35,7 @@ def test_the_newest_stay_and_the_objects_of_the_rest_are_gone(tmp_path: Path) ->
     removal = retain(maker.bucket, maker.log, TWO)
     assert removal.numbers == (2, 3, 4) and removal.objects == 15
     assert maker.numbers() == [6, 5] and maker.folders() == [40, 50]
-    fresh = Log(maker.bucket)
+    fresh = CommitLog(maker.bucket)
     assert fresh.ruling() == before and fresh.kept() == (5, 6)
     assert fresh.entry(7).kind is Kind.REMOVED
     maker.save(60)
@@ -77,11 +77,11 @@ def test_two_retainers_at_once_do_no_harm(tmp_path: Path) -> None:
         is_time = (verb, name[:7]) in {("create", "commits"), ("delete", "steps/0")}
         if is_time and not busy:
             busy = True
-            retain(maker.bucket, Log(maker.bucket), Retention(last=3))
+            retain(maker.bucket, CommitLog(maker.bucket), Retention(last=3))
             busy = False
 
     meddled = Meddling(maker.bucket, before)
-    removal = retain(meddled, Log(meddled), TWO)
+    removal = retain(meddled, CommitLog(meddled), TWO)
     assert removal.numbers == (5,) == (maker.log.entry(5).number,)
     assert maker.numbers() == [7, 6] and maker.folders() == [50, 60]
 
@@ -98,7 +98,7 @@ def test_a_commit_at_the_same_time_is_not_lost(tmp_path: Path) -> None:
             maker.save(40)
 
     meddled = Meddling(maker.bucket, before)
-    assert retain(meddled, Log(meddled), TWO).numbers == (2, 3)
+    assert retain(meddled, CommitLog(meddled), TWO).numbers == (2, 3)
     assert maker.numbers() == [5, 4] and maker.folders() == [30, 40]
 
 
@@ -117,7 +117,7 @@ def test_a_crash_at_any_request_leaves_what_is_kept_whole(tmp_path: Path) -> Non
 
         meddled = Meddling(maker.bucket, before)
         try:
-            retain(meddled, Log(meddled), TWO)
+            retain(meddled, CommitLog(meddled), TWO)
         except Crash:
             pass
         else:
@@ -130,7 +130,7 @@ def test_a_crash_at_any_request_leaves_what_is_kept_whole(tmp_path: Path) -> Non
             _, state = load(maker.bucket, maker.log.entry(number))
             assert same(state, state_at(10 * (number - 1)))
         # Whoever comes next finds nothing to do, or does it.
-        retain(maker.bucket, Log(maker.bucket), TWO)
+        retain(maker.bucket, CommitLog(maker.bucket), TWO)
         assert maker.numbers() == [4, 3]
     assert crashed_after_removal > 3
 
@@ -167,12 +167,12 @@ def test_a_number_whose_entry_is_damaged_stays_until_a_person_removes_it(tmp_pat
     """What it named is not known: perhaps the one that is needed."""
     maker = Maker.of(tmp_path, steps=4)
     (tmp_path / entry_name(2)).write_bytes(b"broken")
-    fresh = Log(maker.bucket)
+    fresh = CommitLog(maker.bucket)
     assert retain(maker.bucket, fresh, TWO).numbers == (3,)
     assert fresh.kept() == (2, 4, 5)
     removal = remove(maker.bucket, fresh, [2])
     assert (removal.unreadable, removal.gone) == ((2,), ())
-    assert Log(maker.bucket).kept() == (4, 5)
+    assert CommitLog(maker.bucket).kept() == (4, 5)
     assert maker.folders() == [10, 30, 40]
 
 
@@ -197,7 +197,7 @@ def test_a_reader_who_comes_between_the_entry_and_the_deletion_is_spared(tmp_pat
             lease(maker.bucket, 2, time.time() + LEASE_S)
 
     meddled = Meddling(maker.bucket, before)
-    removal = retain(meddled, Log(meddled), TWO)
+    removal = retain(meddled, CommitLog(meddled), TWO)
     assert removal.numbers == (2, 3) and removal.left == (2,)
     assert maker.folders() == [10, 30, 40]
     # And one who looks into the log only now is told.
@@ -255,5 +255,5 @@ def test_a_service_that_refuses_deletions_is_heard(tmp_path: Path) -> None:
 
     meddled = Meddling(maker.bucket, before)
     with pytest.raises(ElasticdError, match="no permission"):
-        retain(meddled, Log(meddled), TWO)
+        retain(meddled, CommitLog(meddled), TWO)
     assert maker.numbers() == [4, 3] and maker.folders() == [10, 20, 30]

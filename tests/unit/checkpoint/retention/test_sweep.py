@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
 from elasticd.checkpoint.commit.read_lease import GRACE_S
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
@@ -92,7 +92,7 @@ def test_an_upload_that_was_left_in_the_middle_is_swept(tmp_path: Path) -> None:
     maker.put(25)
     maker.save(30)
     assert sweep(maker.bucket, maker.log).folders == ()
-    swept = sweep(maker.bucket, Log(maker.bucket), now=tomorrow)
+    swept = sweep(maker.bucket, CommitLog(maker.bucket), now=tomorrow)
     assert [found.snapshot.step for found in swept.folders] == [25]
     assert maker.folders() == [10, 20, 30] and maker.numbers() == [4, 3, 2]
 
@@ -119,7 +119,7 @@ def test_what_a_crashed_removal_left_is_swept(tmp_path: Path) -> None:
 
     meddled = Meddling(maker.bucket, before)
     with pytest.raises(Crash):
-        retain(meddled, Log(meddled), Retention(last=2))
+        retain(meddled, CommitLog(meddled), Retention(last=2))
     assert maker.folders() == [10, 20, 30, 40]
     swept = sweep(maker.bucket, maker.log, now=tomorrow)
     assert [found.snapshot.step for found in swept.folders] == [10, 20]
@@ -140,7 +140,7 @@ def test_a_crashed_sweep_is_finished_by_the_next(tmp_path: Path) -> None:
 
     meddled = Meddling(maker.bucket, before)
     with pytest.raises(Crash):
-        sweep(meddled, Log(meddled), now=tomorrow)
+        sweep(meddled, CommitLog(meddled), now=tomorrow)
     assert maker.folders() == [5, 10, 20]
     sweep(maker.bucket, maker.log, now=tomorrow)
     assert maker.folders() == [10, 20] and maker.numbers() == [3, 2]
@@ -178,7 +178,7 @@ def test_what_is_being_read_is_not_swept(tmp_path: Path) -> None:
             maker.bucket.replace("leases/r.json", text)
 
     meddled = Meddling(maker.bucket, before)
-    assert retain(meddled, Log(meddled), Retention(last=2)).left == (2,)
+    assert retain(meddled, CommitLog(meddled), Retention(last=2)).left == (2,)
     assert sweep(maker.bucket, maker.log, now=tomorrow).folders == ()
     later = sweep(maker.bucket, maker.log, now=lambda: tomorrow() + GRACE_S + 60)
     assert [found.snapshot.step for found in later.folders] == [10]
@@ -208,5 +208,5 @@ def test_nothing_is_swept_while_it_is_not_known_what_is_kept(tmp_path: Path, num
     maker.put(5)
     (tmp_path / entry_name(number)).write_bytes(b"{")
     with pytest.raises(Damaged, match=f"entry {number} of the log"):
-        sweep(maker.bucket, Log(maker.bucket), now=tomorrow)
+        sweep(maker.bucket, CommitLog(maker.bucket), now=tomorrow)
     assert maker.folders() == [5, 10, 20, 30]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elasticd.checkpoint.storage.bucket import Missing
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 
 
@@ -32,7 +32,7 @@ def test_failing_write_leaves_nothing_and_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ElasticdError], call: str
 ) -> None:
     """Neither half an object nor a hidden file; in a sentence with the path."""
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     bucket.create("a/first", b"x")
     for write in (bucket.create, bucket.replace):
         with monkeypatch.context() as patch:
@@ -55,7 +55,7 @@ def test_write_that_is_accepted_in_bits_is_finished(
     """write() may take less than it was given."""
     real = os.write
     monkeypatch.setattr(os, "write", lambda line, data: real(line, data[:3]))
-    bucket = Folder(str(tmp_path))
+    bucket = FolderBucket(str(tmp_path))
     assert bucket.create("a", b"0123456789")
     assert bucket.read("a", 100) == b"0123456789"
 
@@ -78,7 +78,7 @@ def test_object_is_on_the_disk_before_its_name_and_its_name_before_the_answer(
 
     for name in ("fdatasync", "link", "fsync", "replace"):
         monkeypatch.setattr(os, name, watched(name))
-    bucket = Folder(str(tmp_path / "root"))
+    bucket = FolderBucket(str(tmp_path / "root"))
     bucket.create("a/b/one", b"x")
     assert done == [f"sync {tmp_path.name}", "sync root", "sync a", "fdatasync", "link", "sync b"]
     done.clear()
@@ -91,7 +91,7 @@ def test_object_is_on_the_disk_before_its_name_and_its_name_before_the_answer(
 
 def test_folder_that_was_removed_meanwhile_is_made_again(tmp_path: Path) -> None:
     """By who deletes the last object in it, on another node."""
-    one, other = Folder(str(tmp_path)), Folder(str(tmp_path))
+    one, other = FolderBucket(str(tmp_path)), FolderBucket(str(tmp_path))
     one.create("steps/a/1", b"x")
     other.delete(["steps/a/1"])
     assert not (tmp_path / "steps" / "a").exists()
@@ -103,15 +103,15 @@ def test_folder_that_goes_as_often_as_it_is_made_is_given_up(
 ) -> None:
     """As something to try again; Missing is no answer to a write."""
     monkeypatch.setattr(os, "open", failing(errno.ENOENT))
-    monkeypatch.setattr(Folder, "_make", lambda self, folder: None)
+    monkeypatch.setattr(FolderBucket, "_make", lambda self, folder: None)
     with pytest.raises(Unavailable):
-        Folder(str(tmp_path)).create("steps/a/1", b"x")
+        FolderBucket(str(tmp_path)).create("steps/a/1", b"x")
 
 
 def test_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
     """A wrong URL, perhaps."""
     (tmp_path / "file").write_bytes(b"x")
-    bucket = Folder(str(tmp_path / "file"))
+    bucket = FolderBucket(str(tmp_path / "file"))
     for _ in range(2):
         with pytest.raises(EnvironmentProblem, match="a file stands"):
             bucket.create("steps/a/1", b"x")
@@ -126,7 +126,7 @@ def test_file_system_without_hard_links_is_named(
     """It is not a matter of permissions, which is what the system says."""
     monkeypatch.setattr(os, "link", failing(code))
     with pytest.raises(EnvironmentProblem, match="hard links"):
-        Folder(str(tmp_path)).create("a", b"x")
+        FolderBucket(str(tmp_path)).create("a", b"x")
 
 
 def test_link_whose_answer_was_lost_counts_as_made(
@@ -140,6 +140,6 @@ def test_link_whose_answer_was_lost_counts_as_made(
         raise FileExistsError(errno.EEXIST, "File exists")
 
     monkeypatch.setattr(os, "link", twice)
-    assert Folder(str(tmp_path)).create("a", b"mine")
+    assert FolderBucket(str(tmp_path)).create("a", b"mine")
     monkeypatch.setattr(os, "link", real)
-    assert not Folder(str(tmp_path)).create("a", b"theirs")
+    assert not FolderBucket(str(tmp_path)).create("a", b"theirs")

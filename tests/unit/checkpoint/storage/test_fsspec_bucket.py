@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 
 MEET_S = 0.2
 
 
 def test_two_who_create_in_memory_do_not_both_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """fsspec looks whether there is one, and then writes; between the two the other looks too."""
-    bucket = Remote(f"memory://{secrets.token_hex(8)}", {})
+    bucket = FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
     both = threading.Barrier(2)
     real = MemoryFileSystem.exists
 

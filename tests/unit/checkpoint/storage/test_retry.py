@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from elasticd.checkpoint.storage import retry
 from elasticd.checkpoint.storage.bucket import Data, Listed, Missing, Throttled
-from elasticd.checkpoint.storage.retry import Policy, Retrying, pause_s
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy, pause_s
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 
-POLICY = Policy(first_s=1.0, most_s=8.0, limit_s=100.0)
+POLICY = RetryPolicy(first_s=1.0, most_s=8.0, limit_s=100.0)
 
 
 class Failing:
@@ -82,8 +82,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def retrying(inner: Failing, clock: Clock, draw: float = 1.0) -> Retrying:
-    return Retrying(inner, POLICY, sleep=clock.sleep, draw=lambda: draw)
+def retrying(inner: Failing, clock: Clock, draw: float = 1.0) -> RetryingBucket:
+    return RetryingBucket(inner, POLICY, sleep=clock.sleep, draw=lambda: draw)
 
 
 @given(st.integers(0, 10**6), st.floats(0, 300), st.floats(0, 1))
@@ -113,7 +113,7 @@ def test_no_try_begins_after_the_limit(clock: Clock) -> None:
     """The last error is passed on, and each was heard of."""
     heard: list[Unavailable] = []
     inner = Failing(*[Unavailable(str(number)) for number in range(1000)])
-    bucket = Retrying(inner, POLICY, sleep=clock.sleep, draw=lambda: 1.0, failed=heard.append)
+    bucket = RetryingBucket(inner, POLICY, sleep=clock.sleep, draw=lambda: 1.0, failed=heard.append)
     with pytest.raises(Unavailable) as caught:
         bucket.replace("a", b"")
     assert sum(clock.pauses) <= POLICY.limit_s

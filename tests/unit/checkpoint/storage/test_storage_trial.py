@@ -8,9 +8,9 @@ import pytest
 
 from elasticd.checkpoint.format.layout import TRIALS
 from elasticd.checkpoint.storage.bucket import Data, Listed, Missing, NeedsLength
-from elasticd.checkpoint.storage.retry import Policy, Retrying
+from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
-from elasticd.checkpoint.storage.storage_trial import Fault, Tried, fault_of
+from elasticd.checkpoint.storage.storage_trial import Fault, TriedBucket, fault_of
 from elasticd.errors import Refused, Unavailable
 
 FRAME = b"2000\r\n%s\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
@@ -106,7 +106,7 @@ def test_what_a_storage_does_wrong_is_found(fault: str, found: Fault | None) -> 
 def test_storage_that_would_lose_checkpoints_is_never_written_to(fault: str) -> None:
     """In one sentence that says what it does, to every writer of the process."""
     bucket = Odd(fault)
-    tried = Tried(bucket)
+    tried = TriedBucket(bucket)
     for write in (lambda: tried.create("a", b"1"), lambda: tried.replace("a", b"1")) * 2:
         with pytest.raises(Refused, match=r"s3://bucket/run .*Give another --checkpoint\.$"):
             write()
@@ -116,7 +116,7 @@ def test_storage_that_would_lose_checkpoints_is_never_written_to(fault: str) -> 
 @pytest.mark.parametrize("fault", ["framed", "length"])
 def test_framing_is_left_out_where_the_server_does_not_know_it(fault: str) -> None:
     """By itself, and that is said once; where it cannot be left out the server is refused."""
-    tried = Tried(Odd(fault))
+    tried = TriedBucket(Odd(fault))
     said: list[str] = []
     tried.say = said.append
     assert tried.create("a", b"one") and not tried.create("a", b"two")
@@ -124,7 +124,7 @@ def test_framing_is_left_out_where_the_server_does_not_know_it(fault: str) -> No
     (sentence,) = said
     assert '"request_checksum_calculation": "when_required"' in sentence
     with pytest.raises(Refused, match=str(FAULTS[fault])[:20]):
-        Tried(Odd(fault, can_send_plain=False)).create("a", b"one")
+        TriedBucket(Odd(fault, can_send_plain=False)).create("a", b"one")
 
 
 def test_framing_does_not_hide_that_it_overwrites_too() -> None:
@@ -139,7 +139,7 @@ def test_framing_does_not_hide_that_it_overwrites_too() -> None:
 
     bucket.send_plain = and_then  # type: ignore[method-assign]
     with pytest.raises(Refused, match="If-None-Match"):
-        Tried(bucket).create("a", b"one")
+        TriedBucket(bucket).create("a", b"one")
 
 
 def test_trial_is_made_once_and_before_the_first_write() -> None:
@@ -153,7 +153,7 @@ def test_trial_is_made_once_and_before_the_first_write() -> None:
         return create(name, data)
 
     bucket.create = watched  # type: ignore[method-assign]
-    tried = Tried(bucket)
+    tried = TriedBucket(bucket)
     with pytest.raises(Missing):
         tried.read("a", 1)
     tried.delete(["a"])
@@ -171,6 +171,6 @@ def test_storage_that_does_not_answer_is_tried_again() -> None:
     """As any request is; it says nothing of what the storage does."""
     bucket = Odd()
     bucket.fails = 3
-    policy = Policy(first_s=0.001, most_s=0.002, limit_s=100.0)
-    assert Retrying(Tried(bucket), policy, sleep=lambda s: None).create("a", b"x")
+    policy = RetryPolicy(first_s=0.001, most_s=0.002, limit_s=100.0)
+    assert RetryingBucket(TriedBucket(bucket), policy, sleep=lambda s: None).create("a", b"x")
     assert bucket.objects == {"a": b"x"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
@@ -22,10 +22,10 @@ def look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Look:
     """Have every command of the room look at this store."""
 
     def at(store: MemoryStore, *, is_archive: bool = False) -> MemoryStore:
-        source = Source(store=store, keys=KEYS, run_folder=tmp_path, is_archive=is_archive)
+        source = RecordSource(store=store, keys=KEYS, run_folder=tmp_path, is_archive=is_archive)
 
         @contextmanager
-        def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+        def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
             yield source, JobName(checked_name("job", job))
 
         for name in OPENERS:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.bundle import command
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
 from elasticd.records.account.incident import Incident
 from elasticd.records.checkpoint import CheckpointSpec
@@ -35,7 +35,7 @@ class Site:
     """Where everything is, and how it is opened."""
 
     store: MemoryStore
-    source: Source
+    source: RecordSource
     runs: Path
     """Of the node that answers."""
     here: Path
@@ -91,10 +91,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     server = HttpServer(HttpListener("127.0.0.1"), (files, _metrics))
     store = _stored(server.port, here)
     settings = StoreSettings(endpoints=("http://h:1",), password="canary-etcd")
-    source = Source(store=store, keys=KEYS, run_folder=tmp_path / "own", settings=settings)
+    source = RecordSource(store=store, keys=KEYS, run_folder=tmp_path / "own", settings=settings)
 
     @contextmanager
-    def opened(values: object, job: str | None) -> Iterator[tuple[Source, JobName]]:
+    def opened(values: object, job: str | None) -> Iterator[tuple[RecordSource, JobName]]:
         yield source, JobName(job or JOB)
 
     monkeypatch.setattr(command, "job_source", opened)

@@ -12,7 +12,7 @@ from elasticd.bundle.destination import Destination
 from elasticd.cli.bundle import command
 from elasticd.cli.bundle.failed_run import bundle_failed
 from elasticd.cli.progress.screen import Screen
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.cli.run.request import parse
 from elasticd.control import jobs
 from elasticd.errors import CallError, Unavailable
@@ -22,7 +22,7 @@ from tests.unit.control.world_case import KEYS
 
 def made(site: Site, place: Destination, *, is_json: bool = False, host: str = "") -> None:
     @contextmanager
-    def opened() -> Iterator[Source]:
+    def opened() -> Iterator[RecordSource]:
         yield site.source
 
     spec = jobs.find_spec(site.store, KEYS, JOB)
@@ -105,7 +105,7 @@ def test_flag_is_read_and_refused_where_nobody_waits(tmp_path: Path) -> None:
 
 def _opener(site: Site):  # type: ignore[no-untyped-def]
     @contextmanager
-    def opened() -> Iterator[Source]:
+    def opened() -> Iterator[RecordSource]:
         yield site.source
 
     return opened

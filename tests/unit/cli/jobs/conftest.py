@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
 from elasticd.records.ids import JobName, checked_name
 from elasticd.store.memory import MemoryStore
@@ -24,14 +24,14 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     jobs.submit(made, KEYS, SPEC)
     for name in "ab":
         put(made, KEYS.node(node(name).node), node(name))
-    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+    source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)
 
     @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
         yield source, JobName(checked_name("job", job))
 
     @contextmanager
-    def all_of_them(values: object) -> Iterator[list[Source]]:
+    def all_of_them(values: object) -> Iterator[list[RecordSource]]:
         yield [source]
 
     for name in (*(f"{ROOM}.{opener}" for opener in OPENERS), "elasticd.cli.why.command"):

@@ -10,7 +10,7 @@ import pytest
 
 from elasticd.cli.jobs import cluster_change, wait
 from elasticd.cli.main import main
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, Nonce, Slot
@@ -29,14 +29,14 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     jobs.submit(made, KEYS, SPEC)
     for name in "ab":
         put(made, KEYS.node(node(name).node), node(name))
-    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+    source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)
 
     @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
         yield source, JobName(job)
 
     @contextmanager
-    def all_of_them(values: object) -> Iterator[list[Source]]:
+    def all_of_them(values: object) -> Iterator[list[RecordSource]]:
         yield [source]
 
     for module in (cluster_change, wait):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from elasticd.cli.jobs.log_reader import RemoteLogs
 from elasticd.control.logs.console import OUT
-from elasticd.control.logs.log_slice import Wanted, read_slice
+from elasticd.control.logs.log_slice import LogSlice, read_slice
 from elasticd.control.logs.output import LogName
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
@@ -42,7 +42,7 @@ class Servers:
 def read(logs: RemoteLogs, generation: int, rank: int = 0) -> bytes:
     name = LogName(job=JobName("j"), generation=Generation(generation), rank=Rank(rank), stream=OUT)
     log = logs.find(name)
-    return b"".join(read_slice(log, Wanted())) if log is not None else b""
+    return b"".join(read_slice(log, LogSlice())) if log is not None else b""
 
 
 def test_a_node_that_does_not_answer_is_asked_once() -> None:

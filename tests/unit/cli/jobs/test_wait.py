@@ -15,7 +15,7 @@ from elasticd.cli.jobs import attach as attaching
 from elasticd.cli.jobs import wait as waiting
 from elasticd.cli.jobs.wait import end_of, final_report
 from elasticd.cli.main import main
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.control.follow import Formed, News
 from elasticd.control.job_wait import follow_to_end
 from elasticd.errors import Unavailable
@@ -113,15 +113,15 @@ def test_a_local_run_whose_etcd_ends_is_read_from_its_archive(
         put(made, KEYS.spec(JOB), SPEC)
     put(live, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING))
     put(archive, KEYS.status(JOB), FAILED)
-    plain = Source(store=live, keys=KEYS, run_folder=tmp_path)
-    openings: list[Source | Unavailable] = [
+    plain = RecordSource(store=live, keys=KEYS, run_folder=tmp_path)
+    openings: list[RecordSource | Unavailable] = [
         plain,
         Unavailable("its etcd is gone"),
         replace(plain, store=archive, is_archive=True),
     ]
 
     @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
         found = openings.pop(0)
         if isinstance(found, Unavailable):
             raise found
@@ -137,7 +137,7 @@ def test_an_etcd_that_never_answered_is_not_waited_for(monkeypatch: pytest.Monke
     """Its address is wrong."""
 
     @contextmanager
-    def none(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+    def none(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
         raise Unavailable("No etcd answers.")
         yield
 

@@ -8,7 +8,7 @@ from elasticd.cli.terminal import words
 from elasticd.control.follow import Ended, Formed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report.job_time import JobTime
-from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.failure import Failure
@@ -160,7 +160,7 @@ def test_who_waits_for_the_last_checkpoint_is_told_how_far_it_is(
 def test_summary_names_what_its_seconds_leave_out() -> None:
     """A lease that had to run out, a hang; in restart mode the script's own way back."""
     spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
-    change = Change(
+    change = ChangeReport(
         generation=Generation(2),
         reason=Reason.NODE_LOST,
         culprit=None,
@@ -185,7 +185,7 @@ def test_summary_names_what_its_seconds_leave_out() -> None:
 def test_changes_that_are_no_longer_kept_are_said_to_be_gone() -> None:
     """Not passed over, as if the job had begun later."""
     spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
-    first = Change(
+    first = ChangeReport(
         generation=Generation(801),
         reason=Reason.JOINED,
         culprit=None,

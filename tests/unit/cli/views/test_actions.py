@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.jobs import cluster_change
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.cli.views.actions import Actor
 from elasticd.control import jobs
 from elasticd.dashboard.action import Drain, Scale, Stop, Undrain
@@ -27,14 +27,14 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     jobs.submit(made, KEYS, SPEC)
     for name in "ab":
         put(made, KEYS.node(node(name).node), node(name))
-    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+    source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)
 
     @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
         yield source, JobName(checked_name("job", job))
 
     @contextmanager
-    def all_of_them(values: object) -> Iterator[list[Source]]:
+    def all_of_them(values: object) -> Iterator[list[RecordSource]]:
         yield [source]
 
     monkeypatch.setattr(cluster_change, "job_source", one)

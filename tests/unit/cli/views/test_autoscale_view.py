@@ -14,7 +14,7 @@ from elasticd.autoscale.explain.view import autoscale_view
 from elasticd.cli.bundle.texts import report_texts
 from elasticd.cli.jobs import status as status_module
 from elasticd.cli.main import main
-from elasticd.cli.record_source import Source
+from elasticd.cli.record_source import RecordSource
 from elasticd.cli.why import command as why_module
 from elasticd.cli.why.page import why_page
 from elasticd.control.prune import prune
@@ -31,10 +31,10 @@ WISH = Want(writer="autoscaler", nodes=2, why="3 were taken back")
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     """A running job with a policy, at which `status` and `why` look."""
     made = autoscaled(wants=(WISH,))
-    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+    source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)
 
     @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
         yield source, JobName(job)
 
     for module in (status_module, why_module):

@@ -4,7 +4,7 @@ from elasticd.control.local_run.archive import last_records
 from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
-from elasticd.store.api import KeyValue, Put, Snapshot, Txn
+from elasticd.store.api import KeyValue, Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 
 JOB, KEYS = JobName("job"), Keys()
@@ -19,7 +19,7 @@ class Ending(MemoryStore):
         self.is_gone, self._ends = False, ends
         self.commit(Txn(then=(Put(key=WORLD, value=b"{}"),)))
 
-    def list(self, prefix: str) -> Snapshot:
+    def list(self, prefix: str) -> WatchSnapshot:
         if self._ends:
             self._ends, self.is_gone = self._ends - 1, True
         if self.is_gone:

@@ -10,7 +10,7 @@ from elasticd.control.local_run.launch import Agents
 from elasticd.control.local_run.session import (
     AgentEnded,
     Interrupt,
-    Session,
+    LocalRun,
     Stopping,
     Told,
     exit_code,
@@ -70,7 +70,7 @@ class Case:
         self.told: list[Told] = []
         self.now_s = 0.0
         self.interrupt = Interrupt()
-        self.session = Session(
+        self.session = LocalRun(
             self.store,
             KEYS,
             SPEC,

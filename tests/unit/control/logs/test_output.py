@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.control.logs.console import ERR, OUT, ConsoleChoice
-from elasticd.control.logs.log_slice import Wanted
+from elasticd.control.logs.log_slice import LogSlice
 from elasticd.control.logs.log_times import times_line
 from elasticd.control.logs.output import HttpFetch, LogName, Tail, log_path
 from elasticd.records.ids import Generation, NodeId, Rank
@@ -142,7 +142,7 @@ def test_last_lines_alone_are_shown_of_what_is_there(
         write=screen.write,
         own_nodes=frozenset({NodeId("a")} if is_here else ()),
         fetch=None if is_here else HttpFetch(),
-        wanted=Wanted(lines=1),
+        wanted=LogSlice(lines=1),
     )
     log(folder, 1, 0, "old\n" * 50_000 + "one\n")
     nodes = {NodeId("a"): node("a", server.port)}
@@ -169,7 +169,7 @@ def test_followed_output_begins_at_a_time_and_passes_over_what_was_dropped(
         write=screen.write,
         own_nodes=frozenset({NodeId("a")} if is_here else ()),
         fetch=None if is_here else HttpFetch(),
-        wanted=Wanted(since_unix_s=1_500.0),
+        wanted=LogSlice(since_unix_s=1_500.0),
     )
     log(folder, 1, 0, "old\n" * 2048 + "new\n" * 1024 + "\0" * (3 << 20) + "last\n")
     times = log_path(folder, RANK_0).with_suffix(".times")

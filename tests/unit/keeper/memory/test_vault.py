@@ -6,12 +6,12 @@ from weakref import WeakSet
 import pytest
 from structlog.testing import capture_logs
 
-from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import EnvironmentProblem, InvariantBroken
 from elasticd.keeper.memory import vault as vault_module
 from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.memory.share_record import BUFFERS, Record, held_of
-from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
+from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.wire.message import Plan
 from elasticd.telemetry.cgroup import MemoryLimit
 from tests.unit.keeper.site import (
@@ -28,19 +28,21 @@ HALF = a_plan(0, 2)
 """Of a state whose other half another node holds."""
 
 
-def kept(vault: Vault, step: int, *, worker: int = 1, plan: Plan = PLAN, gen: int = 1) -> Record:
+def kept(
+    vault: ShareMemory, step: int, *, worker: int = 1, plan: Plan = PLAN, gen: int = 1
+) -> ShareRecord:
     buffer, _ = vault.claim(worker, plan.id)
     record = record_of(vault, worker, plan, buffer, a_snapshot(step, gen))
     vault.keep(worker, plan.id, buffer, record)
     return record
 
 
-def steps(vault: Vault) -> list[int]:
+def steps(vault: ShareMemory) -> list[int]:
     return sorted(each.share.snapshot.step for each in vault.records())
 
 
-def planned() -> Vault:
-    vault = Vault()
+def planned() -> ShareMemory:
+    vault = ShareMemory()
     vault.plan(1, [PLAN])
     return vault
 
@@ -123,7 +125,7 @@ def test_buffer_that_was_not_claimed_cannot_be_filled() -> None:
 def test_what_a_worker_finished_outlives_it_and_what_it_did_not_does_not() -> None:
     """Both stay where nobody here knows which is whole; a claim that nothing came of leaves
     nothing."""
-    vault = Vault()
+    vault = ShareMemory()
     vault.plan(1, [HALF])
     kept(vault, 1, plan=HALF)
     kept(vault, 2, plan=HALF)
@@ -151,7 +153,7 @@ def test_plans_that_are_over_leave_what_is_whole() -> None:
 
 def test_orphans_stay_until_a_newer_snapshot_is_durable() -> None:
     """Uploaded or not, second copies too; one of the same age can still be restored from here."""
-    vault = Vault()
+    vault = ShareMemory()
     plans = [a_plan(0, 3), a_plan(1, 3, holder=1)]
     vault.plan(1, plans)
     for plan in plans:
@@ -174,7 +176,7 @@ def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyP
     """However often the world changes while nothing becomes durable."""
     monkeypatch.setattr(vault_module, "_ORPHANS_LIMIT", 6)
     before = memfds()
-    vault = Vault()
+    vault = ShareMemory()
     for step in range(0, 40, 2):
         vault.plan(1, [HALF])
         kept(vault, step, plan=HALF)
@@ -186,7 +188,7 @@ def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyP
 
 def test_what_is_older_than_a_whole_one_is_no_use_to_a_restore() -> None:
     """Whole with what other workers of this node have, living or not; what is newer stays too."""
-    vault = Vault()
+    vault = ShareMemory()
     plans = [a_plan(0, 2), a_plan(1, 2)]
     for worker, plan in enumerate(plans):
         vault.plan(worker, [plan])
@@ -228,7 +230,7 @@ def test_world_that_changes_in_an_outage_never_ends_saving(
     """Nothing becomes durable, and there is memory for what the guide says: two buffers of each
     share. Each snapshot finds its place, and until it is whole the one before stays."""
     Room(monkeypatch, room)
-    vault = Vault()
+    vault = ShareMemory()
     step = 0
     for gen in range(1, 10):
         vault.plan(1, [plan])
@@ -245,7 +247,7 @@ def test_world_that_changes_in_an_outage_never_ends_saving(
 def test_oldest_orphans_make_room_and_the_newest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all shares at once: without one of them the others are of no use."""
     Room(monkeypatch, 4)
-    vault = Vault()
+    vault = ShareMemory()
     plans = [a_plan(0, 4), a_plan(1, 4)]
     vault.plan(1, plans)
     for plan in plans:
@@ -266,7 +268,7 @@ def test_orphan_that_is_being_uploaded_is_stopped_for_its_memory(
 ) -> None:
     """Who reads it must let go; until then there is no memory, and the next claim finds it."""
     Room(monkeypatch, 2)
-    vault = Vault()
+    vault = ShareMemory()
     vault.plan(1, [HALF])
     older = kept(vault, 10, plan=HALF)
     kept(vault, 20, plan=HALF)
@@ -307,7 +309,7 @@ def test_memory_is_freed_with_the_last_record() -> None:
 
 def test_commits_free_what_dead_workers_left(tmp_path: Path) -> None:
     """A world that changes at each snapshot costs no more memory at its end than at its start."""
-    node = Node(Folder(str(tmp_path)))
+    node = Node(FolderBucket(str(tmp_path)))
     node.committer.open(1, 0)
     counts = []
     for step in range(1, 6):

@@ -7,12 +7,12 @@ from threading import Event, Thread
 from typing import ClassVar
 
 from elasticd.checkpoint.format.layout import Snapshot
-from elasticd.checkpoint.storage.folder import Folder
-from elasticd.keeper.memory.share_record import Record
+from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
-from elasticd.keeper.mirror.connection import Passage, greeted
-from elasticd.keeper.mirror.receiver import Receiver
-from elasticd.keeper.mirror.sender import Sender
+from elasticd.keeper.mirror.connection import MirrorConnection, greeted
+from elasticd.keeper.mirror.receiver import MirrorReceiver
+from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.wire.message import Door, Plan
 from tests.fixtures.cluster import until
 from tests.unit.keeper.site import PATIENCE_S, Node, record_of
@@ -45,8 +45,8 @@ class Far(Node):
     """The next node's keeper."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(Folder(str(folder)))
-        self.receiver = Receiver(self.vault, self.saver.add, host=HOST, job="job", uid="uid")
+        super().__init__(FolderBucket(str(folder)))
+        self.receiver = MirrorReceiver(self.vault, self.saver.add, host=HOST, job="job", uid="uid")
 
     @property
     def door(self) -> Door:
@@ -54,7 +54,7 @@ class Far(Node):
         assert door is not None
         return door
 
-    def visit(self, token: str = "") -> Passage:
+    def visit(self, token: str = "") -> MirrorConnection:
         """Come in as a keeper does."""
         sock = socket.create_connection((self.door.host, self.door.port), timeout=PATIENCE_S)
         return greeted(sock, token or self.door.token)
@@ -66,14 +66,16 @@ class Near(Node):
     made: ClassVar[list["Near"]] = []
 
     def __init__(self, folder: Path, plan: Plan) -> None:
-        super().__init__(Folder(str(folder)))
+        super().__init__(FolderBucket(str(folder)))
         self.counts, self.notes = Counts(), list[str]()
-        self.sender = Sender(job="job", uid="uid", metrics=self.counts, note=self.notes.append)
+        self.sender = MirrorSender(
+            job="job", uid="uid", metrics=self.counts, note=self.notes.append
+        )
         self.plan = plan
         self.vault.plan(WORKER, [plan])
         Near.made.append(self)
 
-    def snapshot(self, made: Snapshot) -> Record:
+    def snapshot(self, made: Snapshot) -> ShareRecord:
         """Copy one, and hand it over."""
         buffer, _ = self.vault.claim(WORKER, self.plan.id)
         memory = self.vault.memory(WORKER, self.plan.id, buffer)
@@ -89,7 +91,7 @@ def content(made: Snapshot, size: int) -> bytes:
     return bytes((made.step + index) % 251 for index in range(size))
 
 
-def seconds(node: Node) -> list[Record]:
+def seconds(node: Node) -> list[ShareRecord]:
     """What a node holds for others, each bit for bit; oldest first."""
     found = sorted(node.vault.received.records(), key=lambda each: each.share.snapshot)
     for each in found:

@@ -21,16 +21,16 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.checkpoint.format.share_layout import Layout
 from elasticd.keeper import saver as saver_module
-from elasticd.keeper.assembly import Keeping, keep
+from elasticd.keeper.assembly import KeeperSettings, keep
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory import received_shares as received_module
 from elasticd.keeper.memory.share_record import held_of
-from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.mirror import connection as passage_module
 from elasticd.keeper.mirror import protocol as om
 from elasticd.keeper.mirror import queue as mirror_module
-from elasticd.keeper.mirror.connection import Passage, greeted
-from elasticd.keeper.mirror.receiver import Receiver
+from elasticd.keeper.mirror.connection import MirrorConnection, greeted
+from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.message import Door
 from tests.fixtures.cluster import until
@@ -381,14 +381,14 @@ def test_memory_that_is_given_away_at_the_last_moment_is_not_sealed(
     near: Near, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All bytes are sent, and nobody knows what of which snapshot they are."""
-    send_block = Passage.send_block
+    send_block = MirrorConnection.send_block
 
-    def given_away(passage: Passage, block: memoryview) -> None:
+    def given_away(passage: MirrorConnection, block: memoryview) -> None:
         send_block(passage, block)
         record.is_wanted = False
         monkeypatch.undo()
 
-    monkeypatch.setattr(Passage, "send_block", given_away)
+    monkeypatch.setattr(MirrorConnection, "send_block", given_away)
     record = near.snapshot(a_snapshot(10))
     near.sender.use(WORKER, far.door)
     until(lambda: near.counts.failures, lambda: near.counts.steps)
@@ -430,10 +430,10 @@ def test_worker_that_died_is_sent_for_all_the_same(near: Near, far: Far) -> None
 
 def test_no_port_is_open_before_somebody_asks(tmp_path: Path) -> None:
     """And none without an address, or with one that is not this machine's."""
-    vault = Vault()
+    vault = ShareMemory()
 
-    def receiver(host: str) -> Receiver:
-        return Receiver(vault, lambda record: None, host=host, job="job", uid="uid")
+    def receiver(host: str) -> MirrorReceiver:
+        return MirrorReceiver(vault, lambda record: None, host=host, job="job", uid="uid")
 
     assert receiver(HOST)._door is None
     assert receiver("").door() is None
@@ -460,7 +460,7 @@ class Whole:
     def __init__(self, folder: Path) -> None:
         name = f"elasticd-test-{secrets.token_hex(8)}"
         self.kept = keep(
-            Keeping(
+            KeeperSettings(
                 url=f"file://{folder}", job="job", uid="uid", socket=name, host=HOST, niceness=0
             )
         )

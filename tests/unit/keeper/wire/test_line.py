@@ -13,29 +13,29 @@ from elasticd.errors import InvariantBroken
 from elasticd.keeper.memory.memfd import Memory
 from elasticd.keeper.wire import line as line_module
 from elasticd.keeper.wire import message as ms
-from elasticd.keeper.wire.line import FILES_LIMIT, Line
+from elasticd.keeper.wire.line import FILES_LIMIT, KeeperConnection
 from tests.fixtures.open_files import open_files
 
 LIMIT_S = 10.0
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Line, Line]]:
+def ends() -> Iterator[tuple[KeeperConnection, KeeperConnection]]:
     one, other = socket.socketpair()
     one.settimeout(LIMIT_S)
     other.settimeout(LIMIT_S)
-    yield Line(one, ms.QUESTIONS), Line(other, ms.ANSWERS)
+    yield KeeperConnection(one, ms.QUESTIONS), KeeperConnection(other, ms.ANSWERS)
     one.close()
     other.close()
 
 
-def sent_raw(line: Line, data: bytes, files: tuple[int, ...] = ()) -> None:
-    """Bytes that no `Line` would send, with descriptors beside the first."""
+def sent_raw(line: KeeperConnection, data: bytes, files: tuple[int, ...] = ()) -> None:
+    """Bytes that no `KeeperConnection` would send, with descriptors beside the first."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
     line.socket.sendmsg([data], rights)
 
 
-def test_message_arrives_with_its_files(ends: tuple[Line, Line]) -> None:
+def test_message_arrives_with_its_files(ends: tuple[KeeperConnection, KeeperConnection]) -> None:
     """They are the very memory, under numbers of the receiver."""
     one, other = ends
     memories = [Memory.new(10), Memory.new(20)]
@@ -50,7 +50,9 @@ def test_message_arrives_with_its_files(ends: tuple[Line, Line]) -> None:
     assert not os.get_inheritable(received[0].file)
 
 
-def test_message_longer_than_the_sockets_buffer_arrives(ends: tuple[Line, Line]) -> None:
+def test_message_longer_than_the_sockets_buffer_arrives(
+    ends: tuple[KeeperConnection, KeeperConnection],
+) -> None:
     """Its pieces are put together."""
     one, other = ends
     long = ms.Failed(kind="Damaged", why="x" * 3_000_000)
@@ -82,15 +84,17 @@ def test_what_is_no_message_is_told_and_its_files_are_closed(data: bytes, error:
     memory = Memory.new(10)
     for _ in range(100):
         one, other = socket.socketpair()
-        sent_raw(Line(one, {}), data, (memory.file, memory.file))
+        sent_raw(KeeperConnection(one, {}), data, (memory.file, memory.file))
         one.close()
         with other, pytest.raises(error):
-            Line(other, ms.ANSWERS).receive()
+            KeeperConnection(other, ms.ANSWERS).receive()
     del memory
     assert open_files() <= before
 
 
-def test_peer_that_hangs_up_between_messages_is_told_from_trouble(ends: tuple[Line, Line]) -> None:
+def test_peer_that_hangs_up_between_messages_is_told_from_trouble(
+    ends: tuple[KeeperConnection, KeeperConnection],
+) -> None:
     """That is how a worker ends; sending to it fails as the system says."""
     one, other = ends
     one.close()
@@ -101,7 +105,9 @@ def test_peer_that_hangs_up_between_messages_is_told_from_trouble(ends: tuple[Li
     one.close()
 
 
-def test_silent_peer_is_given_up_in_the_sockets_time(ends: tuple[Line, Line]) -> None:
+def test_silent_peer_is_given_up_in_the_sockets_time(
+    ends: tuple[KeeperConnection, KeeperConnection],
+) -> None:
     """Before a message and within one; the files that came are closed."""
     one, other = ends
     other.socket.settimeout(0.02)
@@ -115,7 +121,9 @@ def test_silent_peer_is_given_up_in_the_sockets_time(ends: tuple[Line, Line]) ->
     assert open_files() <= before
 
 
-def test_more_files_than_allowed_do_not_stay_open(ends: tuple[Line, Line]) -> None:
+def test_more_files_than_allowed_do_not_stay_open(
+    ends: tuple[KeeperConnection, KeeperConnection],
+) -> None:
     """The kernel closes what has no place."""
     one, other = ends
     memory = Memory.new(10)

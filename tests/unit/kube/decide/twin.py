@@ -6,7 +6,7 @@ The agents of this world do what the records say, one thing at a time, when `age
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticd.control.report.report import Change
+from elasticd.control.report.report import ChangeReport
 from elasticd.kube.decide.action import (
     Action,
     AddFinalizer,
@@ -146,7 +146,7 @@ class Twin:
         if tuple(ready) == found.members and found.status.phase is Phase.RUNNING:
             return
         generation = Generation(found.status.generation + 1)
-        change = Change(
+        change = ChangeReport(
             generation=generation,
             reason=reason if generation > 1 else Reason.FIRST_WORLD,
             culprit=None,

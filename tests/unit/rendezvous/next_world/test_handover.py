@@ -10,7 +10,7 @@ from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.next_world.change import Change
+from elasticd.rendezvous.next_world.change import WorldChange
 from elasticd.rendezvous.next_world.handover import unheard_until_s
 from elasticd.rendezvous.next_world.plan import Wait, plan_world
 from elasticd.rendezvous.state import replace
@@ -59,7 +59,7 @@ def test_planned_change_waits_as_well_though_others_have_the_state() -> None:
     """Without the record it would count a node that trains among those that only start."""
     told = training(1)
     told.members(trainer(0), SILENT, trainer(2, (0, 1, "p"), arrived=0))
-    change = Change(reason=Reason.JOINED, is_orderly=True)
+    change = WorldChange(reason=Reason.JOINED, is_orderly=True)
     found = plan_world(told.state, change, now_s=told.now_s)
     assert isinstance(found, Wait) and "node node-1 to tell" in found.message
     broken = plan_world(told.state, dataclasses.replace(change, is_orderly=False), now_s=told.now_s)
@@ -93,7 +93,7 @@ def test_who_formed_a_group_with_a_process_knows_that_it_has_the_state(
     told.status(running(2, is_in_process=True))
     lost = dataclasses.replace(failure(0), step=1)
     told.members(trainer(0, (0, 2, "p"), failure=lost), trainer(1, (0, nonce, "p")))
-    change = Change(reason=Reason.WORKER_KILLED, culprit=lost)
+    change = WorldChange(reason=Reason.WORKER_KILLED, culprit=lost)
     state = replace(told.state, spec=dataclasses.replace(told.state.spec, max_nodes=1))
     found = plan_world(state, change, now_s=told.now_s)
     assert isinstance(found, World) and [node.node for node in found.nodes] == [first]
@@ -131,5 +131,5 @@ def _after_the_kill(
     told.state = replace(told.state, formed_s=None, unheard_s=missed_s)
     lost = dataclasses.replace(failure(0), step=step)
     told.members(trainer(0, (0, 2, "p"), failure=lost), other)
-    change = Change(reason=Reason.WORKER_KILLED, culprit=lost)
+    change = WorldChange(reason=Reason.WORKER_KILLED, culprit=lost)
     return plan_world(told.state, change, now_s=told.now_s if now_s is None else now_s)

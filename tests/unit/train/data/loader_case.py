@@ -6,7 +6,7 @@ import torch
 
 from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 
 __all__ = ["Numbers", "Watch", "loader_of", "world_of"]
 
@@ -17,7 +17,7 @@ class Watch:
     """Counts deliveries; from `at` of them on it raises Interrupted instead."""
 
     def __init__(self, at: int | None = None) -> None:
-        self.spent = Spent()
+        self.spent = SecondsSpent()
         self.deliveries = 0
         self.at = at
 

@@ -26,7 +26,7 @@ from elasticd.train.data.ledger import Ledger
 from elasticd.train.data.loader import Loader
 from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.watch import EpochProgress
 from elasticd.train.state.state import State
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of, world_of
@@ -436,7 +436,7 @@ def test_the_time_in_a_loader_is_measured_for_whoever_watches(
     times = iter([10.0, 12.5, 20.0, 20.25, 30.0])
     monkeypatch.setattr(loader_module, "monotonic", lambda: next(times))
     watch = Watch()
-    watch.spent = Spent()
+    watch.spent = SecondsSpent()
     loader = loader_of(Numbers(20), 10)
     loader._place(0, 1, watch)
     batches = iter(loader)

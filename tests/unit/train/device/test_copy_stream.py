@@ -9,7 +9,7 @@ import torch
 
 from elasticd.train.device import copy_stream, pinned_memory
 from elasticd.train.device.pinned_memory import Pinned
-from elasticd.train.save.overlapped_copy import Overlap
+from elasticd.train.save.overlapped_copy import OverlappedCopy
 from tests.unit.train.device.gpu_case import FakeGpu, FakeStream
 
 LIMIT_S = 20.0
@@ -66,11 +66,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     assert made in ([], [gpu.own])
 
 
-def begun(gpu: FakeGpu, said: list[bool]) -> tuple[Overlap, list[OnGpu]]:
+def begun(gpu: FakeGpu, said: list[bool]) -> tuple[OverlappedCopy, list[OnGpu]]:
     buffer, weight = (OnGpu(gpu, name) for name in ("buffer", "weight"))
     later: Any = [(weight, weight)]
     now: Any = [(buffer, buffer)]
-    return Overlap(later, said.append, now=now, is_pinned=True), [buffer, weight]
+    return OverlappedCopy(later, said.append, now=now, is_pinned=True), [buffer, weight]
 
 
 def test_copies_are_queued_in_the_order_that_makes_them_one_commit(gpu: FakeGpu) -> None:
@@ -118,7 +118,7 @@ def test_what_an_optimizer_keeps_on_the_host_is_copied_before_it_steps(gpu: Fake
     count, place = torch.tensor(3.0), torch.zeros(())
     weight = OnGpu(gpu, "weight")
     later: Any = [(weight, weight), (count, place)]
-    overlap = Overlap(later, lambda is_good: None, is_pinned=True)
+    overlap = OverlappedCopy(later, lambda is_good: None, is_pinned=True)
     overlap._hold()
     assert place == 3.0
     gpu.side.is_done = True
@@ -135,7 +135,7 @@ def test_without_pinned_memory_it_is_copied_at_once(
     buffer, weight = (OnGpu(gpu, name) for name in ("buffer", "weight"))
     later: Any = [(weight, weight)]
     now: Any = [(buffer, buffer)]
-    Overlap(later, said.append, now=now).finish()
+    OverlappedCopy(later, said.append, now=now).finish()
     assert copied == [*now, *later] and gpu.calls == [] and said == [True]
 
 

@@ -7,7 +7,7 @@ import torch
 
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, has_bad
-from elasticd.train.optimizer.optimizer_undo import Undo
+from elasticd.train.optimizer.optimizer_undo import OptimizerUndo
 from elasticd.train.optimizer.step_guard import UNCOMMITTED_STEPS
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import (
@@ -211,13 +211,13 @@ def test_two_optimizers_back_to_back_cost_no_copy_once_that_is_known(
 ) -> None:
     """Nothing can interrupt a rank between them; until it is known, there are copies."""
     taken: list[bool] = []
-    take = Undo.take
+    take = OptimizerUndo.take
 
-    def counted(undo: Undo, *, is_required: bool) -> None:
+    def counted(undo: OptimizerUndo, *, is_required: bool) -> None:
         taken.append(is_required)
         take(undo, is_required=is_required)
 
-    monkeypatch.setattr(Undo, "take", counted)
+    monkeypatch.setattr(OptimizerUndo, "take", counted)
     net = model()
     parameters = list(net.parameters())
     state = State(
@@ -294,7 +294,7 @@ def test_undo_restores_lazily_made_state_to_nothing() -> None:
     """Adam makes its averages in the first step."""
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([parameter])
-    undo = Undo(optimizer)
+    undo = OptimizerUndo(optimizer)
     undo.take(is_required=True)
     for _ in range(2):
         parameter.grad = torch.ones(3)
@@ -310,7 +310,7 @@ def test_undo_keeps_the_tensors_that_others_hold() -> None:
     optimizer = torch.optim.Adam([parameter])
     parameter.grad = torch.ones(3)
     optimizer.step()
-    undo = Undo(optimizer)
+    undo = OptimizerUndo(optimizer)
     undo.take(is_required=True)
     average = optimizer.state[parameter]["exp_avg"]
     before = average.clone()

@@ -9,7 +9,7 @@ import torch
 from elasticd.errors import CallError
 from elasticd.train.call_check import check_call
 from elasticd.train.optimizer import unsupported
-from elasticd.train.settings import Setting
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.entry import kind_of
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import entered, model
@@ -263,7 +263,7 @@ def test_sparse_buffer_is_refused_with_its_name_before_the_run_begins() -> None:
     net.register_buffer("graph", torch.eye(3).to_sparse())
     state = State(model=net)
     with pytest.raises(CallError, match=r"state\.model\.graph is a tensor without ordinary memory"):
-        check_call(lambda state, world: None, state, Setting.read({}))
+        check_call(lambda state, world: None, state, WorkerSettings.read({}))
     with pytest.raises(CallError, match=r"state\.model\.graph"), entered(state):
         pass
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.train.process_group.device_progress import Arrival
+from elasticd.train.process_group.device_progress import DeviceProgress
 from tests.unit.train.device.gpu_case import FakeGpu
 
 
@@ -14,11 +14,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     return FakeGpu(monkeypatch)
 
 
-def watched(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> tuple[Arrival, torch.nn.Linear]:
+def watched(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> tuple[DeviceProgress, torch.nn.Linear]:
     """A model whose parameters count as a GPU's; the backward pass is the CPU's."""
     monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True, raising=False)
     net = torch.nn.Linear(2, 2)
-    arrival = Arrival(gpu.own)
+    arrival = DeviceProgress(gpu.own)
     arrival.watch([torch.optim.SGD(net.parameters())])
     return arrival, net
 
@@ -40,7 +42,7 @@ def test_rank_whose_own_kernels_hang_has_come_to_less(
 
 def test_before_any_gradient_what_was_begun_counts(gpu: FakeGpu) -> None:
     """And for ever where there is no parameter on a GPU to look at."""
-    arrival = Arrival(gpu.own)
+    arrival = DeviceProgress(gpu.own)
     arrival.watch([torch.optim.SGD(torch.nn.Linear(1, 1).parameters())])
     assert arrival.count(3) == 3
     arrival.close()
@@ -53,7 +55,7 @@ def test_device_that_has_failed_is_not_asked_in_vain(gpu: FakeGpu) -> None:
         def query(self) -> bool:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    arrival: Any = Arrival(gpu.own)
+    arrival: Any = DeviceProgress(gpu.own)
     arrival._event = Failed()
     assert arrival.count(4) == 4
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from elasticd.train.process_group import gloo_lost as losses_module
-from elasticd.train.process_group.gloo_lost import LOOKS, LOST_S, Losses, let_go
-from elasticd.train.tcp_store.open_sockets import Link, Loop
+from elasticd.train.process_group.gloo_lost import LOOKS, LOST_S, LostCollectives, let_go
+from elasticd.train.tcp_store.open_sockets import GlooLoop, OpenSocket
 
 OWN, KNOCK = 7, 8
 
@@ -45,7 +45,7 @@ class Place:
         self.links: list[int] = []
         self.groups: list[FakeGroup] = []
 
-    def look_long(self, losses: Losses) -> None:
+    def look_long(self, losses: LostCollectives) -> None:
         for _ in range(LOOKS + 1):
             losses.look()
             self.now_s += LOST_S / LOOKS
@@ -55,8 +55,10 @@ class Place:
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     place = Place()
 
-    def loops(known: Any) -> list[Loop]:
-        return [Loop(Link(3, 3), tuple(Link(inode, inode) for inode in place.links))]
+    def loops(known: Any) -> list[GlooLoop]:
+        return [
+            GlooLoop(OpenSocket(3, 3), tuple(OpenSocket(inode, inode) for inode in place.links))
+        ]
 
     clock = SimpleNamespace(monotonic=lambda: place.now_s)
     groups = SimpleNamespace(
@@ -72,13 +74,13 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
 def test_what_stays_is_given_up_and_its_group_kept(place: Place) -> None:
     work = FakeWork()
     place.groups = [FakeGroup(work)]
-    place.look_long(Losses([OWN]))
+    place.look_long(LostCollectives([OWN]))
     assert work.given_up == [True] and place.groups[0].is_kept
 
 
 def test_nothing_is_lost_while_a_connection_is_open(place: Place) -> None:
     """But for connections that came later: those are knocks, which Gloo may keep."""
-    work, losses = FakeWork(), Losses([OWN])
+    work, losses = FakeWork(), LostCollectives([OWN])
     place.groups, place.links = [FakeGroup(work)], [OWN, KNOCK]
     place.look_long(losses)
     assert not work.given_up
@@ -88,7 +90,7 @@ def test_nothing_is_lost_while_a_connection_is_open(place: Place) -> None:
 
 
 def test_what_was_begun_a_moment_ago_is_not_lost(place: Place) -> None:
-    losses = Losses([OWN])
+    losses = LostCollectives([OWN])
     place.look_long(losses)
     work = FakeWork()
     place.groups = [FakeGroup(work)]
@@ -99,7 +101,7 @@ def test_what_was_begun_a_moment_ago_is_not_lost(place: Place) -> None:
 @pytest.mark.parametrize(("looks", "took_s"), [(LOOKS - 1, 10 * LOST_S), (10 * LOOKS, LOST_S / 2)])
 def test_few_looks_and_a_short_time_are_not_enough(place: Place, looks: int, took_s: float) -> None:
     """A machine that stood still between two looks; a guard that looks often."""
-    work, losses = FakeWork(), Losses([OWN])
+    work, losses = FakeWork(), LostCollectives([OWN])
     place.groups = [FakeGroup(work)]
     for _ in range(looks):
         losses.look()
@@ -110,7 +112,7 @@ def test_few_looks_and_a_short_time_are_not_enough(place: Place, looks: int, too
 def test_what_waits_for_its_turn_is_lost_only_if_every_thread_is(place: Place) -> None:
     busy, lost, waiting = FakeWork(has_result=True), FakeWork(), FakeWork()
     place.groups = [FakeGroup(lost, busy, waiting)]
-    losses = Losses([OWN])
+    losses = LostCollectives([OWN])
     place.look_long(losses)
     assert lost.given_up and not busy.given_up and not waiting.given_up
     place.groups = [FakeGroup(lost, FakeWork(), waiting)]

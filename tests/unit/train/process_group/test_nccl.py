@@ -17,8 +17,8 @@ from elasticd.train.introspection import stuck_rank
 from elasticd.train.process_group import default_group, nccl
 from elasticd.train.process_group import group as group_module
 from elasticd.train.process_group.group import Group
-from elasticd.train.process_group.nccl import Abort
-from elasticd.train.tcp_store.start_barrier import Gathered, gather, odd_ones
+from elasticd.train.process_group.nccl import NcclAbort
+from elasticd.train.tcp_store.start_barrier import Arrivals, gather, odd_ones
 from tests.fixtures.ranks import entered
 from tests.unit.train.device.gpu_case import FakeGpu
 
@@ -82,7 +82,7 @@ def test_planned_end_waits_for_the_others_first(
     group.form()
     met: list[list[str]] = []
 
-    def meet(store: Any, **options: Any) -> Gathered:
+    def meet(store: Any, **options: Any) -> Arrivals:
         met.append(gpu.names())
         return gather(store, **options)
 
@@ -188,7 +188,7 @@ def test_abort_that_does_not_return_ends_the_process(gpu: FakeGpu, ended: list[s
     group.form()
     may_end = threading.Event()
     gpu.before_abort = lambda: may_end.wait(LIMIT_S)
-    abort = Abort(gpu.own, limit_s=0.05)
+    abort = NcclAbort(gpu.own, limit_s=0.05)
     abort.begin()
     abort.wait()
     assert ended == ["the abort of NCCL did not return within 0.05 s"]
@@ -247,7 +247,7 @@ def test_odd_one_is_unlike_most_or_has_no_gpu(kinds: list[str], odd: tuple[int, 
     """Every rank comes to the same answer from the same words."""
     store = HashStore()
     assert odd_ones(kinds) == odd
-    found = [Gathered()] * len(kinds)
+    found = [Arrivals()] * len(kinds)
 
     def meet(rank: int) -> None:
         until_s = time.monotonic() + LIMIT_S
@@ -260,17 +260,17 @@ def test_odd_one_is_unlike_most_or_has_no_gpu(kinds: list[str], odd: tuple[int, 
         thread.start()
     for thread in threads:
         thread.join(LIMIT_S)
-    assert found == [Gathered(odd=odd)] * len(kinds)
+    assert found == [Arrivals(odd=odd)] * len(kinds)
 
 
 def test_rank_without_its_gpu_ends_with_a_sentence_and_the_others_say_who() -> None:
     """Before any of them connects: their backends' keys differ, so they would wait for nothing."""
-    gathered = Gathered(odd=(2,))
+    gathered = Arrivals(odd=(2,))
     with pytest.raises(EnvironmentProblem, match=r"trains on a CPU.*nvidia-smi"):
         gathered.check(3, 2, "cpu", is_late=True)
     with pytest.raises(GroupBroken, match=r"do not train on a GPU.*: 2\."):
         gathered.check(3, 0, "cuda", is_late=True)
-    Gathered().check(3, 0, "cuda", is_late=True)
+    Arrivals().check(3, 0, "cuda", is_late=True)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -280,5 +280,5 @@ def test_alike_ranks_meet(kind: str) -> None:
     store.set("here/0", kind)
     store.add("here", 1 if kind == "cpu" else 1 + (1 << 32))
     until_s = time.monotonic() + LIMIT_S
-    assert gather(store, rank=1, size=2, deadline_s=until_s, kind=kind) == Gathered()
+    assert gather(store, rank=1, size=2, deadline_s=until_s, kind=kind) == Arrivals()
     assert store.get("all-here") == b"alike"

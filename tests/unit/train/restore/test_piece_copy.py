@@ -6,7 +6,7 @@ import torch
 
 from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.keeper.memory.memfd import Memory
-from elasticd.train.restore.piece_copy import Landing
+from elasticd.train.restore.piece_copy import PieceDestinations
 
 TENSORS = (
     Tensor("wide", "float32", (6, 4)),
@@ -56,7 +56,7 @@ def held() -> tuple[Memory, list[int]]:
 def test_every_element_comes_to_its_place() -> None:
     places = [torch.zeros_like(each) for each in values()]
     memory, starts = held()
-    Landing(TENSORS, places).put(memory.view, PIECES, starts)
+    PieceDestinations(TENSORS, places).put(memory.view, PIECES, starts)
     for place, value in zip(places, values(), strict=True):
         assert torch.equal(place, value)
 
@@ -66,7 +66,7 @@ def test_place_with_gaps_keeps_what_stands_between() -> None:
     whole = torch.full((6, 8), -1.0)
     places = [whole[:, ::2], *values()[1:]]
     memory, starts = held()
-    Landing(TENSORS, places).put(memory.view, PIECES, starts)
+    PieceDestinations(TENSORS, places).put(memory.view, PIECES, starts)
     assert torch.equal(whole[:, ::2], values()[0])
     assert (whole[:, 1::2] == -1.0).all()
 
@@ -74,5 +74,5 @@ def test_place_with_gaps_keeps_what_stands_between() -> None:
 def test_parameters_are_written_although_they_have_gradients() -> None:
     place = torch.nn.Parameter(torch.zeros(6, 4))
     memory, starts = held()
-    Landing(TENSORS, [place, *values()[1:]]).put(memory.view, PIECES, starts)
+    PieceDestinations(TENSORS, [place, *values()[1:]]).put(memory.view, PIECES, starts)
     assert torch.equal(place, values()[0])

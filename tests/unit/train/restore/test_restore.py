@@ -18,7 +18,7 @@ from elasticd.records.codec import to_plain
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.restore.checkpoint_choice import SETTLE_S, choose
 from elasticd.train.restore.model_match import CannotRestore
-from elasticd.train.restore.restore import Restored, restore
+from elasticd.train.restore.restore import RestoreResult, restore
 from elasticd.train.restore.stored_checkpoint import divided
 from tests.unit.checkpoint.records import header
 from tests.unit.train.restore.restore_case import EPOCH, Group, Plain, Stock, snapshot_of, state_of
@@ -27,7 +27,7 @@ from tests.unit.train.save.save_case import same
 
 def alone(
     stock: Stock, state: Plain | None = None, *, is_stale: bool = False
-) -> tuple[Restored, Plain]:
+) -> tuple[RestoreResult, Plain]:
     """Restore on one rank that is alone."""
     state = state or Plain(state_of(0))
     group = Group(0, 1, HashStore())
@@ -382,11 +382,11 @@ def test_pieces_are_divided_once_and_about_equally(sizes: list[int], count: int)
 
 def test_sentence_says_what_was_passed_over_first() -> None:
     """And how large and how long it was."""
-    said = Restored(
+    said = RestoreResult(
         run=1, snapshot=Snapshot(run=1, generation=2, step=3), nbytes=3 << 19, place="storage",
         seconds=0.25, notes=("One was damaged.",),
     ).sentence  # fmt: skip
     assert said == (
         "One was damaged. Restored step 3 (run 1, generation 2) from storage: 1.5 MiB in 0.25 s."
     )
-    assert Restored(run=1, snapshot=None).sentence == ""
+    assert RestoreResult(run=1, snapshot=None).sentence == ""

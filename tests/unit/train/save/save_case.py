@@ -11,12 +11,12 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.tensors.tensor_spec import alike, dtype_of, views
 from elasticd.tensors.tree import Tree, flatten, unflatten
-from elasticd.train.save.snapshot_taker import Saving
+from elasticd.train.save.snapshot_taker import SnapshotTaker
 
 __all__ = ["Case", "Clock", "Keeper", "Training", "same"]
 
@@ -37,7 +37,7 @@ class Keeper:
     """Answers as a real one would; what a test sets it does wrong."""
 
     def __init__(self) -> None:
-        self.vault = Vault()
+        self.vault = ShareMemory()
         self.is_gone = self.is_full = self.is_busy = False
         self.notes: tuple[str, ...] = ()
         self.owed: ElasticdError | None = None
@@ -138,7 +138,7 @@ class _Line:
 
 
 class Training:
-    """A state as `Saving` sees one: a model with statistics, and its optimizer."""
+    """A state as `SnapshotTaker` sees one: a model with statistics, and its optimizer."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)
@@ -175,7 +175,7 @@ class Case:
         self.keeper, self.state = Keeper(), Training()
         self.nodes = nodes
         self.said: list[str] = []
-        self.saving = Saving(self.keeper.connect, every, mode, say=self.said.append)
+        self.saving = SnapshotTaker(self.keeper.connect, every, mode, say=self.said.append)
 
     def begin(self, *, rank: int = 0, generation: int = 3, is_opened: bool = False) -> None:
         self.saving.run = 7

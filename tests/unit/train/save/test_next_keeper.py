@@ -6,13 +6,13 @@ import pytest
 
 from elasticd.keeper.wire import message as ms
 from elasticd.train.save import next_keeper as mirroring_module
-from elasticd.train.save.next_keeper import LAST_PAUSE_S, Mirroring
+from elasticd.train.save.next_keeper import LAST_PAUSE_S, NextKeeper
 from tests.unit.train.save.save_case import Clock
 
 NODES = (0, 0, 1, 1)
 
 
-class Board:
+class FakeStore:
     """A store that counts what it is asked."""
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Keeper:
 
 class Scene:
     def __init__(self) -> None:
-        self.board = Board()
+        self.store = FakeStore()
         self.keepers = {0: Keeper(10), 1: Keeper(11)}
         self.plan = object()
         self.ranks = [
-            Mirroring(self.board, rank=rank, generation=3, nodes=NODES) for rank in range(4)
+            NextKeeper(self.store, rank=rank, generation=3, nodes=NODES) for rank in range(4)
         ]
 
     def look(self, *ranks: int, snapshots: int = 1) -> None:
@@ -88,12 +88,12 @@ def test_nothing_is_asked_where_all_is_known(clock: Clock) -> None:
     """Commits go by; after a snapshot it is looked once more, and not told again."""
     scene = Scene()
     scene.look(2, 0)
-    asked = scene.board.asked
+    asked = scene.store.asked
     for _ in range(100):
         scene.look(0)
-    assert scene.board.asked == asked
+    assert scene.store.asked == asked
     scene.look(0, snapshots=2)
-    assert scene.board.asked == asked + 1
+    assert scene.store.asked == asked + 1
     assert scene.keepers[0].told == [11]
 
 
@@ -103,7 +103,7 @@ def test_node_without_a_word_is_asked_less_and_less(clock: Clock) -> None:
     for _ in range(1000):
         scene.look(0)
         clock.now_s += 0.001
-    assert scene.board.asked < 10
+    assert scene.store.asked < 10
     clock.now_s += LAST_PAUSE_S
     scene.look(2, 0)
     assert scene.keepers[0].told == [11]
@@ -134,7 +134,7 @@ def test_keeper_without_a_door_is_told_of_to_nobody(clock: Clock) -> None:
 def test_store_that_is_gone_is_no_harm(clock: Clock) -> None:
     """The generation is over then, and others say so."""
     scene = Scene()
-    scene.board.is_gone = True
+    scene.store.is_gone = True
     scene.look(0, 2)
     assert scene.keepers[0].told == []
 
@@ -143,6 +143,6 @@ def test_store_that_is_gone_is_no_harm(clock: Clock) -> None:
 def test_word_that_makes_no_sense_is_passed_over(clock: Clock, text: bytes) -> None:
     """Of another version, perhaps."""
     scene = Scene()
-    scene.board.keys["elasticd/keeper/3/1"] = text
+    scene.store.keys["elasticd/keeper/3/1"] = text
     scene.look(0)
     assert scene.keepers[0].told == []

@@ -15,8 +15,8 @@ from elasticd.tensors.local_shard import local_part
 from elasticd.tensors.tensor_spec import alike
 from elasticd.tensors.tree import flatten
 from elasticd.train.save import overlapped_copy
-from elasticd.train.save.overlapped_copy import WORTH_S, Choice, Overlap, Pair, copy_now
-from elasticd.train.save.share_plan import Parts
+from elasticd.train.save.overlapped_copy import WORTH_S, CopyChoice, OverlappedCopy, Pair, copy_now
+from elasticd.train.save.share_plan import SharePlan
 
 LIMIT_S = 30.0
 
@@ -73,13 +73,13 @@ def test_copy_is_the_state_of_the_commit(gate: Gate) -> None:
     net, optimizer = model()
     tree = flatten("state", {"net": net.state_dict(), "optimizer": optimizer.state_dict()})
     wanted = [tensor.clone() for tensor in tree.tensors]
-    parts = Parts.of(tree, alike(tree, [optimizer]), rank=0, nodes=[0])
+    parts = SharePlan.of(tree, alike(tree, [optimizer]), rank=0, nodes=[0])
     (part,) = parts.parts
     here = [local_part(tensor) for tensor in tree.tensors]
     places = part.places(memoryview(bytearray(part.layout.size)), parts.tensors)
     copy_now(part.pairs(part.now, here, places))
     said: list[bool] = []
-    overlap = Overlap(part.pairs(part.later, here, places), said.append)
+    overlap = OverlappedCopy(part.pairs(part.later, here, places), said.append)
     assert gate.has_begun.wait(LIMIT_S)
     backward(net)
     with ThreadPoolExecutor(1) as pool:
@@ -98,7 +98,7 @@ def test_step_of_any_optimizer_waits_for_the_copy(gate: Gate) -> None:
     net, optimizer = model()
     pairs = [copied(parameter) for parameter in net.parameters()]
     before = [source.clone() for source, _ in pairs]
-    overlap = Overlap(pairs, lambda is_good: None)
+    overlap = OverlappedCopy(pairs, lambda is_good: None)
     assert gate.has_begun.wait(LIMIT_S)
     backward(net)
     is_asked = threading.Event()
@@ -130,7 +130,7 @@ def test_write_of_somebody_else_is_found(gate: Gate, write: Any) -> None:
     """Half of one state and half of another is no snapshot."""
     net, _ = model()
     said: list[bool] = []
-    overlap = Overlap([copied(parameter) for parameter in net.parameters()], said.append)
+    overlap = OverlappedCopy([copied(parameter) for parameter in net.parameters()], said.append)
     assert gate.has_begun.wait(LIMIT_S)
     with torch.no_grad():
         write(net)
@@ -145,7 +145,7 @@ def test_what_nobody_wrote_to_is_good() -> None:
         fixed = torch.ones(3)
     place = torch.zeros(3)
     said: list[bool] = []
-    Overlap([(fixed, place), copied(torch.rand(3))], said.append).finish()
+    OverlappedCopy([(fixed, place), copied(torch.rand(3))], said.append).finish()
     assert said == [True] and place.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -154,7 +154,9 @@ def test_nothing_is_left_after_many_copies() -> None:
     net, optimizer = model()
     threads, left = threading.active_count(), len(hooks._global_optimizer_pre_hooks)
     for _ in range(100):
-        overlap = Overlap([copied(parameter) for parameter in net.parameters()], lambda _: None)
+        overlap = OverlappedCopy(
+            [copied(parameter) for parameter in net.parameters()], lambda _: None
+        )
         backward(net)
         optimizer.step()
         overlap.finish()
@@ -164,7 +166,7 @@ def test_nothing_is_left_after_many_copies() -> None:
 
 def test_finish_may_be_called_again() -> None:
     """A generation that ends in the middle of a commit does."""
-    overlap = Overlap([], lambda is_good: None)
+    overlap = OverlappedCopy([], lambda is_good: None)
     overlap.finish()
     overlap.finish()
 
@@ -174,7 +176,7 @@ def test_copy_that_fails_is_kept_as_an_error_and_holds_nobody() -> None:
     """It is not called good, and the optimizer's step and `finish` go on."""
     net, optimizer = model()
     said: list[bool] = []
-    overlap = Overlap([(torch.ones(3), torch.ones(2))], said.append)
+    overlap = OverlappedCopy([(torch.ones(3), torch.ones(2))], said.append)
     backward(net)
     optimizer.step()
     overlap.finish()
@@ -189,7 +191,7 @@ def test_teller_that_fails_is_kept_as_an_error() -> None:
     def done(is_good: bool) -> None:
         raise ValueError("full")
 
-    overlap = Overlap([], done)
+    overlap = OverlappedCopy([], done)
     overlap.finish()
     assert str(overlap.error) == "full"
 
@@ -202,7 +204,7 @@ def test_thread_that_cannot_be_started_leaves_no_hook(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(RuntimeError, match="new thread"):
-        Overlap([], lambda is_good: None)
+        OverlappedCopy([], lambda is_good: None)
 
 
 def test_copy_now_fills_every_place() -> None:
@@ -217,12 +219,12 @@ def test_copy_now_fills_every_place() -> None:
 # --- which form is used -------------------------------------------------------------------------
 
 
-def choice(mode: str = "auto") -> tuple[Choice, list[str]]:
+def choice(mode: str = "auto") -> tuple[CopyChoice, list[str]]:
     said: list[str] = []
-    return Choice(mode, said.append), said
+    return CopyChoice(mode, said.append), said
 
 
-def took(chosen: Choice, stall_s: float) -> None:
+def took(chosen: CopyChoice, stall_s: float) -> None:
     """One snapshot, in the form that is chosen, which costs so much."""
     chosen.took(is_overlapped=chosen.is_overlapped, stall_s=stall_s)
 

@@ -14,7 +14,7 @@ from elasticd.tensors.local_shard import local_part
 from elasticd.tensors.tensor_spec import alike
 from elasticd.tensors.tree import Tree, flatten
 from elasticd.train.save.overlapped_copy import copy_now
-from elasticd.train.save.share_plan import Parts, has_spare, next_node, spare_of
+from elasticd.train.save.share_plan import SharePlan, has_spare, next_node, spare_of
 
 
 @given(st.integers(2, 9), st.integers(1, 5), st.randoms(use_true_random=False))
@@ -55,7 +55,7 @@ def test_share_that_no_rank_copies_is_alone() -> None:
 
     def alone(nodes: list[int]) -> list[int]:
         every = [
-            Parts.of(tree, is_alike, rank=rank, nodes=nodes).parts for rank in range(len(nodes))
+            SharePlan.of(tree, is_alike, rank=rank, nodes=nodes).parts for rank in range(len(nodes))
         ]
         assert not any(each.is_alone for parts in every for each in parts if each.holder)
         return [parts[0].share for parts in every if parts[0].is_alone]
@@ -101,7 +101,7 @@ def replica() -> tuple[Tree, list[bool]]:
 def test_first_holders_have_every_element_once_and_second_ones_again(nodes: list[int]) -> None:
     """What second holders have are the same pieces, in the same places."""
     tree, is_alike = replica()
-    every = [Parts.of(tree, is_alike, rank=rank, nodes=nodes) for rank in range(len(nodes))]
+    every = [SharePlan.of(tree, is_alike, rank=rank, nodes=nodes) for rank in range(len(nodes))]
     firsts, seconds = {}, {}
     for rank, parts in enumerate(every):
         own, *spare = parts.parts
@@ -127,7 +127,7 @@ def test_what_replicas_may_differ_in_is_rank_0s_and_copied_at_once() -> None:
     """Statistics and plain values; and nothing that an optimizer owns is copied at once."""
     tree, is_alike = replica()
     for rank in range(3):
-        (part,) = Parts.of(tree, is_alike, rank=rank, nodes=[0, 0, 0]).parts
+        (part,) = SharePlan.of(tree, is_alike, rank=rank, nodes=[0, 0, 0]).parts
         pieces = part.layout.pieces
         assert sorted(part.now + part.later) == list(range(len(pieces)))
         assert all(not is_alike[pieces[index].tensor] for index in part.now)
@@ -140,7 +140,7 @@ def test_copied_shares_make_the_state_again() -> None:
     tree, is_alike = replica()
     found = [torch.full_like(tensor, -1) for tensor in tree.tensors]
     for rank in range(3):
-        parts = Parts.of(tree, is_alike, rank=rank, nodes=[0, 1, 2])
+        parts = SharePlan.of(tree, is_alike, rank=rank, nodes=[0, 1, 2])
         here = [local_part(tensor) for tensor in tree.tensors]
         for part in parts.parts:
             places = part.places(memoryview(bytearray(part.layout.size)), parts.tensors)
@@ -180,12 +180,12 @@ def values() -> dict[str, Any]:
 def test_every_change_of_structure_is_noticed(change: dict[str, Any], fits: bool) -> None:
     """Of number, type, shape or name; values are no structure."""
     planned = flatten("state", values())
-    parts = Parts.of(planned, [True] * len(planned.tensors), rank=0, nodes=[0])
+    parts = SharePlan.of(planned, [True] * len(planned.tensors), rank=0, nodes=[0])
     assert parts.fits(flatten("state", values() | change)) is fits
 
 
 def test_tensor_that_got_another_name_is_noticed() -> None:
     """It is by name that a checkpoint is loaded."""
     planned = flatten("state", {"one": torch.zeros(2), "two": torch.ones(2)})
-    parts = Parts.of(planned, [True, True], rank=0, nodes=[0])
+    parts = SharePlan.of(planned, [True, True], rank=0, nodes=[0])
     assert not parts.fits(flatten("state", {"two": torch.ones(2), "one": torch.zeros(2)}))

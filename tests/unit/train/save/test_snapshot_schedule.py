@@ -13,7 +13,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from elasticd.records.checkpoint import Every
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.save import snapshot_schedule
-from elasticd.train.save.snapshot_schedule import LOOK_LIMIT, Schedule, next_look
+from elasticd.train.save.snapshot_schedule import LOOK_LIMIT, SnapshotSchedule, next_look
 
 SIZE = 3
 SECONDS = st.floats(0.0, 1e6)
@@ -26,7 +26,7 @@ class Clock:
         self.now_s = 100.0
 
 
-class Board:
+class FakeStore:
     """A store of one process that remembers what is in it, and refuses to block."""
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def ranks(
-    board: Board,
+    store: FakeStore,
     every: Every,
     *,
     size: int = SIZE,
     step: int = 0,
     is_free: list[bool] | None = None,
     is_over: threading.Event | None = None,
-) -> list[Schedule]:
+) -> list[SnapshotSchedule]:
     """One schedule for each rank; `is_free` is used up, and then always True."""
     answers = is_free if is_free is not None else []
 
@@ -83,8 +83,8 @@ def ranks(
         return answers.pop(0) if answers else True
 
     return [
-        Schedule(
-            board,
+        SnapshotSchedule(
+            store,
             every,
             rank=rank,
             size=size,
@@ -100,7 +100,7 @@ def ranks(
 def due_steps(every: Every, clock: Clock, step_s: float, steps: int, **given: object) -> list[int]:
     """Let rank 0 be first at each step, and the others follow; returns when all take one."""
     found = []
-    all_ranks = ranks(Board(), every, **given)  # type: ignore[arg-type]
+    all_ranks = ranks(FakeStore(), every, **given)  # type: ignore[arg-type]
     for step in range(1, steps + 1):
         clock.now_s += step_s
         said = {each.is_due(step) for each in all_ranks}
@@ -149,7 +149,7 @@ def test_snapshots_are_a_time_apart(clock: Clock) -> None:
 def test_steps_that_get_longer_are_looked_at_in_time(clock: Clock) -> None:
     """Half of the time that is left is skipped and not more."""
     every = Every(seconds=60.0)
-    (alone,) = ranks(Board(), every, size=1)
+    (alone,) = ranks(FakeStore(), every, size=1)
     took, step = 0.1, 0
     while True:
         step += 1
@@ -162,7 +162,7 @@ def test_steps_that_get_longer_are_looked_at_in_time(clock: Clock) -> None:
 
 def test_pace_is_that_of_the_last_steps(clock: Clock) -> None:
     """Not of the whole run: after a fast beginning, looks would come far too late for ever."""
-    (alone,) = ranks(Board(), Every(seconds=60.0), size=1)
+    (alone,) = ranks(FakeStore(), Every(seconds=60.0), size=1)
     due_s = []
     for step in range(1, 1300):
         clock.now_s += 0.1 if step <= 600 else 10.0
@@ -200,7 +200,7 @@ def test_ranks_decide_alike_without_a_clock_of_their_own(monkeypatch: pytest.Mon
         return now_s
 
     monkeypatch.setattr(snapshot_schedule, "time", SimpleNamespace(monotonic=monotonic))
-    all_ranks = ranks(Board(), Every(seconds=20.0))
+    all_ranks = ranks(FakeStore(), Every(seconds=20.0))
     found: list[list[int]] = [[] for _ in all_ranks]
 
     def train(rank: int) -> None:
@@ -223,8 +223,8 @@ def test_ranks_decide_alike_without_a_clock_of_their_own(monkeypatch: pytest.Mon
 
 def test_rank_that_is_ahead_waits_for_the_decision(clock: Clock) -> None:
     """It cannot know what rank 0 is going to say."""
-    board = Board()
-    first, second = ranks(board, Every(steps=2), size=2)
+    store = FakeStore()
+    first, second = ranks(store, Every(steps=2), size=2)
     with ThreadPoolExecutor(1) as pool:
         ahead = pool.submit(second.is_due, 2)
         assert not ahead.done()
@@ -236,7 +236,7 @@ def test_rank_that_is_ahead_waits_for_the_decision(clock: Clock) -> None:
 def test_end_of_a_generation_interrupts_who_waits(clock: Clock) -> None:
     """Rank 0 is lost, say."""
     is_over = threading.Event()
-    _, second = ranks(Board(), Every(steps=2), size=2, is_over=is_over)
+    _, second = ranks(FakeStore(), Every(steps=2), size=2, is_over=is_over)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.is_due, 2)
         is_over.set()
@@ -246,42 +246,42 @@ def test_end_of_a_generation_interrupts_who_waits(clock: Clock) -> None:
 
 def test_keys_are_taken_away_when_all_have_read_them(clock: Clock) -> None:
     """A run of a million snapshots leaves a handful of them in the store."""
-    board = Board()
-    all_ranks = ranks(board, Every(steps=1))
+    store = FakeStore()
+    all_ranks = ranks(store, Every(steps=1))
     for step in range(1, 101):
         for each in all_ranks:
             assert each.is_due(step)
-    assert len(board.keys) <= 4
+    assert len(store.keys) <= 4
 
 
 @pytest.mark.parametrize("lag", [1, 2, 5, 50])
 def test_rank_that_is_far_behind_still_finds_its_keys(clock: Clock, lag: int) -> None:
     """Ranks that do not sum gradients in each step are not bound to each other."""
-    board = Board()
-    first, second, third = ranks(board, Every(steps=1))
+    store = FakeStore()
+    first, second, third = ranks(store, Every(steps=1))
     for step in range(1, lag + 1):
         assert first.is_due(step) and second.is_due(step)
     for step in range(1, lag + 1):
         assert third.is_due(step)
     for step in range(lag + 1, lag + 4):
         assert first.is_due(step) and second.is_due(step) and third.is_due(step)
-    assert len(board.keys) <= 4, "and they are taken away when it has caught up"
+    assert len(store.keys) <= 4, "and they are taken away when it has caught up"
 
 
 def test_step_that_does_not_grow_is_not_looked_at_twice(clock: Clock) -> None:
     """The end of an epoch commits the same step again; on all ranks alike."""
-    board = Board()
-    all_ranks = ranks(board, Every(steps=2))
+    store = FakeStore()
+    all_ranks = ranks(store, Every(steps=2))
     for step in (1, 2, 2, 3, 4, 4):
         said = [each.is_due(step) for each in all_ranks]
         assert len(set(said)) == 1
-    assert board.set_keys == ["elasticd/save/2", "elasticd/save/4"]
+    assert store.set_keys == ["elasticd/save/2", "elasticd/save/4"]
 
 
 def test_step_between_two_looks_asks_nobody(clock: Clock) -> None:
     """It costs a comparison."""
-    board = Board()
-    all_ranks = ranks(board, Every(steps=1000))
+    store = FakeStore()
+    all_ranks = ranks(store, Every(steps=1000))
     for step in range(1, 1000):
         assert not any(each.is_due(step) for each in all_ranks)
-    assert not board.keys
+    assert not store.keys

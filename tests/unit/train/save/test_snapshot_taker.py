@@ -11,7 +11,7 @@ from elasticd.errors import InvariantBroken
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.train.save import snapshot_taker as module
-from elasticd.train.save.overlapped_copy import Overlap
+from elasticd.train.save.overlapped_copy import OverlappedCopy
 from elasticd.train.save.snapshot_taker import RETRY_S
 from tests.unit.train.save.save_case import Case, Clock, same
 
@@ -198,13 +198,13 @@ def test_take_last_takes_what_was_not_taken_yet(case: Make) -> None:
 def test_nothing_reads_the_state_after_the_end(case: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next world loads into the same tensors."""
     is_alive = []
-    finish = Overlap.finish
+    finish = OverlappedCopy.finish
 
-    def look(overlap: Overlap) -> None:
+    def look(overlap: OverlappedCopy) -> None:
         finish(overlap)
         is_alive.append(overlap._thread.is_alive())
 
-    monkeypatch.setattr(Overlap, "finish", look)
+    monkeypatch.setattr(OverlappedCopy, "finish", look)
     one = case("overlapped")
     one.step()
     one.saving.end()
@@ -217,7 +217,7 @@ def test_write_beside_the_copy_drops_the_snapshot(
     """It is said once, the buffers are given back, and from then on copies are made at once."""
     one = case("overlapped")
     sums = iter(range(9))
-    monkeypatch.setattr(Overlap, "_sum", lambda self: next(sums))
+    monkeypatch.setattr(OverlappedCopy, "_sum", lambda self: next(sums))
     one.step()
     one.saving._finish_copy()
     assert one.steps == [] and len(one.keeper.of(ms.Dropped)) == 1
@@ -231,7 +231,7 @@ def test_copy_that_failed_is_said_and_taken_again_at_the_end(
 ) -> None:
     """The training does not notice; the last state is saved all the same."""
     one = case("overlapped")
-    monkeypatch.setattr(Overlap, "_copy", lambda self: torch.ones(2).view(3))
+    monkeypatch.setattr(OverlappedCopy, "_copy", lambda self: torch.ones(2).view(3))
     one.step()
     one.saving.finish(lambda: True)
     assert one.steps == [1]

@@ -9,7 +9,7 @@ import pytest
 from elasticd.channel.worker import Attached, Beat, Dump, Stacks
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation
-from elasticd.train.session.agent_link import Link
+from elasticd.train.session.agent_link import AgentLink
 from tests.fixtures.patience import patience_s
 
 PATIENCE_S = patience_s(20.0)
@@ -26,7 +26,7 @@ def listening(name: str) -> Iterator[socket.socket]:
 
 def test_link_carries_lines_both_ways(tmp_path: object) -> None:
     with listening(f"elasticd-link-{id(tmp_path)}") as server:
-        link = Link(f"elasticd-link-{id(tmp_path)}")
+        link = AgentLink(f"elasticd-link-{id(tmp_path)}")
         agent, _ = server.accept()
         link.send(Attached(pid=1))
         assert agent.recv(1000) == b'["Attached", {"pid": 1}]\n'
@@ -39,7 +39,7 @@ def test_link_carries_lines_both_ways(tmp_path: object) -> None:
 def test_link_to_an_agent_that_does_not_read_keeps_what_matters(tmp_path: object) -> None:
     """News is dropped when the socket is full, the rest goes on in whole lines and in order."""
     with listening(f"elasticd-slow-{id(tmp_path)}") as server:
-        link = Link(f"elasticd-slow-{id(tmp_path)}")
+        link = AgentLink(f"elasticd-slow-{id(tmp_path)}")
         agent, _ = server.accept()
         beat = Beat(generation=Generation(1), step=1, step_s=0, batches=1, sequence=1)
         for _ in range(20_000):
@@ -56,4 +56,4 @@ def test_link_to_an_agent_that_does_not_read_keeps_what_matters(tmp_path: object
 
 def test_link_without_an_agent_says_what_to_do() -> None:
     with pytest.raises(EnvironmentProblem, match="elasticd run"):
-        Link("elasticd-nobody-listens-here")
+        AgentLink("elasticd-nobody-listens-here")

@@ -24,8 +24,8 @@ from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.stacks import STACKS_LIMIT_BYTES
 from elasticd.train.session import agent_session as session_module
 from elasticd.train.session import departure
-from elasticd.train.session.heartbeat import Tempo
-from elasticd.train.session.interrupt_signal import Alarm
+from elasticd.train.session.heartbeat import StepTempo
+from elasticd.train.session.interrupt_signal import InterruptSignal
 from tests.unit.train.session.session_bench import PATIENCE_S, Bench, bench, enter, formed
 
 __all__ = ["bench"]
@@ -403,8 +403,8 @@ def test_rank_that_nothing_can_fetch_ends_only_where_others_go_on(
     """Its own copy of the state may be the last."""
     ended: list[bool] = []
     monkeypatch.setattr(bench.session, "_end_process", lambda: ended.append(True))
-    monkeypatch.setattr(Alarm, "ring", lambda self, now_s: 60.0)
-    monkeypatch.setattr(Alarm, "is_deaf", lambda self, now_s: True)
+    monkeypatch.setattr(InterruptSignal, "ring", lambda self, now_s: 60.0)
+    monkeypatch.setattr(InterruptSignal, "is_deaf", lambda self, now_s: True)
     bench.begin()
     bench.hears(wanted)
     assert bench.session._ring(time.monotonic())
@@ -422,7 +422,7 @@ def test_each_commit_may_be_followed_by_a_comparison(bench: Bench) -> None:
 
 def test_step_time_is_smoothed_and_begins_anew_with_a_generation() -> None:
     """The time between two generations is no step."""
-    tempo = Tempo()
+    tempo = StepTempo()
     assert tempo.take(1, 0, 0.0) == 0.0
     assert tempo.take(1, 1, 10.0) == 0.0
     assert tempo.take(1, 3, 12.0) == pytest.approx(1.0)

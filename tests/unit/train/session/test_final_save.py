@@ -8,7 +8,7 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import Unavailable
 from elasticd.keeper.wire import message as ms
 from elasticd.train.session import final_save as module
-from elasticd.train.session.final_save import NOT_AGREED, NOT_IN_TIME, NOT_TAKEN, Parting
+from elasticd.train.session.final_save import NOT_AGREED, NOT_IN_TIME, NOT_TAKEN, FinalSave
 from tests.unit.train.save.save_case import Clock, Keeper
 
 WITHIN_S = 26.0
@@ -29,7 +29,7 @@ class Case:
             else ms.Found(number=0)
         )
         self.clock = clock
-        self.parting = Parting(WITHIN_S)
+        self.parting = FinalSave(WITHIN_S)
         self.durable_step = self.logged_step = -1
         self.answers: list[ms.Awaited] = []
         """Then it takes longer, for ever."""

@@ -10,10 +10,10 @@ import pytest
 
 from elasticd.channel.worker import Leave
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.process_group.gloo_connections import Ends
+from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.group import GroupBroken
 from elasticd.train.session import agent_session
-from elasticd.train.tcp_store.open_sockets import Link
+from elasticd.train.tcp_store.open_sockets import OpenSocket
 from tests.unit.train.session.session_bench import Bench, bench, enter
 
 __all__ = ["bench"]
@@ -28,15 +28,15 @@ def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield ours, theirs
 
 
-def link_of(one: socket.socket) -> Link:
+def link_of(one: socket.socket) -> OpenSocket:
 
-    return Link(one.fileno(), os.fstat(one.fileno()).st_ino)
+    return OpenSocket(one.fileno(), os.fstat(one.fileno()).st_ino)
 
 
 def test_end_of_one_connection_is_seen_among_many() -> None:
     """And what the peer sent before it, unread or not, is no end."""
     with connection() as (first, _), connection() as (second, other_end):
-        ends = Ends([link_of(first), link_of(second)])
+        ends = GlooConnections([link_of(first), link_of(second)])
         assert not ends.has_any()
         other_end.sendall(b"half a gradient")
         assert not ends.has_any()
@@ -48,7 +48,7 @@ def test_end_of_one_connection_is_seen_among_many() -> None:
 def test_end_is_seen_although_the_owner_closed_its_side() -> None:
     """Gloo closes a socket that failed, from a thread of its own."""
     with connection() as (ours, theirs):
-        ends = Ends([link_of(ours)])
+        ends = GlooConnections([link_of(ours)])
         theirs.close()
         ours.close()
         assert ends.has_any()
@@ -59,7 +59,7 @@ def test_connection_that_is_gone_already_counts_as_ended() -> None:
     """Its number may be another file's by now."""
     with connection() as (ours, _):
         link = link_of(ours)
-    ends = Ends([link])
+    ends = GlooConnections([link])
     assert ends.has_any()
     ends.close()
 

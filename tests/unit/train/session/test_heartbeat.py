@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from elasticd.channel.wire import pack
-from elasticd.train.introspection.time_spent import Spent
-from elasticd.train.session.heartbeat import NAMES_LIMIT, Beater
+from elasticd.train.introspection.time_spent import SecondsSpent
+from elasticd.train.session.heartbeat import NAMES_LIMIT, HeartbeatSender
 from elasticd.train.session.watch import EpochProgress
 from elasticd_agent.liveness.worker_sockets import LINE_LIMIT_BYTES
 
@@ -20,7 +20,7 @@ class Training:
 
     def __init__(self, scalars: Mapping[str, float]) -> None:
         self._scalars = scalars
-        self.spent = Spent()
+        self.spent = SecondsSpent()
 
     def arrived(self) -> int:
         return 0
@@ -36,11 +36,14 @@ def test_agent_takes_every_beat_however_many_numbers_there_are() -> None:
     """It hangs up on a line that is too long, and gives up the worker."""
     many = {f"layer-{number}/norm": 0.1 for number in range(100_000)}
     given = {"n" * 2_000_000: 1.0, **many}
-    beat = Beater(Training(given), lambda beat: None, lambda now_s: False)._beat()
+    beat = HeartbeatSender(Training(given), lambda beat: None, lambda now_s: False)._beat()
     assert dict(beat.scalars) == dict(list(many.items())[:NAMES_LIMIT])
     assert len(pack(beat)) < LINE_LIMIT_BYTES / 10
     few = {"loss": 0.5}
-    assert Beater(Training(few), lambda beat: None, lambda now_s: False)._beat().scalars == few
+    assert (
+        HeartbeatSender(Training(few), lambda beat: None, lambda now_s: False)._beat().scalars
+        == few
+    )
 
 
 def test_number_that_cannot_be_read_does_not_silence_the_worker() -> None:
@@ -50,5 +53,5 @@ def test_number_that_cannot_be_read_does_not_silence_the_worker() -> None:
         def scalars(self) -> Mapping[str, float]:
             raise RuntimeError("value cannot be converted to type double without overflow")
 
-    beat = Beater(Odd({}), lambda beat: None, lambda now_s: False)._beat()
+    beat = HeartbeatSender(Odd({}), lambda beat: None, lambda now_s: False)._beat()
     assert (beat.step, dict(beat.scalars)) == (7, {})

@@ -7,12 +7,12 @@ import torch
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import CallError
-from elasticd.tensors.local_shard import Local
+from elasticd.tensors.local_shard import LocalShard
 from elasticd.tensors.tensor_spec import views
 from elasticd.tensors.tree import Tree, flatten
 from elasticd.train.shards import local_shards as module
 from elasticd.train.shards.local_shards import Remnant, Remnants
-from elasticd.train.shards.shard_cover import Label
+from elasticd.train.shards.shard_cover import StateLabel
 
 
 class Spread:
@@ -33,10 +33,10 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Spread:
     """Its `w` is rows 4 and 5 of more."""
     found = Spread()
 
-    def local_part(tensor: torch.Tensor) -> Local:
+    def local_part(tensor: torch.Tensor) -> LocalShard:
         if tensor is found.part:
-            return Local(tensor, (4, 0), is_whole=False, is_first=True)
-        return Local(tensor, (0,) * tensor.dim(), is_whole=True, is_first=True)
+            return LocalShard(tensor, (4, 0), is_whole=False, is_first=True)
+        return LocalShard(tensor, (0,) * tensor.dim(), is_whole=True, is_first=True)
 
     monkeypatch.setattr(module, "local_part", local_part)
     return found
@@ -57,7 +57,7 @@ def collected(state: Spread, *, run: int = 1) -> Remnants:
 def test_state_is_named_by_the_generation_that_committed_it(state: Spread) -> None:
     """And by its run and position; it was spread for the same generation."""
     (label,) = collected(state).named()
-    assert label == Label(1, 3, 5, 1, 3)
+    assert label == StateLabel(1, 3, 5, 1, 3)
 
 
 def test_state_that_nobody_trained_is_what_it_was_before(state: Spread) -> None:
@@ -65,7 +65,7 @@ def test_state_that_nobody_trained_is_what_it_was_before(state: Spread) -> None:
     remnants = Remnants()
     remnants.enter(4, (5, 1), Snapshot(run=1, generation=2, step=5))
     remnants.collect(state, alike, 2)
-    assert set(remnants.named()) == {Label(1, 2, 5, 1, 4)}
+    assert set(remnants.named()) == {StateLabel(1, 2, 5, 1, 4)}
 
 
 def test_beginning_is_not_worth_keeping(state: Spread) -> None:
@@ -110,7 +110,7 @@ def test_older_state_stays_beside_the_one_that_came_of_it(state: Spread) -> None
     remnants.enter(4, (5, 1), Snapshot(run=1, generation=3, step=5))
     remnants.collect(state, alike, 1)
     remnants.collect(state, alike, 1)
-    old, new = Label(1, 3, 5, 1, 3), Label(1, 3, 5, 1, 4)
+    old, new = StateLabel(1, 3, 5, 1, 3), StateLabel(1, 3, 5, 1, 4)
     assert list(remnants.named()) == [old, new]
     kept = remnants.keep(old)
     assert kept is not None and kept.label == old and list(remnants.named()) == [old]
@@ -119,7 +119,7 @@ def test_older_state_stays_beside_the_one_that_came_of_it(state: Spread) -> None
 
 def test_what_lives_on_is_copied_and_what_does_not_is_not(state: Spread) -> None:
     """Parameters of the old mesh are trained by nobody any more."""
-    kept = collected(state).keep(Label(1, 3, 5, 1, 3))
+    kept = collected(state).keep(StateLabel(1, 3, 5, 1, 3))
     assert kept is not None
     state.mean += 7
     memory, pieces, starts = kept.pack([0, 1])
@@ -131,7 +131,7 @@ def test_what_lives_on_is_copied_and_what_does_not_is_not(state: Spread) -> None
 
 def test_pack_brings_the_boxes_that_it_is_asked_for(state: Spread) -> None:
     """With their places in the whole."""
-    kept = Remnant(Label(1, 3, 5, 1, 3), state._tree(), [True, False])
+    kept = Remnant(StateLabel(1, 3, 5, 1, 3), state._tree(), [True, False])
     assert kept.inventory.is_own == (False, True)
     memory, pieces, _ = kept.pack([0])
     assert [(each.tensor, each.offsets, each.shape) for each in pieces] == [(0, (4, 0), (2, 3))]

@@ -9,16 +9,24 @@ from hypothesis import strategies as st
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Tensor
-from elasticd.train.shards.shard_cover import Inventory, Label, Survivors, shown, survivors
+from elasticd.train.shards.shard_cover import (
+    ShardCover,
+    ShardInventory,
+    StateLabel,
+    shown,
+    survivors,
+)
 
-Words = list[dict[Label, str]]
+Words = list[dict[StateLabel, str]]
 
 
-def label(step: int, *, generation: int = 1, layout: int = 1, epoch: int = 0) -> Label:
-    return Label(1, generation, step, epoch, layout)
+def label(step: int, *, generation: int = 1, layout: int = 1, epoch: int = 0) -> StateLabel:
+    return StateLabel(1, generation, step, epoch, layout)
 
 
-def inventory(rank: int, mesh: tuple[int, int], shapes: Sequence[tuple[int, ...]]) -> Inventory:
+def inventory(
+    rank: int, mesh: tuple[int, int], shapes: Sequence[tuple[int, ...]]
+) -> ShardInventory:
     """Of one rank of a mesh of replicas and shards: rows, as FSDP2 cuts them; then a number that is
     equal on all, and one that each rank has for itself."""
     shards = mesh[1]
@@ -33,12 +41,12 @@ def inventory(rank: int, mesh: tuple[int, int], shapes: Sequence[tuple[int, ...]
     for name in ("step", "mean"):
         tensors.append(Tensor(name, "float32", ()))
         boxes.append(((), ()))
-    return Inventory(tuple(tensors), tuple(boxes), (*[False] * (len(shapes) + 1), True))
+    return ShardInventory(tuple(tensors), tuple(boxes), (*[False] * (len(shapes) + 1), True))
 
 
 def words(
-    having: Mapping[int, Label], mesh: tuple[int, int], shapes: Sequence[tuple[int, ...]]
-) -> tuple[Words, dict[str, Inventory]]:
+    having: Mapping[int, StateLabel], mesh: tuple[int, int], shapes: Sequence[tuple[int, ...]]
+) -> tuple[Words, dict[str, ShardInventory]]:
     """What the ranks of a new world say, by the ranks they had in the old one."""
     inventories = {str(rank % mesh[1]): inventory(rank, mesh, shapes) for rank in having}
     return [{one: str(rank % mesh[1])} for rank, one in having.items()], inventories
@@ -119,11 +127,11 @@ def test_each_inventory_is_shown_once() -> None:
 def test_words_survive_the_store() -> None:
     """As JSON."""
     one = inventory(3, (2, 2), ((7, 3), (1,), (0, 2)))
-    assert Inventory.from_json(one.to_json()) == one
-    none = Inventory((Tensor("w", "int8", (2,)),), (None,), (False,))
-    assert Inventory.from_json(none.to_json()) == none
-    whole = Survivors(label(5), 1, {1: (0, 2), 3: ()})
-    assert Survivors.from_json(whole.to_json()) == whole
+    assert ShardInventory.from_json(one.to_json()) == one
+    none = ShardInventory((Tensor("w", "int8", (2,)),), (None,), (False,))
+    assert ShardInventory.from_json(none.to_json()) == none
+    whole = ShardCover(label(5), 1, {1: (0, 2), 3: ()})
+    assert ShardCover.from_json(whole.to_json()) == whole
     assert label(5, generation=3).snapshot == Snapshot(run=1, generation=3, step=5)
 
 
@@ -133,7 +141,7 @@ def test_words_survive_the_store() -> None:
 class Case(NamedTuple):
     mesh: tuple[int, int]
     shapes: tuple[tuple[int, ...], ...]
-    having: dict[int, Label]
+    having: dict[int, StateLabel]
 
 
 @st.composite

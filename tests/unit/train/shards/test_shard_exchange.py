@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.format.manifest import Manifest, Part, Piece, Tensor
-from elasticd.tensors.local_shard import Local
-from elasticd.train.restore.stored_checkpoint import Stored
+from elasticd.tensors.local_shard import LocalShard
+from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
 from elasticd.train.shards.shard_exchange import Box, compact, packed, spread_of, turns_of
 from tests.unit.checkpoint.records import header
 
 TENSORS = (Tensor("w", "float32", (12, 5)), Tensor("b", "uint8", (7,)), Tensor("n", "int64", ()))
 
 
-class Meeting(NamedTuple):
+class FakeGroup(NamedTuple):
     rank: int
     size: int
 
@@ -86,21 +86,23 @@ def manifest(count: int) -> Manifest:
 
 def test_stored_piece_is_read_by_who_holds_some_of_it() -> None:
     """Of what is sharded each rank reads its own; of the rest one reads for all."""
-    of_four = Stored(7, manifest(4))
+    of_four = StoredCheckpoint(7, manifest(4))
     owned: list[int] = []
     alike: list[int] = []
     for rank in range(4):
         here = [
-            Local(torch.zeros(3, 5), (3 * rank, 0), is_whole=False, is_first=True),
-            Local(torch.zeros(7), (0,), is_whole=True, is_first=True),
-            Local(torch.zeros(()), (), is_whole=True, is_first=True),
+            LocalShard(torch.zeros(3, 5), (3 * rank, 0), is_whole=False, is_first=True),
+            LocalShard(torch.zeros(7), (0,), is_whole=True, is_first=True),
+            LocalShard(torch.zeros(()), (), is_whole=True, is_first=True),
         ]
-        for_all, own = of_four.divided(Meeting(rank, 4), here, [True, False, False])
+        for_all, own = of_four.divided(FakeGroup(rank, 4), here, [True, False, False])
         assert own == [rank]
         owned += own
         alike += for_all
         # Other ranks than it was saved by: whoever has a row of a piece reads it.
-        _, own = Stored(7, manifest(3)).divided(Meeting(rank, 4), here, [True, False, False])
+        _, own = StoredCheckpoint(7, manifest(3)).divided(
+            FakeGroup(rank, 4), here, [True, False, False]
+        )
         assert own == sorted({(3 * rank) // 4, (3 * rank + 2) // 4})
     assert owned == [0, 1, 2, 3] and alike == [4, 5]
 

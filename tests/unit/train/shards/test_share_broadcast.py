@@ -12,14 +12,14 @@ from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.errors import ElasticdError
 from elasticd.train.shards import share_broadcast
 from elasticd.train.shards.shard_exchange import Box, redistribute
-from elasticd.train.shards.share_broadcast import Load, pass_on
+from elasticd.train.shards.share_broadcast import Load, broadcast_loads
 from tests.fixtures.ranks import Cast
 from tests.integration.checkpoint_dcp.troupe import Troupe
 
 SIZE = 3
 
 
-class Meeting(NamedTuple):
+class FakeGroup(NamedTuple):
     rank: int
     size: int
 
@@ -43,7 +43,7 @@ def exchange(rank: int, sizes: list[list[int]]) -> list[Any]:
     """Each rank has loads of these sizes; returns what this one gets."""
     share_broadcast.CHUNK_BYTES = 1000
     mine = [load_of(rank, index, size) for index, size in enumerate(sizes[rank])]
-    return [plain(load) for load in pass_on(Meeting(rank, len(sizes)), mine)]
+    return [plain(load) for load in broadcast_loads(FakeGroup(rank, len(sizes)), mine)]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def fail(rank: int, bad: int) -> tuple[list[Any], str]:
 
     got = []
     try:
-        got += [plain(load) for load in pass_on(Meeting(rank, SIZE), bring())]
+        got += [plain(load) for load in broadcast_loads(FakeGroup(rank, SIZE), bring())]
     except ElasticdError as exc:
         return got, f"{type(exc).__name__}: {exc}"
     return got, ""
@@ -99,7 +99,7 @@ def test_rank_that_fails_stops_all_at_the_same_place(troupe: Troupe, bad: int) -
         if rank == bad:
             assert said == "Damaged: the second is damaged"
         else:
-            assert said == f"NotPassed: Rank {bad} could not bring its part."
+            assert said == f"BroadcastFailed: Rank {bad} could not bring its part."
     # Nobody waits in a broadcast that the others do not make.
     sizes = [[4], [4], [4]]
     assert len(troupe.play(exchange, sizes, size=SIZE)) == SIZE
@@ -118,7 +118,7 @@ def garble(rank: int, bad: int) -> tuple[list[Any], str]:
     dist.broadcast = meddled  # type: ignore[assignment]
     try:
         mine = [load_of(rank, 0, 12), load_of(rank, 1, 40)]
-        for load in pass_on(Meeting(rank, SIZE), mine):
+        for load in broadcast_loads(FakeGroup(rank, SIZE), mine):
             got.append(plain(load))
     except ElasticdError as exc:
         return got, f"{type(exc).__name__}: {exc}"
@@ -137,7 +137,7 @@ def test_what_came_as_something_else_is_not_yielded(troupe: Troupe) -> None:
     said = "Damaged: What rank 0 passed on came as something else: a checksum differs."
     assert heard[2][1] == said
     for _, said in heard[:2]:
-        assert said == "NotPassed: Another rank did not get what it was sent."
+        assert said == "BroadcastFailed: Another rank did not get what it was sent."
 
 
 def spread(rank: int, meddle: str) -> tuple[list[int], str]:
@@ -161,7 +161,7 @@ def spread(rank: int, meddle: str) -> tuple[list[int], str]:
     rows: list[int] = []
     dist.all_to_all_single, dist.broadcast = garbled, misheard  # type: ignore[assignment]
     try:
-        for memory, pieces, starts in redistribute(Meeting(rank, SIZE), mine, tensors, boxes):
+        for memory, pieces, starts in redistribute(FakeGroup(rank, SIZE), mine, tensors, boxes):
             for piece, start in zip(pieces, starts, strict=True):
                 rows += bytes(memory[start : start + 16 * piece.shape[0] : 16])
     except ElasticdError as exc:
@@ -183,10 +183,10 @@ def test_what_was_sent_to_one_rank_is_compared_too(troupe: Troupe, meddle: str, 
             assert said == "Damaged: What rank 0 sent came as something else: a checksum differs."
             assert not rows
         else:
-            assert said == "NotPassed: Another rank did not get what it was sent."
+            assert said == "BroadcastFailed: Another rank did not get what it was sent."
 
 
 def test_rank_that_is_alone_keeps_what_it_has() -> None:
     """No group is needed for it."""
     loads = [load_of(0, 0, 4), load_of(0, 1, 6)]
-    assert list(pass_on(Meeting(0, 1), loads)) == loads
+    assert list(broadcast_loads(FakeGroup(0, 1), loads)) == loads

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.state.state import State
 from elasticd.train.world import World
 
@@ -26,7 +26,7 @@ class FakeWatch:
     generation = 1
 
     def __init__(self) -> None:
-        self.spent = Spent()
+        self.spent = SecondsSpent()
         self.is_over = False
         self.collectives = 0
         self.committed_at: list[tuple[int, int]] = []

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.tensors.value_copy import restored, snapshot
-from elasticd.train.state.commit_copy import Keep
+from elasticd.tensors.value_copy import copy_value, restored
+from elasticd.train.state.commit_copy import CommitCopy
 
 
-def kept(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Keep:
-    keep = Keep()
+def kept(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> CommitCopy:
+    keep = CommitCopy()
     keep.bind({}, {}, [module], [optimizer] if optimizer else [])
     commit(keep)
     return keep
 
 
-def commit(keep: Keep) -> None:
+def commit(keep: CommitCopy) -> None:
     keep.copy(keep.collect())
 
 
@@ -223,7 +223,7 @@ def test_frozen_parameters_and_extra_state_come_back() -> None:
 def test_putting_back_twice_is_putting_back_once() -> None:
     """A failure during recovery begins it again."""
     value: Any = {"list": [1, (2, "x")], "tensor": torch.ones(2), "odd": Counter("aab")}
-    copied = snapshot(value)
+    copied = copy_value(value)
     tensor = value["tensor"]
     for _ in range(2):
         value["list"].append(3)
@@ -238,7 +238,7 @@ def test_putting_back_twice_is_putting_back_once() -> None:
 def test_tensors_of_an_optimizer_stay_as_they_are() -> None:
     """Its undo brings them back, so a copy would be for nothing."""
     tensor = torch.ones(2)
-    copied = snapshot({"mine": tensor}, {id(tensor)})
+    copied = copy_value({"mine": tensor}, {id(tensor)})
     tensor.zero_()
     assert restored(copied)["mine"].tolist() == [0, 0]
 
@@ -259,7 +259,7 @@ class Average:
 def test_object_of_many_tensors_takes_memory_for_its_copies_once() -> None:
     """An averaged model would be cloned anew at each commit, beside the clone of the one before."""
     average = Average(1000)
-    keep = Keep()
+    keep = CommitCopy()
     keep.bind({}, {"average": average}, (), ())
     commit(keep)
     memory = [each._copy for each in keep._copies._kept.values()]
@@ -282,7 +282,7 @@ def test_object_of_many_tensors_takes_memory_for_its_copies_once() -> None:
 def test_object_that_shows_other_tensors_each_time_is_copied_each_time() -> None:
     """And what was copied before is let go."""
     average = Average(10)
-    keep = Keep()
+    keep = CommitCopy()
     keep.bind({}, {"average": average}, (), ())
     for count in range(3):
         average.shadow = [torch.full((10 + count,), float(count)), torch.zeros(2)]

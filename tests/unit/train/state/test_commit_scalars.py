@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.state.commit_scalars import Scalars
+from elasticd.train.state.commit_scalars import CommitScalars
 from tests.unit.train.device.gpu_case import FakeGpu
 
 
@@ -37,7 +37,7 @@ def test_a_number_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatc
     gpu = FakeGpu(monkeypatch, own=2)
     monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: Pinned(gpu))
     monkeypatch.setattr("elasticd.train.state.commit_scalars.torch.Tensor", Fetched)
-    scalars = Scalars()
+    scalars = CommitScalars()
     gpu.compute.is_done = False
     given: Any = {"loss": Fetched(gpu, 0.5)}
     scalars.set(given, 1, None)
@@ -50,12 +50,12 @@ def test_a_number_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatc
 def test_number_that_no_float_holds_is_refused() -> None:
     """In one sentence, as everything that is none."""
     with pytest.raises(CallError, match=r"commit\(tokens=\.\.\.\) got a number that no float"):
-        Scalars().checked({"tokens": 10**400})
+        CommitScalars().checked({"tokens": 10**400})
 
 
 def test_number_of_the_host_is_that_of_the_commit_though_the_script_adds_to_it() -> None:
     """A running sum that goes on in the same tensor."""
-    scalars, total = Scalars(), torch.tensor(2.0, requires_grad=True)
+    scalars, total = CommitScalars(), torch.tensor(2.0, requires_grad=True)
     scalars.set(scalars.checked({"total": total}), 1, None)
     with torch.no_grad():
         total += 1
@@ -63,11 +63,11 @@ def test_number_of_the_host_is_that_of_the_commit_though_the_script_adds_to_it()
 
 
 def test_whole_number_in_a_tensor_is_given_as_a_float() -> None:
-    assert Scalars().checked({"n": torch.tensor([3])}) == {"n": 3.0}
+    assert CommitScalars().checked({"n": torch.tensor([3])}) == {"n": 3.0}
 
 
 def test_complex_number_and_several_numbers_are_refused() -> None:
     with pytest.raises(CallError, match="no real number"):
-        Scalars().checked({"z": torch.tensor(1j)})
+        CommitScalars().checked({"z": torch.tensor(1j)})
     with pytest.raises(CallError, match="give one number"):
-        Scalars().checked({"z": torch.zeros(2)})
+        CommitScalars().checked({"z": torch.zeros(2)})

@@ -7,13 +7,13 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.train.call_check import check_call
-from elasticd.train.settings import Setting
+from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import entered, model
 
 
 def checked(state: State) -> None:
-    check_call(lambda state, world: None, state, Setting.read({}))
+    check_call(lambda state, world: None, state, WorkerSettings.read({}))
 
 
 def test_model_that_was_forgotten_is_missed_before_the_run_begins() -> None:

@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from elasticd.errors import CallError
 from elasticd.tensors.fingerprint import comparable, digest, owned_tensors
 from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite
-from elasticd.train.state.commit_scalars import Scalars
+from elasticd.train.state.commit_scalars import CommitScalars
 from elasticd.train.state.state import State
 from elasticd.train.world import World
 from tests.fixtures.ranks import Cast
@@ -290,10 +290,10 @@ def test_bad_part_of_a_gradient_is_seen_on_all_ranks(
 def logged(rank: int) -> tuple[bool, float, str]:
     mesh = init_device_mesh("cpu", (2,))
     whole = DTensor.from_local(torch.tensor(0.5), mesh, [Replicate()])
-    found = Scalars().checked({"loss": whole})["loss"]
+    found = CommitScalars().checked({"loss": whole})["loss"]
     part = DTensor.from_local(torch.tensor(0.5), mesh, [Partial()])
     with pytest.raises(CallError) as refused:
-        Scalars().checked({"loss": part})
+        CommitScalars().checked({"loss": part})
     return isinstance(found, DTensor), float(found), str(refused.value)
 
 

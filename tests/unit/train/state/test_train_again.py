@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 from elasticd.records.ids import Generation
 from elasticd.train import run as run_module
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.session.single_process import Solo
+from elasticd.train.session.single_process import SingleProcess
 from elasticd.train.state.module_mode import adopt_modes, modes_of
 from elasticd.train.state.state import State
 from elasticd.train.world import World
@@ -72,14 +72,14 @@ def test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did(is_evalua
         assert state.model[1].training is not is_evaluating
 
 
-class Twice(Solo):
+class Twice(SingleProcess):
     """Its first world is over as soon as `train` was left."""
 
     def next_world(self) -> Enter | None:
         if self.generation > 1:
             return None
         self.generation += 1
-        enter = Solo().next_world()
+        enter = SingleProcess().next_world()
         assert enter is not None
         return dataclasses.replace(enter, generation=Generation(self.generation))
 
@@ -88,7 +88,7 @@ def test_gradients_are_on_again_where_train_was_left_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By `torch.set_grad_enabled(False)`, which no `with` ends."""
-    monkeypatch.setattr(run_module, "Solo", Twice)
+    monkeypatch.setattr(run_module, "SingleProcess", Twice)
     seen: list[bool] = []
 
     def train(state: State, world: World) -> None:

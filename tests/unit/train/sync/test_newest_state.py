@@ -9,17 +9,23 @@ from hypothesis import strategies as st
 
 from elasticd.errors import CallError
 from elasticd.train.process_group.group import GroupBroken
-from elasticd.train.sync.newest_state import Report, StateLost, StructureDiffers, agree, choose
+from elasticd.train.sync.newest_state import (
+    RankReport,
+    StateLost,
+    StructureDiffers,
+    agree_on_source,
+    choose,
+)
 
 
-def report(rank: int, step: int = 0, epoch: int = 0, **fields: Any) -> Report:
+def report(rank: int, step: int = 0, epoch: int = 0, **fields: Any) -> RankReport:
     plain: dict[str, Any] = {
         "is_clean": True,
         "is_new": False,
         "has_stepped": False,
         "structure_hash": "a",
     }
-    return Report(rank=rank, position=(step, epoch), **{**plain, **fields})
+    return RankReport(rank=rank, position=(step, epoch), **{**plain, **fields})
 
 
 reports_of_ranks = st.lists(
@@ -35,7 +41,9 @@ reports_of_ranks = st.lists(
 
 
 @given(reports_of_ranks, st.randoms())
-def test_every_rank_has_one_part_and_sources_had_the_state(reports: list[Report], rng: Any) -> None:
+def test_every_rank_has_one_part_and_sources_had_the_state(
+    reports: list[RankReport], rng: Any
+) -> None:
     try:
         decision = choose(reports)
     except StateLost:
@@ -126,7 +134,7 @@ def test_the_rank_built_otherwise_is_named() -> None:
     assert caught.value.odd == (1, 2) and caught.value.reference == 0
 
 
-class Board(dict[str, Any]):
+class FakeStore(dict[str, Any]):
     """A store for one thread: what is read was written before."""
 
     def __init__(self) -> None:
@@ -148,26 +156,26 @@ class Board(dict[str, Any]):
 
 
 class Member:
-    def __init__(self, rank: int, size: int, store: Board) -> None:
+    def __init__(self, rank: int, size: int, store: FakeStore) -> None:
         self.rank, self.size, self.store = rank, size, store
 
 
 def exchange(
-    reports: list[Report], structures: Sequence[tuple[str, ...]]
-) -> tuple[list[Any], Board]:
+    reports: list[RankReport], structures: Sequence[tuple[str, ...]]
+) -> tuple[list[Any], FakeStore]:
     """Let each rank take part, rank 0 when all others have written."""
-    board = Board()
+    store = FakeStore()
     size = len(reports)
     said: dict[int, Any] = {}
     for each in [*reports[1:], reports[0], *reports[1:]]:
         try:
-            member = Member(each.rank, size, board)
-            said[each.rank] = agree(member, each, structures[each.rank])
+            member = Member(each.rank, size, store)
+            said[each.rank] = agree_on_source(member, each, structures[each.rank])
         except KeyError:
             continue  # Rank 0 has not decided yet.
         except Exception as exc:
             said[each.rank] = exc
-    return [said[rank] for rank in range(size)], board
+    return [said[rank] for rank in range(size)], store
 
 
 def test_all_ranks_read_what_rank_0_decided() -> None:
@@ -194,6 +202,6 @@ def test_lost_state_is_told_to_all() -> None:
 
 def test_the_exchange_costs_each_rank_two_calls() -> None:
     size = 50
-    _, board = exchange([report(rank) for rank in range(size)], [("w",)] * size)
+    _, store = exchange([report(rank) for rank in range(size)], [("w",)] * size)
     # The first round of the fake's others counts their writes and failed reads once more.
-    assert board.calls <= 4 * size + 3
+    assert store.calls <= 4 * size + 3

@@ -9,8 +9,8 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from elasticd.tensors.fingerprint import owned_tensors
 from elasticd.train.sync.replica_check import (
     SELDOM,
+    ReplicaCheck,
     ReplicaDiffers,
-    Replicas,
     ScriptDiverges,
     odd_ones_out,
 )
@@ -44,7 +44,7 @@ class Rank:
             self.looks.append(self.step)
             return owned_tensors([self.optimizer], names)
 
-        self.replicas = Replicas(
+        self.replicas = ReplicaCheck(
             store,  # type: ignore[arg-type]
             rank=rank,
             size=size,

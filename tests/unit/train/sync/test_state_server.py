@@ -8,7 +8,7 @@ import torch
 
 from elasticd.tensors import cuda
 from elasticd.tensors.tree import flatten
-from elasticd.train.sync.state_server import Source
+from elasticd.train.sync.state_server import StateServer
 from tests.fixtures.ranks import HOST
 
 
@@ -17,7 +17,7 @@ def test_devices_are_waited_for_before_anything_is_served(monkeypatch: pytest.Mo
     waited: list[list[torch.Tensor]] = []
     monkeypatch.setattr(cuda, "synchronize", lambda tensors: waited.append(list(tensors)))
     tree = flatten("state", {"w": torch.ones(3), "v": [torch.zeros(2)]})
-    with Source(tree, address=HOST, generation=1):
+    with StateServer(tree, address=HOST, generation=1):
         assert len(waited) == 1 and len(waited[0]) == 2
 
 

@@ -8,7 +8,7 @@ import torch
 
 from elasticd.tensorboard.histogram import LENGTH
 from elasticd.tensorboard.sender import Sender
-from elasticd.train.state.commit_scalars import Scalars
+from elasticd.train.state.commit_scalars import CommitScalars
 from elasticd.train.tensorboard import feed as module
 from elasticd.train.tensorboard.feed import FETCH_EVERY_S, EventFeed
 
@@ -197,7 +197,7 @@ def test_what_the_writer_says_is_said_by_rank_zero(
 
 def test_commit_feeds_and_beats_poll(feed: EventFeed, sent: Sent, said: list[str]) -> None:
     """A commit without numbers is not news."""
-    scalars = Scalars()
+    scalars = CommitScalars()
     scalars.feed = feed
     scalars.set(scalars.checked({}), 1, None)
     scalars.set(scalars.checked({"loss": 0.5}, {"w": torch.ones(2)}), 2, {"w": torch.ones(2)})

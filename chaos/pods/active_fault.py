@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from chaos.site import Blow, Deed
 
-__all__ = ["Standing", "at_most_every"]
+__all__ = ["ActiveFaults", "at_most_every"]
 
 
-class Standing:
+class ActiveFaults:
     """Knows how to undo each, however the run comes to its end."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from elasticd.errors import ElasticdError, Unavailable
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.failed_writes import FailedWrites
 
-__all__ = ["Courier", "later"]
+__all__ = ["EffectThread", "later"]
 
 T = TypeVar("T")
 _LIMIT = 10_000
@@ -21,40 +21,40 @@ _LIMIT = 10_000
 log = get_logger()
 
 
-class Courier:
-    """Carries errands out one after the other; each answers exactly once, also when it fails."""
+class EffectThread:
+    """Carries effects out one after the other; each answers exactly once, also when it fails."""
 
     def __init__(self) -> None:
         self.failed_writes = FailedWrites()
-        self._errands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="courier", daemon=True)
+        self._effects: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="effect_thread", daemon=True)
         self._thread.start()
 
     def send(
         self,
-        errand: Callable[[], T],
+        effect: Callable[[], T],
         answer: Callable[[T], None],
         failed: Callable[[ElasticdError], None],
     ) -> None:
-        """Call `errand` on the courier's thread, then `answer` or `failed` there."""
-        if self._errands.qsize() >= _LIMIT:
+        """Call `effect` on the thread of effects, then `answer` or `failed` there."""
+        if self._effects.qsize() >= _LIMIT:
             failed(Unavailable("Too many calls to etcd are waiting."))
             return
-        self._errands.put(lambda: _carry_out(errand, answer, failed))
+        self._effects.put(lambda: _carry_out(effect, answer, failed))
 
     def close(self, timeout_s: float) -> None:
         """Finish what is queued, for at most this long."""
-        self._errands.put(None)
+        self._effects.put(None)
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while (errand := self._errands.get()) is not None:
+        while (effect := self._effects.get()) is not None:
             try:
-                errand()
+                effect()
             except Exception:
-                # Of an answer. The lease has a thread of its own: without this one a node would
-                # look well for ever, and never write again.
-                log.exception("errand.crashed")
+                # An answer raised it. The lease has a thread of its own: without this one a node
+                # would look well for ever, and never write again.
+                log.exception("effect.crashed")
 
 
 def later(pause_s: float, call: Callable[[], object]) -> None:
@@ -65,17 +65,17 @@ def later(pause_s: float, call: Callable[[], object]) -> None:
 
 
 def _carry_out(
-    errand: Callable[[], T],
+    effect: Callable[[], T],
     answer: Callable[[T], None],
     failed: Callable[[ElasticdError], None],
 ) -> None:
     try:
-        result = errand()
+        result = effect()
     except ElasticdError as exc:
         failed(exc)
     except Exception as exc:
         # Our own bug, but the owner waits for an answer; without one the job would stand still.
-        log.exception("errand.crashed")
+        log.exception("effect.crashed")
         failed(Unavailable(f"An internal error: {exc!r}"))
     else:
         answer(result)

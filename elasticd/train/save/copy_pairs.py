@@ -1,0 +1,53 @@
+"""What a snapshot copies from where to where, remembered from one snapshot to the next.
+
+To find it takes longer than some copies. It stays as it is while the tensors of a state stay where
+they are in memory, which they do but for the first steps.
+"""
+
+from collections.abc import Sequence
+
+from elasticd.tensors.local_shard import LocalShard, local_part
+from elasticd.tensors.tree import Tree
+from elasticd.train.save.keeper_buffers import KeeperBuffers
+from elasticd.train.save.overlapped_copy import Pair
+from elasticd.train.save.share_plan import Address, addresses
+
+__all__ = ["CopyPairs"]
+
+
+class CopyPairs:
+    """The pairs of a tensor and the memory for it, of all buffers of one plan."""
+
+    def __init__(self) -> None:
+        self._addresses: list[Address] = []
+        self._known: dict[tuple[int, int], tuple[list[Pair], list[Pair]]] = {}
+        """What is copied now and later, by the id of the buffers and the number of the buffer."""
+
+    def of(
+        self, tree: Tree, claimed: Sequence[tuple[KeeperBuffers, int]]
+    ) -> tuple[list[Pair], list[Pair]]:
+        """Return what is copied now and what later; it is computed anew if a tensor has moved."""
+        found = addresses(tree)
+        if found != self._addresses:
+            self.forget()
+            self._addresses = found
+        here: list[LocalShard] = []
+        now: list[Pair] = []
+        later: list[Pair] = []
+        for buffers, buffer in claimed:
+            key = buffers.id, buffer
+            if key not in self._known:
+                here = here or [local_part(tensor) for tensor in tree.tensors]
+                places, part = buffers.places[buffer], buffers.part
+                self._known[key] = (
+                    part.pairs(part.now, here, places),
+                    part.pairs(part.later, here, places),
+                )
+            now += self._known[key][0]
+            later += self._known[key][1]
+        return now, later
+
+    def forget(self) -> None:
+        """Let go of the tensors: whoever gave a state may want to be rid of it."""
+        self._addresses = []
+        self._known.clear()
