@@ -89,6 +89,20 @@ FULLER = {"agent/elasticd_agent/pool": 20, "chaos": 25, "elasticd/cli/autoscale"
 NO_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc|told|said|gone)$")
 """Leftover words, and participles that nobody searches for."""
 
+NO_CLASS_NAMES = set(
+    "Meeting Talk Told Said Known Heard Kept Keep Keeping Wanted Parting Passage Errand Landing Link"
+    " Change Standing".split()
+)
+"""Words that say neither what a class is nor where the field has it: a store, a group, a socket."""
+NAMED_SO_ALL_THE_SAME = {
+    "agent/elasticd_agent/output_watch/silence.py:Heard",  # An event: a rank has written something.
+    "agent/elasticd_agent/pool/link.py:Link",
+    "agent/elasticd_agent/workers/exit_report.py:Told",
+    "chaos/history.py:Told",  # Old histories are read by these names.
+    "elasticd/keeper/mirror/protocol.py:Wanted",  # Keepers of other versions know it by this name.
+    "elasticd/keeper/wire/message.py:Standing",
+}
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_is_no_longer_than_the_rule(name: str) -> None:
@@ -122,6 +136,15 @@ def test_each_module_says_what_it_is_for() -> None:
 
 def test_no_file_has_a_leftover_word_for_a_name() -> None:
     assert [name for name in NAMES if NO_NAMES.search(Path(name).stem)] == []
+
+
+def test_no_class_has_a_name_that_nobody_can_place() -> None:
+    found = {
+        f"{name}:{node.name}"
+        for name, node in nodes_of(ast.ClassDef)
+        if isinstance(node, ast.ClassDef) and node.name in NO_CLASS_NAMES
+    }
+    assert found == NAMED_SO_ALL_THE_SAME
 
 
 MAY_IMPORT_TORCH = {
