@@ -13,18 +13,18 @@ __all__ = [
     "Begin",
     "Histograms",
     "Message",
+    "ScalarPacker",
     "Scalars",
     "name_block",
     "names_of",
     "pack",
     "pack_histograms",
-    "pack_scalars",
     "unpack",
 ]
 
 _HEAD = struct.Struct("<IB")
 _STEP = struct.Struct("<dqI")
-_STEP_HEAD = struct.Struct("<IBdqI")
+_STEP_HEAD = "<IBdqI"
 _BEGIN, _SCALARS, _HISTOGRAMS = 1, 2, 3
 LIMIT_BYTES = 64 << 20
 """The longest frame; one that claims to be longer is invalid."""
@@ -78,22 +78,34 @@ def pack(message: Message) -> bytes:
     if isinstance(message, Begin):
         body = struct.pack("<qq", message.generation, message.step)
         return _HEAD.pack(len(body), _BEGIN) + body
-    kind = pack_scalars if isinstance(message, Scalars) else pack_histograms
-    return kind(message.at_unix_s, message.step, message.names, message.values)
+    if isinstance(message, Scalars):
+        packer = ScalarPacker(message.names, len(message.values))
+        return packer.pack(message.at_unix_s, message.step, message.values)
+    return pack_histograms(message.at_unix_s, message.step, message.names, message.values)
 
 
-def pack_scalars(at_unix_s: float, step: int, names: bytes, values: Sequence[float]) -> bytes:
-    """Return the frame of a `Scalars`; on the way of every step."""
-    size = _STEP.size + len(names) + 8 * len(values)
-    head = _STEP_HEAD.pack(size, _SCALARS, at_unix_s, step, len(names))
-    return head + names + struct.pack(f"<{len(values)}d", *values)
+class ScalarPacker:
+    """Packs the numbers of steps that have the same names.
+
+    It is on the way of every step, so that it is one call of one prepared format.
+    """
+
+    def __init__(self, names: bytes, count: int, kind: int = _SCALARS) -> None:
+        """`count`: the numbers of a step."""
+        self._format = struct.Struct(f"{_STEP_HEAD}{len(names)}s{count}d")
+        self._names, self._kind = names, kind
+        self._size = self._format.size - _HEAD.size
+
+    def pack(self, at_unix_s: float, step: int, values: Sequence[float]) -> bytes:
+        names = self._names
+        return self._format.pack(
+            self._size, self._kind, at_unix_s, step, len(names), names, *values
+        )
 
 
 def pack_histograms(at_unix_s: float, step: int, names: bytes, values: Sequence[float]) -> bytes:
     """Return the frame of a `Histograms`."""
-    size = _STEP.size + len(names) + 8 * len(values)
-    head = _STEP_HEAD.pack(size, _HISTOGRAMS, at_unix_s, step, len(names))
-    return head + names + struct.pack(f"<{len(values)}d", *values)
+    return ScalarPacker(names, len(values), _HISTOGRAMS).pack(at_unix_s, step, values)
 
 
 def unpack(heard: bytearray) -> list[Message]:

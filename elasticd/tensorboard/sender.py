@@ -18,10 +18,10 @@ from threading import Lock
 
 from elasticd.tensorboard.message import (
     Begin,
+    ScalarPacker,
     name_block,
     pack,
     pack_histograms,
-    pack_scalars,
 )
 
 __all__ = ["NAMES_LIMIT", "Sender"]
@@ -33,9 +33,12 @@ NAMES_LIMIT = 1000
 """How many different names a job may have: TensorBoard draws a chart for each."""
 NAME_LIMIT = 500
 RETRY_S = 1.0
+LISTEN_S = 1.0
+"""How often the writer is listened to: it seldom has anything to say, and to ask costs as much as to
+send."""
 CHUNK_BYTES = 1 << 16
 SEND_BUFFER_BYTES = 1 << 20
-_BLOCKS_LIMIT = 256
+_PACKERS_LIMIT = 256
 _TOLD_BYTES = 4096
 
 
@@ -53,10 +56,10 @@ class Sender:
         """The end of a frame whose beginning was sent."""
         self._begin: Begin | None = None
         self._socket: socket.socket | None = None
-        self._retry_s = 0.0
+        self._retry_s = self._listen_s = 0.0
         self._heard = b""
         self._known: set[str] = set()
-        self._blocks: dict[tuple[str, ...], tuple[bytes, tuple[int, ...] | None]] = {}
+        self._packers: dict[tuple[str, ...], tuple[ScalarPacker, tuple[int, ...] | None]] = {}
         self._warnings: list[str] = []
         self._told: set[str] = set()
         self.dropped = 0
@@ -83,12 +86,11 @@ class Sender:
     ) -> None:
         """Keep a step's numbers; `poll` or `end` sends them if this is rank 0."""
         with self._lock:
-            block, chosen = self._block(names)
+            packer, chosen = self._packers.get(names) or self._packer(names)
             if chosen is not None:
                 values = [values[index] for index in chosen]
-            if not values:
-                return
-            self._add(step, pack_scalars(at_unix_s, step, block, values))
+            if values:
+                self._add(step, packer.pack(at_unix_s, step, values))
 
     def histograms(
         self, step: int, at_unix_s: float, names: tuple[str, ...], values: Sequence[float]
@@ -148,17 +150,14 @@ class Sender:
             self._rest = self._rest[sent:]
 
     def _next_chunk(self) -> bytes:
-        kept, count, size = self._kept, 0, 0
-        if self._unsent == 1:
-            self._unsent = 0
-            return kept[-1][1]
+        kept, unsent, size = self._kept, self._unsent, 0
         frames = []
-        for index in range(len(kept) - self._unsent, len(kept)):
-            frames.append(kept[index][1])
-            count, size = count + 1, size + len(kept[index][1])
-            if size >= CHUNK_BYTES:
-                break
-        self._unsent -= count
+        while unsent and size < CHUNK_BYTES:
+            frame = kept[-unsent][1]
+            frames.append(frame)
+            size += len(frame)
+            unsent -= 1
+        self._unsent = unsent
         return b"".join(frames)
 
     def _connect(self) -> bool:
@@ -183,8 +182,9 @@ class Sender:
 
     def _listen(self) -> None:
         """Read sentences for people, one a line."""
-        if self._socket is None:
+        if self._socket is None or (now_s := self._clock()) < self._listen_s:
             return
+        self._listen_s = now_s + LISTEN_S
         try:
             heard = self._socket.recv(_TOLD_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -198,23 +198,18 @@ class Sender:
         *lines, self._heard = (self._heard + heard).split(b"\n")
         self._warnings += [line.decode("utf-8", "replace") for line in lines]
 
-    def _block(self, names: tuple[str, ...]) -> tuple[bytes, tuple[int, ...] | None]:
-        """Return the block of these names, and the places of those in it; None: all are."""
-        found = self._blocks.get(names)
-        if found is None:
-            chosen = tuple(index for index, name in enumerate(names) if self._is_shown(name))
-            if len(chosen) < len(names):
-                self._warn_once(
-                    f"the first {NAMES_LIMIT} names of a job are written, of up to {NAME_LIMIT} "
-                    "letters; others that commit was given are left out."
-                )
-            if len(self._blocks) >= _BLOCKS_LIMIT:
-                self._blocks.clear()
-            found = (
-                name_block([names[index] for index in chosen]),
-                None if len(chosen) == len(names) else chosen,
+    def _packer(self, names: tuple[str, ...]) -> tuple[ScalarPacker, tuple[int, ...] | None]:
+        """Return what packs these names, and the places of those that are sent; None: all are."""
+        chosen = tuple(index for index, name in enumerate(names) if self._is_shown(name))
+        if len(chosen) < len(names):
+            self._warn_once(
+                f"the first {NAMES_LIMIT} names of a job are written, of up to {NAME_LIMIT} "
+                "letters; others that commit was given are left out."
             )
-            self._blocks[names] = found
+        if len(self._packers) >= _PACKERS_LIMIT:
+            self._packers.clear()
+        packer = ScalarPacker(name_block([names[index] for index in chosen]), len(chosen))
+        found = self._packers[names] = packer, None if len(chosen) == len(names) else chosen
         return found
 
     def _is_shown(self, name: str) -> bool:

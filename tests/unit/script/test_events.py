@@ -106,7 +106,7 @@ def test_what_the_writer_says_is_said(
     assert writer.sock is not None
     writer.sock.send(b"it cannot be written.\n")
     assert module._EVENTS is not None
-    module._EVENTS._next_s = 0.0
+    module._EVENTS._next_s = module._EVENTS._sender._listen_s = 0.0
     progress(2, loss=0.5)
     progress(3, loss=0.5)
     module.ignore_progress()

@@ -8,7 +8,7 @@ import pytest
 
 from elasticd.tensorboard import sender as module
 from elasticd.tensorboard.message import Begin, Histograms, Message, Scalars, names_of, unpack
-from elasticd.tensorboard.sender import NAMES_LIMIT, RETRY_S, Sender
+from elasticd.tensorboard.sender import LISTEN_S, NAMES_LIMIT, RETRY_S, Sender
 
 
 class Clock:
@@ -193,15 +193,18 @@ def test_ten_thousand_names_are_no_more_than_the_limit(sender: Sender, writer: W
     assert (names_of(second.names), tuple(second.values)) == (["n5"], (5.0,))
 
 
-def test_sentence_of_the_writer_is_told_once(sender: Sender, writer: Writer) -> None:
-    """Also one that comes in two pieces."""
+def test_sentence_of_the_writer_is_told_once(sender: Sender, writer: Writer, clock: Clock) -> None:
+    """Also one that comes in two pieces; it is asked for it once a second."""
     sender.begin(1, 0, is_writer=True)
     writer.accept()
     assert writer.sock is not None
     writer.sock.send(b"cannot be wri")
     assert sender.poll() == []
     writer.sock.send("tten: größe\n".encode())
+    assert sender.poll() == []
+    clock.now_s += LISTEN_S
     assert sender.poll() == ["cannot be written: größe"]
+    clock.now_s += LISTEN_S
     assert sender.poll() == []
 
 
