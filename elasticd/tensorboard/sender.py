@@ -34,8 +34,8 @@ NAMES_LIMIT = 1000
 NAME_LIMIT = 500
 RETRY_S = 1.0
 LISTEN_S = 1.0
-"""How often the writer is listened to: it seldom has anything to say, and to ask costs as much as to
-send."""
+"""How often the writer is listened to: it seldom has anything to say, and to ask costs as much as
+to send."""
 CHUNK_BYTES = 1 << 16
 SEND_BUFFER_BYTES = 1 << 20
 _PACKERS_LIMIT = 256
