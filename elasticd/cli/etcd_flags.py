@@ -23,6 +23,7 @@ __all__ = [
     "keys_of",
     "log_dir_of",
     "open_store",
+    "required_settings",
     "settings_from",
     "where_options",
 ]
@@ -113,6 +114,22 @@ def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings |
     ):
         if path:
             _readable(flag, path)
+    return settings
+
+
+def required_settings(
+    values: Values, environ: Mapping[str, str], *, who: str, hint: str = ""
+) -> StoreSettings:
+    """Build the settings as `settings_from` does, for a daemon that is nothing without etcd.
+
+    Raises: CallError: no etcd was named, or what was given for it cannot be used. The sentence
+        begins with `who` and ends with `hint`.
+    """
+    settings = settings_from(values, environ)
+    if settings is None:
+        raise CallError(
+            f"{who} needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD.{hint}"
+        )
     return settings
 
 

@@ -14,6 +14,7 @@ from elasticd.store.api import LEAST_LEASE_TTL_S
 
 __all__ = [
     "at_least",
+    "check_least",
     "checked_lease_ttl_s",
     "duration",
     "duration_option",
@@ -84,6 +85,15 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
     if not least_s <= value < float("inf"):
         raise CallError(f"{flag} {text} is not a duration in seconds, {least_s:g} or more.")
     return value
+
+
+def check_least(flag: str, value_s: float, least_s: float) -> None:
+    """Refuse a duration that is too short to work with.
+
+    Raises: CallError: it is below `least_s`.
+    """
+    if value_s < least_s:
+        raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
 
 
 def checked_lease_ttl_s(ttl_s: float) -> float:

@@ -150,6 +150,12 @@ class Service:
                     return ms.Awaited(is_durable=False, why=ms.LONGER if is_known else _LOST), None
                 is_durable = job.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
                 return ms.Awaited(is_durable=is_durable, why=job.why), None
+            case _:
+                return self._restore(worker, question)
+
+    def _restore(self, worker: int, question: Any) -> Answer:
+        """Answer what a worker asks to restore: what there is, and the bytes of it."""
+        match question:
             case ms.Find():
                 self.saver.wait_idle(question.settle_s)
                 return self.finder.find(question.below), None

@@ -33,6 +33,7 @@ from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
+from elasticd.train.restore.restore_result import RestoreResult
 from elasticd.train.session.agent_link import AgentLink
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.session.output_file import redirect
@@ -169,46 +170,15 @@ class _Run:
 
     def _form(self, group: Group, enter: Enter) -> tuple[World, Formed, str]:
         """Build the group, and give all ranks the newest state."""
-        state = self._state
-        world = World(
-            rank=enter.rank,
-            size=enter.size,
-            local_rank=enter.local_rank,
-            local_size=enter.local_size,
-            node=enter.node,
-            node_rank=enter.node_rank,
-            nodes=enter.nodes,
-            generation=enter.generation,
-            device=device(),
-        )
+        state, world = self._state, _world_of(enter)
         self._is_forming = True
         started_s = time.monotonic()
         group.form()
         self._held = weakref.ref(dist.group.WORLD)
         formed_s = time.monotonic()
-        # What the script's own objects raise is the script's error, whatever it looks like.
-        self._is_forming = False
-        state._settle_back()
-        self._persistence.collect()
-        structure = state._structure()
-        self._is_forming = True
-        report = RankReport.of(
-            enter.rank,
-            state,
-            lineage=self._lineage,
-            node=enter.node_rank,
-            **self._persistence.report,
-        )
-        decision = agree_on_source(group, report, structure)
-        self._persistence.survey(group, decision)
+        decision = self._agree(group, enter)
         agreed_s = time.monotonic()
-        # What is built for it is the script's too.
-        self._is_forming = False
-        is_lost = self._persistence.prepare(decision, world)
-        self._is_forming = True
-        restored = self._persistence.restore(group) if is_lost else None
-        healed = FetchResult() if restored is not None else fetch_state(group, decision, state)
-        self._is_forming = False
+        restored, fetched = self._bring_state(group, decision, world)
         self._lineage = enter.generation
         state._enter(world, self._session)
         group.arrival.watch(state._guard.optimizers)
@@ -219,23 +189,61 @@ class _Run:
         self._watch_commits(group, world, decision, is_opened=restored is not None)
         phases_s = {
             "form": formed_s - started_s,
-            "compare": agreed_s - formed_s + healed.compare_s,
-            "copy": entered_s - agreed_s - healed.compare_s,
+            "compare": agreed_s - formed_s + fetched.compare_s,
+            "copy": entered_s - agreed_s - fetched.compare_s,
         }
         formed = Formed(
             generation=enter.generation,
             step=state.step,
             source=min(decision.sources) if decision.targets else -1,
-            received_bytes=healed.received_bytes,
+            received_bytes=fetched.received_bytes,
             place=restored.place if restored is not None else "",
             phases_s=phases_s,
         )
+        return world, formed, self._note(enter, decision, restored)
+
+    def _agree(self, group: Group, enter: Enter) -> SourceDecision:
+        """Agree with all ranks on who has the newest state, and on who lacks it."""
+        # What the script's own objects raise is the script's error, whatever it looks like.
+        self._is_forming = False
+        self._state._settle_back()
+        self._persistence.collect()
+        structure = self._state._structure()
+        self._is_forming = True
+        report = RankReport.of(
+            enter.rank,
+            self._state,
+            lineage=self._lineage,
+            node=enter.node_rank,
+            **self._persistence.report,
+        )
+        decision = agree_on_source(group, report, structure)
+        self._persistence.survey(group, decision)
+        return decision
+
+    def _bring_state(
+        self, group: Group, decision: SourceDecision, world: World
+    ) -> tuple[RestoreResult | None, FetchResult]:
+        """Give this rank the newest state: restored where no rank has it, else from a rank."""
+        # What is built for it is the script's too.
+        self._is_forming = False
+        is_lost = self._persistence.prepare(decision, world)
+        self._is_forming = True
+        restored = self._persistence.restore(group) if is_lost else None
+        fetched = FetchResult()
+        if restored is None:
+            fetched = fetch_state(group, decision, self._state)
+        self._is_forming = False
+        return restored, fetched
+
+    def _note(self, enter: Enter, decision: SourceDecision, restored: RestoreResult | None) -> str:
+        """Return the sentence that says where the state is from; rank 0 also prints it."""
         note = restored.sentence if restored is not None else decision.note
-        if not note and enter.generation > 1 and state._position == (0, 0):
+        if not note and enter.generation > 1 and self._state._position == (0, 0):
             note = "No rank had a committed step to go on from: the training begins anew."
         if note and enter.rank == 0:
             sys.stderr.write(f"elasticd: {note}\n")
-        return world, formed, note
+        return note
 
     def _end_feed(self) -> None:
         if self._feed is not None:
@@ -323,6 +331,20 @@ class _Run:
         if is_broken:
             return False  # It was only forming; the agents have all they need to try again.
         return not self._session.wait_newer(generation, EXPLANATION_S)
+
+
+def _world_of(enter: Enter) -> World:
+    return World(
+        rank=enter.rank,
+        size=enter.size,
+        local_rank=enter.local_rank,
+        local_size=enter.local_size,
+        node=enter.node,
+        node_rank=enter.node_rank,
+        nodes=enter.nodes,
+        generation=enter.generation,
+        device=device(),
+    )
 
 
 def _forget(exc: BaseException) -> None:

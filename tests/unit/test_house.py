@@ -25,7 +25,6 @@ NAMES = [str(path.relative_to(ROOT)) for path in PRODUCT]
 MOST_LINES = 400
 LONGER = {
     "agent/elasticd_agent/workers/workers.py": 423,
-    "elasticd/rendezvous/next_world/plan.py": 406,
 }
 """Files that have outgrown the rule, with the lines at which they may stand: none may grow."""
 
@@ -33,18 +32,8 @@ MEDIAN_LINES = 150
 
 MOST_LINES_OF_A_FUNCTION = 60
 LONGER_FUNCTIONS = {
-    "agent/elasticd_agent/job/runner.py:__init__": 69,
     "agent/elasticd_agent/pool/__main__.py:main": 63,
-    "agent/elasticd_agent/workers/attached_workers.py:hear": 66,
-    "elasticd/autoscale/simulator/replay.py:replay": 68,
-    "elasticd/cli/autoscale/run.py:run": 64,
-    "elasticd/cli/daemons/operator.py:operator": 67,
     "elasticd/cli/run/request.py:read_request": 103,
-    "elasticd/keeper/service.py:_do": 65,
-    "elasticd/rendezvous/next_world/change.py:find_change": 67,
-    "elasticd/rendezvous/next_world/plan.py:plan_world": 61,
-    "elasticd/rendezvous/next_world/propose.py:propose": 64,
-    "elasticd/train/run.py:_form": 69,
 }
 """Functions that are longer, with the lines at which they may stand: none may grow."""
 
@@ -226,7 +215,7 @@ def test_each_word_of_a_record_is_written_by_somebody(words: str) -> None:
     enum = next(n for n in records.body if isinstance(n, ast.ClassDef) and n.name == words)
     members = {ast.unparse(n.targets[0]) for n in enum.body if isinstance(n, ast.Assign)}
     writers = re.compile(r"elasticd/(rendezvous|control|kube)/|agent/")
-    tables = ("elasticd/rendezvous/next_world/explain.py", "elasticd/rendezvous/table.py")
+    tables = ("elasticd/rendezvous/next_world/exclusion.py", "elasticd/rendezvous/table.py")
     used = {
         node.attr
         for name, node in nodes_of(ast.Attribute)

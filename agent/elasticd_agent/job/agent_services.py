@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import Incarnation, NodeId
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
+from elasticd.rendezvous.state import Me
 from elasticd.store.api import Lease, Store
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.job.job_guard import JobGuard
@@ -48,6 +49,16 @@ class AgentServices:
     """True if the agent ends when this job cannot be served."""
     meters: JobMeters = field(default_factory=JobMeters)
     forwarding: StdoutCopy = field(default_factory=lambda: StdoutCopy(ForwardedRanks.NONE))
+
+    def me(self, incarnation: Incarnation) -> Me:
+        """Return this node's side of its member record, for one life of its membership."""
+        return Me(
+            node=self.node,
+            incarnation=incarnation,
+            host=self.host,
+            address=self.address,
+            port=self.port,
+        )
 
 
 def host_of(

@@ -18,10 +18,11 @@ from elasticd.records.member import Member
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Delete, Lease, ModifiedAt, Put, Store, Txn, UnchangedSince
+from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.loop.effect_thread import EffectThread, later
 
-__all__ = ["EtcdEffect", "EtcdEffects"]
+__all__ = ["EtcdEffect", "EtcdEffects", "effects_of"]
 
 EtcdEffect = (
     fx.WriteMember
@@ -196,3 +197,15 @@ def _failed(effect: EtcdEffect) -> ev.Event:
             return ev.WithdrawalDone(ok=False)
         case _:
             return ev.EffectDone(name=type(effect).__name__, ok=False)
+
+
+def effects_of(host: AgentServices, job: JobName, feed: Feed) -> EtcdEffects:
+    """Return what carries out the effects of a job that this agent serves."""
+    return EtcdEffects(
+        store=host.store,
+        keys=host.keys,
+        job=job,
+        effect_thread=host.effect_thread,
+        lease=host.lease,
+        feed=feed,
+    )

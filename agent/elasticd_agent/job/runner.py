@@ -14,12 +14,12 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
 from elasticd.rendezvous.decide import decide, wake_at_s
 from elasticd.rendezvous.own_record import is_working
-from elasticd.rendezvous.state import JobState, Me, Stage
+from elasticd.rendezvous.state import JobState, Stage
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.job.account_recorder import recording_of
 from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.job.decision_log import log_changes
-from elasticd_agent.job.etcd_effects import EtcdEffects
+from elasticd_agent.job.etcd_effects import effects_of
 from elasticd_agent.job.etcd_watches import JobWatches
 from elasticd_agent.job.incidents import Incidents
 from elasticd_agent.job.journal_file import JournalFile
@@ -71,14 +71,7 @@ class Runner:
         self.spec, self.order = spec, order
         self._host, self._changed = host, changed
         self._log = log.bind(job=spec.name)
-        me = Me(
-            node=host.node,
-            incarnation=incarnation,
-            host=host.host,
-            address=host.address,
-            port=host.port,
-        )
-        self.state = JobState(me=me, spec=spec, past=past)
+        self.state = JobState(me=host.me(incarnation), spec=spec, past=past)
         self.retired: Retired | None = None
         lease = host.lease()
         self.lease_id = lease.id if lease is not None else None
@@ -89,14 +82,7 @@ class Runner:
         self._is_pool_broken = False
         self._journal = JournalFile(host.event_log, spec.name, incarnation)
         self._journal.write(lambda: journal.opening(self.state))
-        self._performer = EtcdEffects(
-            store=host.store,
-            keys=host.keys,
-            job=spec.name,
-            effect_thread=host.effect_thread,
-            lease=host.lease,
-            feed=self._post_event,
-        )
+        self._etcd_effects = effects_of(host, spec.name, self._post_event)
         self.workers = kept or Workers(
             spec=spec,
             node=host.node,
@@ -111,7 +97,7 @@ class Runner:
         self.account = host.accounts.of(spec, now_s())
         self.workers.attached.heard = self._beat
         folder = host.run_folder / spec.name
-        self._incidents = Incidents(self.account, folder, self._performer.perform)
+        self._incidents = Incidents(self.account, folder, self._etcd_effects.perform)
         self._recording = recording_of(self.account, host, incarnation)
         self._meter = host.meters.open(spec)
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
@@ -226,7 +212,7 @@ class Runner:
         An agent that could not say goodbye is no member any more.
         """
         if self.retired is not None and self.retired.error:
-            self._performer.take_back(self.state.me.node, self.state.me.incarnation)
+            self._etcd_effects.take_back(self.state.me.node, self.state.me.incarnation)
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -261,7 +247,7 @@ class Runner:
                 # A fact for people; nothing is decided by it.
                 result = replace(result, saved=self.workers.last_save.saved)
                 self._recording.write(self.state, now_s(), is_last=True)
-                self._performer.perform(replace(effect, result=result))
+                self._etcd_effects.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):
                 self._incidents.tell(incident, now_s())
                 self._recording.write(self.state, now_s())
@@ -274,7 +260,7 @@ class Runner:
                 )
                 self._changed()
             case _:
-                self._performer.perform(effect)
+                self._etcd_effects.perform(effect)
 
     @property
     def _is_stopped(self) -> bool:

@@ -204,28 +204,32 @@ class Attached:
             case ch.Beat():
                 self._beat(known, message)
             case ch.Finished():
-                log.info(
-                    "training.finished",
-                    slot=slot,
-                    steps=message.step,
-                    epochs=message.epochs,
-                    samples=message.samples,
-                    repeated=message.repeated,
-                    skipped=message.skipped,
-                )
-                training = Training(
-                    steps=message.step,
-                    epochs=message.epochs,
-                    samples=message.samples,
-                    repeated=message.repeated,
-                    skipped=message.skipped,
-                    note=_note(known.progress),
-                )
-                self._feed(ev.WorkerFinished(slot=slot, nonce=nonce, training=training))
+                self._finished(known, message)
             case ch.Progressed():
                 self._tell_progress(known, message)
             case ch.Stacks():
                 pass
+
+    def _finished(self, known: _Known, message: ch.Finished) -> None:
+        """Report what the worker trained in all, once all ranks have come to the end."""
+        log.info(
+            "training.finished",
+            slot=known.slot,
+            steps=message.step,
+            epochs=message.epochs,
+            samples=message.samples,
+            repeated=message.repeated,
+            skipped=message.skipped,
+        )
+        training = Training(
+            steps=message.step,
+            epochs=message.epochs,
+            samples=message.samples,
+            repeated=message.repeated,
+            skipped=message.skipped,
+            note=_note(known.progress),
+        )
+        self._feed(ev.WorkerFinished(slot=known.slot, nonce=known.nonce, training=training))
 
     def _stepped(self, known: _Known, message: ch.Stepped) -> None:
         formed = known.formed

@@ -7,7 +7,7 @@ and what a query would have answered at another size. Rules for which nothing at
 are left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -106,21 +106,11 @@ def replay(history: History, policy: Policy, past: JobPast | None = None) -> Tra
     if not curve.changes:
         cost_s = COST_S
         notes.append(f"no change of size was measured: each is taken to cost {COST_S:g} s")
-    found = steps(curve, range(1, history.max_nodes + 1))
-    guessed = [str(each.nodes) for each in found if not each.is_measured]
-    if guessed:
-        notes.append(f"sizes never measured, and taken from the fit: {_span(guessed)}")
-    if len(found) < history.max_nodes:
-        notes.append("sizes that were not measured are taken to be as fast as the nearest one")
+    notes += _notes_of_sizes(curve, history.max_nodes)
     notes.append(told)
     least_s = LEAST_S if past is None else 2.0 * EVERY_S
-    lasted_s = min(MOST_S, max(least_s, history.lasted_s))
-    if lasted_s > history.lasted_s:
-        notes.append(
-            f"it lasted {history.lasted_s / 60:.0f} min; simulated are {lasted_s / 60:.0f}"
-        )
-    elif lasted_s < history.lasted_s:
-        notes.append("only its first day is simulated")
+    duration_s = min(MOST_S, max(least_s, history.lasted_s))
+    notes += _notes_of_duration(history.lasted_s, duration_s)
     shape = _shape(curve, history.max_nodes)
     past = past if past is not None else JobPast(step_s=EVERY_S)
     sizes = Sizes(
@@ -131,7 +121,7 @@ def replay(history: History, policy: Policy, past: JobPast | None = None) -> Tra
         name=history.job,
         phases=(Phase(from_s=0.0, shape=shape),),
         nodes=nodes,
-        duration_s=lasted_s,
+        duration_s=duration_s,
         every_s=EVERY_S,
         min_nodes=history.min_nodes,
         max_nodes=history.max_nodes,
@@ -148,6 +138,24 @@ def replay(history: History, policy: Policy, past: JobPast | None = None) -> Tra
     answers = PastMetrics(past, policy, sizes, shape)
     trace = simulate(scenario, Autoscaler(policy), answers)
     return replace(trace, notes=tuple(notes))
+
+
+def _notes_of_sizes(curve: Curve, max_nodes: int) -> Iterator[str]:
+    """Say of which sizes the time of a step was not measured, and what it is taken for."""
+    found = steps(curve, range(1, max_nodes + 1))
+    guessed = [str(each.nodes) for each in found if not each.is_measured]
+    if guessed:
+        yield f"sizes never measured, and taken from the fit: {_span(guessed)}"
+    if len(found) < max_nodes:
+        yield "sizes that were not measured are taken to be as fast as the nearest one"
+
+
+def _notes_of_duration(lasted_s: float, simulated_s: float) -> Iterator[str]:
+    """Say where more or less time is simulated than the job lasted."""
+    if simulated_s > lasted_s:
+        yield f"it lasted {lasted_s / 60:.0f} min; simulated are {simulated_s / 60:.0f}"
+    elif simulated_s < lasted_s:
+        yield "only its first day is simulated"
 
 
 def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Policy, tuple[str, ...]]:

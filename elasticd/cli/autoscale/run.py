@@ -15,10 +15,9 @@ from elasticd.cli.autoscale.prometheus_flags import (
 )
 from elasticd.cli.daemons.agent import end_with
 from elasticd.cli.daemons.listen_address import listen_address
-from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, settings_from
-from elasticd.cli.parse_value import duration, not_empty
+from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, required_settings
+from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
-from elasticd.errors import CallError
 from elasticd.store.api import LEAST_LEASE_TTL_S
 from elasticd.telemetry import log
 
@@ -81,18 +80,10 @@ def run(
     """
     if parent_pid is not None:
         end_with(parent_pid)
-    settings = settings_from(values, os.environ)
-    if settings is None:
-        raise CallError(
-            "An autoscaler needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD. (On one "
-            "machine alone, `elasticd run --autoscale FILE` starts all of it.)"
-        )
-    for flag, value_s, least_s in (
-        ("--period", period_s, LEAST_PERIOD_S),
-        ("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S),
-    ):
-        if value_s < least_s:
-            raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
+    hint = " (On one machine alone, `elasticd run --autoscale FILE` starts all of it.)"
+    settings = required_settings(values, os.environ, who="An autoscaler", hint=hint)
+    check_least("--period", period_s, LEAST_PERIOD_S)
+    check_least("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S)
     host, port = listen_address(listen)
     prometheus = prometheus_settings(values)
     if prometheus is not None:  # A query that hangs must not delay the next evaluation.

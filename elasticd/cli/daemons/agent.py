@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, settings_from
+from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, required_settings
 from elasticd.cli.label_flags import labels_of
 from elasticd.cli.machine import gpu_count, own_address
 from elasticd.cli.parse_value import checked_lease_ttl_s, not_empty
@@ -135,12 +135,8 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     Raises:
         CallError: a value that cannot be used; says which and why.
     """
-    store = settings_from(values, environ)
-    if store is None:
-        raise CallError(
-            "An agent needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD. (On one "
-            "machine alone, `elasticd run` starts both.)"
-        )
+    hint = " (On one machine alone, `elasticd run` starts both.)"
+    store = required_settings(values, environ, who="An agent", hint=hint)
     job = _text(values, environ, "job")
     run_folder = Path(_text(values, environ, "log_dir") or "elasticd-runs").absolute()
     event_log = _text(values, environ, "event_log")

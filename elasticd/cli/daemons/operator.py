@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from elasticd.cli.daemons.listen_address import listen_address
-from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, settings_from
-from elasticd.cli.parse_value import duration, not_empty
+from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, required_settings
+from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
-from elasticd.errors import CallError
 from elasticd.store.api import LEAST_LEASE_TTL_S
 from elasticd.telemetry import log
 
@@ -83,15 +82,8 @@ def operator(
     Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back. Jobs
     train on while no operator runs, and while the API server is away.
     """
-    settings = settings_from(values, os.environ)
-    if settings is None:
-        raise CallError(
-            "An operator needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD."
-        )
-    if ttl_s < LEAST_LEASE_TTL_S:
-        raise CallError(
-            f"--lease-ttl {ttl_s:g} is below {LEAST_LEASE_TTL_S:g} seconds, the least possible."
-        )
+    settings = required_settings(values, os.environ, who="An operator")
+    check_least("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S)
     host, port = listen_address(listen)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)

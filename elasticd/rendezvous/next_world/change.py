@@ -98,30 +98,13 @@ def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | No
     world = state.world
     if world is None:
         return WorldChange(reason=Reason.FIRST_WORLD)
-    found: Found = []
-    lost: dict[NodeId, Reason] = {}
-    is_orderly = True
     is_late = is_late and not state.is_world_ended  # Nobody is to arrive there any more.
     # A step that is not made by then will not be: nobody is to blame for it but who is gone.
     is_stuck = is_late and world.at_step is not None
     is_end = is_ending(state, world)
-    told = {
-        node.node: change_of_node(state, world, node, is_late=is_late and not is_stuck)
-        for node in world.nodes
-    }
-    # Who is lost anyway is out of everybody's reach, and nobody else's fault.
-    well = {name for name, (reason, _) in told.items() if reason in (None, _BROKEN)}
-    apart = cut_off(state, world, well) if state.is_in_process else frozenset()
-    for node in world.nodes:
-        reason, failure = told[node.node]
-        if node.node in apart:
-            reason = Reason.CUT_OFF
-        if reason is None or (is_end and is_of_no_interest(state, world, node, reason)):
-            continue
-        found.append((reason, failure))
-        is_orderly = is_orderly and is_going(state, node, reason)
-        if reason not in _OF_WORKERS:
-            lost[node.node] = reason
+    found, lost, is_orderly = _of_nodes(
+        state, world, is_late=is_late and not is_stuck, is_end=is_end
+    )
     if state.is_world_ended and state.status is not None:
         # Declared over for want of members: whoever is here now may go on. It keeps the reason
         # that it ended for; that its workers are gone by now is no news.
@@ -141,8 +124,45 @@ def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | No
         if hung is not None:
             found.append(hung)
             is_orderly = False
-    if not found:
-        return None
+    return _heaviest(state, world, found, lost, is_orderly=is_orderly) if found else None
+
+
+def _of_nodes(
+    state: JobState, world: World, *, is_late: bool, is_end: bool
+) -> tuple[Found, dict[NodeId, Reason], bool]:
+    """Return what happened to the nodes of the world, which are lost, and whether all is in order.
+
+    In order are also nodes that go, as long as they train on until a step that is agreed on.
+    """
+    found: Found = []
+    lost: dict[NodeId, Reason] = {}
+    is_orderly = True
+    told = {node.node: change_of_node(state, world, node, is_late=is_late) for node in world.nodes}
+    # Who is lost anyway is out of everybody's reach, and nobody else's fault.
+    well = {name for name, (reason, _) in told.items() if reason in (None, _BROKEN)}
+    apart = cut_off(state, world, well) if state.is_in_process else frozenset()
+    for node in world.nodes:
+        reason, failure = told[node.node]
+        if node.node in apart:
+            reason = Reason.CUT_OFF
+        if reason is None or (is_end and is_of_no_interest(state, world, node, reason)):
+            continue
+        found.append((reason, failure))
+        is_orderly = is_orderly and is_going(state, node, reason)
+        if reason not in _OF_WORKERS:
+            lost[node.node] = reason
+    return found, lost, is_orderly
+
+
+def _heaviest(
+    state: JobState,
+    world: World,
+    found: Found,
+    lost: Mapping[NodeId, Reason],
+    *,
+    is_orderly: bool,
+) -> WorldChange:
+    """Return the change that the heaviest of the reasons found names, with its culprit."""
     found = first_cause(state, world, found)
     reason = min((r for r, _ in found), key=_gravity)
     culprits = [failure for r, failure in found if r is reason and failure is not None]

@@ -1,14 +1,14 @@
 """Which nodes are left out of a world, how often in a row, and how long each then stays away."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from elasticd.records.ids import Generation
+from elasticd.records.ids import Generation, NodeId, names
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, WorldNode
 from elasticd.rendezvous.next_world.change import WorldChange
 from elasticd.rendezvous.state import JobState
 
-__all__ = ["READMISSION_BASE_S", "exclusions", "readmission_delay_s"]
+__all__ = ["READMISSION_BASE_S", "exclusions", "readmission_delay_s", "without"]
 
 READMISSION_BASE_S = 1.0
 _READMISSION_MOST_S = 60.0
@@ -21,6 +21,18 @@ _STEADY_S = 60.0
 _EXCLUSIONS_KEPT = 256
 """How many exclusions of past incarnations are kept: only how often their nodes were lost still
 matters."""
+
+_WORDS = {
+    Reason.NODE_LOST: "whose lease ran out",
+    Reason.NODE_DEAD: "whose agent died",
+    Reason.NODE_LEFT: "which said goodbye",
+    Reason.NODE_RETURNED: "whose agent was started anew",
+    Reason.DID_NOT_ARRIVE: "which did not arrive",
+    Reason.DRAINED: "which was drained",
+    Reason.PREEMPTED: "which was preempted",
+    Reason.STOP_REQUESTED: "whose agent ends",
+}
+"""How a node was lost, as the rest of a sentence that begins with its name."""
 
 
 def readmission_delay_s(losses: int, *, is_in_process: bool = False) -> float:
@@ -74,3 +86,15 @@ def exclusions(
 def _is_here(state: JobState, exclusion: Exclusion) -> bool:
     seen = state.members.get(exclusion.node)
     return seen is not None and seen.member.incarnation == exclusion.incarnation
+
+
+def without(lost: Mapping[NodeId, Reason]) -> str:
+    """Return which nodes a world goes on without, and why; empty if none is missing."""
+    by_reason: dict[Reason, list[NodeId]] = {}
+    for node, reason in lost.items():
+        by_reason.setdefault(reason, []).append(node)
+    parts = [
+        f"{names(nodes)}, {_WORDS.get(reason, f'lost by {reason}')}"
+        for reason, nodes in by_reason.items()
+    ]
+    return "without " + "; without ".join(parts) if parts else ""

@@ -1,21 +1,18 @@
 """Plans the next world: a pure function of the facts, which always says why."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from elasticd.errors import NotSupported
 from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, NodeId, Nonce, Rank, Slot, names
-from elasticd.records.job import nodes_missing, target_nodes
+from elasticd.records.job import target_nodes
 from elasticd.records.member import Member, StoreAddress
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
 from elasticd.rendezvous.next_world.change import (
     WorldChange,
-    has_newcomer,
     is_candidate,
     offers_in,
-    offers_of,
     offers_state,
 )
 from elasticd.rendezvous.next_world.exclusion import exclusions, readmission_delay_s
@@ -26,22 +23,17 @@ from elasticd.rendezvous.next_world.handover import (
     unheard,
     unheard_until_s,
 )
-from elasticd.rendezvous.next_world.node_condition import (
-    has_ended,
-    is_same_life,
-    is_useless,
-    may_come_back,
-)
 from elasticd.rendezvous.next_world.ranks import order_nodes, with_ranks
+from elasticd.rendezvous.next_world.wait import (
+    Wait,
+    too_early_to_join,
+    unended,
+    unproved_end,
+    wait_for_members,
+)
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["ISOLATION_MARGIN_S", "Wait", "plan_world"]
-
-ISOLATION_MARGIN_S = 5.0
-"""How far two clocks run apart at most over an isolation limit, with room for a late kill."""
-
-PROBE_S = 2.0
-"""How long a probe takes: an agent that has not ended answers within a second, or not at all."""
+__all__ = ["plan_world"]
 
 AHEAD_S = 0.01
 """The time from a proposal until the last worker mostly knows of it. A later worker makes the
@@ -61,21 +53,6 @@ CUT_RETRY_S = 20.0
 """The time between tries if no node can be left out: each try costs a formation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """No world can be planned now."""
-
-    message: str
-    """What is missing, as the rest of a sentence that begins with "waiting for"."""
-    until_s: float | None = None
-    """When to look again; None if only a new fact can change it."""
-    is_below_min: bool = False
-    is_for_state: bool = False
-    """True if records are missing that may tell of the state."""
-    is_in_vain: bool = False
-    """True if too few nodes are left that can start workers, and no others will come."""
-
-
 def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World | Wait:
     """Return the world that should follow the standing one, or why there can be none yet."""
     spec, previous = state.spec, state.world
@@ -92,19 +69,19 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
         taker = awaited(state, change)
         if taker:
             return Wait(message=f"node {names(taker)} to take the state over")
-        return _wait_for_members(state, chosen, held, now_s)
+        return wait_for_members(state, chosen, held, now_s)
     silent = unheard(state, change, chosen, now_s)
     if silent:
         message = f"node {names(silent)} to tell whether it has the state"
         return Wait(message=message, until_s=unheard_until_s(state, now_s), is_for_state=True)
     if change.reason is Reason.JOINED and not state.is_world_ended:
-        early = _too_early_to_join(state, chosen, held, now_s)
+        early = too_early_to_join(state, chosen, held, now_s)
         if early is not None:
             return early
     at_step = _at_step(state, change, now_s)
     if isinstance(at_step, Wait):
         return at_step
-    blocked = _unproved_end(state, chosen, now_s)
+    blocked = unproved_end(state, chosen, now_s)
     if blocked is not None:
         return blocked
     generation = state.next_generation
@@ -114,7 +91,6 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
     if store is None:
         return Wait(message=f"a fresh store on node {nodes[0].node}", until_s=now_s + STORE_POLL_S)
     is_first = previous is None
-    here = {(node.node, node.incarnation) for node in nodes}
     world = World(
         uid=spec.uid,
         generation=generation,
@@ -122,16 +98,12 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
         store=store,
         reason=Reason.FIRST_WORLD if is_first else change.reason,
         culprit=change.culprit,
-        lost=tuple(
-            node.node
-            for node in (previous.nodes if previous is not None else ())
-            if (node.node, node.incarnation) not in here
-        ),
+        lost=_lost(previous, nodes),
         excluded=exclusions(state, change, nodes, generation, now_s),
         proposer=state.me.node,
         token=f"{state.me.incarnation}/{generation}/{state.world_revision}/{state.lost_races}",
         planned_revision=state.members_revision,
-        unended=_unended(state, chosen, generation),
+        unended=unended(state, chosen, generation),
         spent_stores=spent,
         at_step=at_step,
         restarts=0 if is_first or previous is None else previous.restarts + 1,
@@ -153,6 +125,13 @@ def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | Non
             is_below_min=state.world is None or not change.reason.is_planned,
         )
     return None
+
+
+def _lost(previous: World | None, nodes: Sequence[WorldNode]) -> tuple[NodeId, ...]:
+    """Return the nodes of the world before that are not in the next one, or in another life."""
+    here = {(node.node, node.incarnation) for node in nodes}
+    before = previous.nodes if previous is not None else ()
+    return tuple(node.node for node in before if (node.node, node.incarnation) not in here)
 
 
 def _choose(
@@ -287,95 +266,6 @@ def _held_until_s(state: JobState, change: WorldChange, seen: SeenMember) -> flo
     return seen.seen_s + delay_s
 
 
-def _wait_for_members(
-    state: JobState,
-    chosen: Sequence[SeenMember],
-    held: Sequence[tuple[float, SeenMember]],
-    now_s: float,
-) -> Wait:
-    message = nodes_missing(state.spec, len(chosen))
-    preparing = [
-        s.member.node
-        for s in state.members.values()
-        if not offers_of(state, s.member) and s.member.leaving is None and not is_useless(s.member)
-    ]
-    if preparing:
-        message += f"; preparing: {names(preparing)}"
-    useless = [s.member.node for s in state.members.values() if is_useless(s.member)]
-    if useless:
-        message += f"; left out, as process after process ended there: {names(useless)}"
-    waiting = [(until_s, s.member.node) for until_s, s in held if until_s > now_s]
-    if waiting:
-        message += f"; held back after repeated losses: {names([n for _, n in waiting])}"
-    rest = len(state.members) - len(useless)
-    is_in_vain = bool(useless) and state.spec.is_local and rest < state.spec.min_nodes
-    return Wait(
-        message=message,
-        until_s=min((until_s for until_s, _ in waiting), default=None),
-        is_below_min=True,
-        is_in_vain=is_in_vain and not may_come_back(state),
-    )
-
-
-def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
-    """Check rule 4: worlds without a common node could both run, unless the first has ended."""
-    world = state.world
-    if world is None or _shares_unended(state, world, chosen):
-        return None
-    limit_s = state.spec.isolation_limit_s + ISOLATION_MARGIN_S
-    alive, gone, asked = [], [], []
-    for node in world.nodes:
-        if has_ended(state, world, node):
-            continue
-        seen = state.members.get(node.node)
-        if seen is not None and is_same_life(node, seen.member):
-            alive.append(node.node)  # Stops as soon as the status says that its world is over.
-        elif (until_s := state.gone_s.get(node.node, now_s) + limit_s) > now_s:
-            gone.append((until_s, node.node))
-            if seen is not None:
-                asked.append(until_s - limit_s + PROBE_S)
-    if not alive and not gone:
-        return None
-    if len(asked) == len(gone) and not alive and now_s < max(asked):
-        # Their agents were started anew; if that is all, their old addresses say so at once.
-        return Wait(message="an answer from where the agents before were", until_s=max(asked))
-    message = f"node {names(alive)} to stop its workers" if alive else ""
-    if gone:
-        message += "; and for " if message else ""
-        message += (
-            f"the end of {names([name for _, name in gone])}, which vanished without a goodbye "
-            f"and may still train for up to {limit_s:.0f} s"
-        )
-    last_s = max((until_s for until_s, _ in gone), default=None)
-    return Wait(message=message, until_s=None if alive else last_s, is_below_min=True)
-
-
-def _shares_unended(state: JobState, world: World, chosen: Sequence[SeenMember]) -> bool:
-    """Return whether a chosen node was already in the oldest world that may still run, and ends it.
-
-    The standing world alone is not enough: if that never formed, its survivors may not have stopped
-    the workers of the world before, and a newcomer to it proves nothing.
-    """
-    oldest = _oldest_unended(state, world)
-    return any(
-        node is not None and node.incarnation == seen.member.incarnation and node.since <= oldest
-        for seen in chosen
-        if (node := world.node(seen.member.node)) is not None
-    )
-
-
-def _oldest_unended(state: JobState, world: World) -> Generation:
-    return world.generation if state.formed_s is not None else world.unended
-
-
-def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generation) -> Generation:
-    """Return what the next world says of those before it."""
-    world = state.world
-    if world is None or not _shares_unended(state, world, chosen):
-        return generation  # All of them were proved over.
-    return _oldest_unended(state, world)
-
-
 def _late(state: JobState, change: WorldChange) -> Set[NodeId]:
     """Return nodes that are well, as far as etcd knows, and still not part of the next world.
 
@@ -385,22 +275,3 @@ def _late(state: JobState, change: WorldChange) -> Set[NodeId]:
     if not state.is_world_ended:
         absent.add(Reason.CUT_OFF)
     return {node for node, reason in change.lost.items() if reason in absent}
-
-
-def _too_early_to_join(
-    state: JobState,
-    chosen: Sequence[SeenMember],
-    held: Sequence[tuple[float, SeenMember]],
-    now_s: float,
-) -> Wait | None:
-    """Return whether a join waits for a formation, or because newcomers are held back."""
-    world = state.world
-    if world is None:
-        return None
-    if state.formed_s is None:
-        return Wait(message="the standing world to form")
-    is_same = all(world.has(s.member.node, s.member.incarnation) for s in chosen)
-    if is_same and not (state.is_in_process and has_newcomer(state, world, len(chosen))):
-        times = [until_s for until_s, _ in held if until_s > now_s]
-        return Wait(message="a newcomer held back", until_s=min(times, default=None))
-    return None

@@ -20,10 +20,10 @@ from elasticd.rendezvous.next_world.change import (
     find_change,
     is_candidate,
 )
-from elasticd.rendezvous.next_world.explain import without
+from elasticd.rendezvous.next_world.exclusion import without
 from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
 from elasticd.rendezvous.next_world.node_condition import is_found_dead
-from elasticd.rendezvous.next_world.plan import Wait, plan_world
+from elasticd.rendezvous.next_world.plan import plan_world
 from elasticd.rendezvous.next_world.restart_budget import (
     ALIKE_GRACE_S,
     alike_until_s,
@@ -32,6 +32,7 @@ from elasticd.rendezvous.next_world.restart_budget import (
     is_paid,
     is_refilled,
 )
+from elasticd.rendezvous.next_world.wait import Wait
 from elasticd.rendezvous.own_record import desired_member, is_news
 from elasticd.rendezvous.state import JobState, Stage, replace
 
@@ -171,6 +172,13 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
         if planned.is_for_state and state.unheard_s is None:
             state = replace(state, unheard_s=now_s)
         return _say_wait(state, change, planned, now_s)
+    return _propose_world(state, change, planned, own, now_s)
+
+
+def _propose_world(
+    state: JobState, change: WorldChange, planned: World, own: Member, now_s: float
+) -> tuple[JobState, tuple[Effect, ...]]:
+    """Propose the planned world, together with this node's own record where that has news."""
     is_changed = is_news(own, state.member_sent)
     effect = ProposeWorld(
         world=planned,

@@ -15,8 +15,9 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.next_world.change import WorldChange, alike, find_change, offers_of
 from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
 from elasticd.rendezvous.next_world.node_condition import has_ended
-from elasticd.rendezvous.next_world.plan import Wait, plan_world
+from elasticd.rendezvous.next_world.plan import plan_world
 from elasticd.rendezvous.next_world.restart_budget import ALIKE_GRACE_S, ALIKE_MOST_S, is_refilled
+from elasticd.rendezvous.next_world.wait import Wait
 from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.cases import (
     Told,

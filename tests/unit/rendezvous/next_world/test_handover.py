@@ -12,7 +12,8 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.next_world.change import WorldChange
 from elasticd.rendezvous.next_world.handover import unheard_until_s
-from elasticd.rendezvous.next_world.plan import Wait, plan_world
+from elasticd.rendezvous.next_world.plan import plan_world
+from elasticd.rendezvous.next_world.wait import Wait
 from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.cases import failure, running
 from tests.unit.rendezvous.trainers import attach, kept, trainer, training

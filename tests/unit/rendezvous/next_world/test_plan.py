@@ -11,7 +11,8 @@ from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous.next_world import plan
 from elasticd.rendezvous.next_world.change import find_change
 from elasticd.rendezvous.next_world.exclusion import readmission_delay_s
-from elasticd.rendezvous.next_world.plan import ISOLATION_MARGIN_S, Wait, plan_world
+from elasticd.rendezvous.next_world.plan import plan_world
+from elasticd.rendezvous.next_world.wait import ISOLATION_MARGIN_S, Wait
 from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.cases import (
     Told,

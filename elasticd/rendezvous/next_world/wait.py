@@ -1,0 +1,160 @@
+"""Why no world can be planned now: members are missing, or an earlier world may still run.
+
+Two worlds that have no node in common could both train. So the next one either has a node that was
+in the oldest world that may still run, and ends it there, or waits until that world has surely
+ended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticd.records.ids import Generation, names
+from elasticd.records.job import nodes_missing
+from elasticd.records.world import World
+from elasticd.rendezvous.next_world.change import has_newcomer, offers_of
+from elasticd.rendezvous.next_world.node_condition import (
+    has_ended,
+    is_same_life,
+    is_useless,
+    may_come_back,
+)
+from elasticd.rendezvous.state import JobState, SeenMember
+
+__all__ = [
+    "ISOLATION_MARGIN_S",
+    "Wait",
+    "too_early_to_join",
+    "unended",
+    "unproved_end",
+    "wait_for_members",
+]
+
+ISOLATION_MARGIN_S = 5.0
+"""How far two clocks run apart at most over an isolation limit, with room for a late kill."""
+
+PROBE_S = 2.0
+"""How long a probe takes: an agent that has not ended answers within a second, or not at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """No world can be planned now."""
+
+    message: str
+    """What is missing, as the rest of a sentence that begins with "waiting for"."""
+    until_s: float | None = None
+    """When to look again; None if only a new fact can change it."""
+    is_below_min: bool = False
+    is_for_state: bool = False
+    """True if records are missing that may tell of the state."""
+    is_in_vain: bool = False
+    """True if too few nodes are left that can start workers, and no others will come."""
+
+
+def wait_for_members(
+    state: JobState,
+    chosen: Sequence[SeenMember],
+    held: Sequence[tuple[float, SeenMember]],
+    now_s: float,
+) -> Wait:
+    """Return what the job waits for where too few nodes can take part: each group by its names."""
+    message = nodes_missing(state.spec, len(chosen))
+    preparing = [
+        s.member.node
+        for s in state.members.values()
+        if not offers_of(state, s.member) and s.member.leaving is None and not is_useless(s.member)
+    ]
+    if preparing:
+        message += f"; preparing: {names(preparing)}"
+    useless = [s.member.node for s in state.members.values() if is_useless(s.member)]
+    if useless:
+        message += f"; left out, as process after process ended there: {names(useless)}"
+    waiting = [(until_s, s.member.node) for until_s, s in held if until_s > now_s]
+    if waiting:
+        message += f"; held back after repeated losses: {names([n for _, n in waiting])}"
+    rest = len(state.members) - len(useless)
+    is_in_vain = bool(useless) and state.spec.is_local and rest < state.spec.min_nodes
+    return Wait(
+        message=message,
+        until_s=min((until_s for until_s, _ in waiting), default=None),
+        is_below_min=True,
+        is_in_vain=is_in_vain and not may_come_back(state),
+    )
+
+
+def too_early_to_join(
+    state: JobState,
+    chosen: Sequence[SeenMember],
+    held: Sequence[tuple[float, SeenMember]],
+    now_s: float,
+) -> Wait | None:
+    """Return whether a join waits for a formation, or because newcomers are held back."""
+    world = state.world
+    if world is None:
+        return None
+    if state.formed_s is None:
+        return Wait(message="the standing world to form")
+    is_same = all(world.has(s.member.node, s.member.incarnation) for s in chosen)
+    if is_same and not (state.is_in_process and has_newcomer(state, world, len(chosen))):
+        times = [until_s for until_s, _ in held if until_s > now_s]
+        return Wait(message="a newcomer held back", until_s=min(times, default=None))
+    return None
+
+
+def unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
+    """Check rule 4: worlds without a common node could both run, unless the first has ended."""
+    world = state.world
+    if world is None or _shares_unended(state, world, chosen):
+        return None
+    limit_s = state.spec.isolation_limit_s + ISOLATION_MARGIN_S
+    alive, gone, asked = [], [], []
+    for node in world.nodes:
+        if has_ended(state, world, node):
+            continue
+        seen = state.members.get(node.node)
+        if seen is not None and is_same_life(node, seen.member):
+            alive.append(node.node)  # Stops as soon as the status says that its world is over.
+        elif (until_s := state.gone_s.get(node.node, now_s) + limit_s) > now_s:
+            gone.append((until_s, node.node))
+            if seen is not None:
+                asked.append(until_s - limit_s + PROBE_S)
+    if not alive and not gone:
+        return None
+    if len(asked) == len(gone) and not alive and now_s < max(asked):
+        # Their agents were started anew; if that is all, their old addresses say so at once.
+        return Wait(message="an answer from where the agents before were", until_s=max(asked))
+    message = f"node {names(alive)} to stop its workers" if alive else ""
+    if gone:
+        message += "; and for " if message else ""
+        message += (
+            f"the end of {names([name for _, name in gone])}, which vanished without a goodbye "
+            f"and may still train for up to {limit_s:.0f} s"
+        )
+    last_s = max((until_s for until_s, _ in gone), default=None)
+    return Wait(message=message, until_s=None if alive else last_s, is_below_min=True)
+
+
+def _shares_unended(state: JobState, world: World, chosen: Sequence[SeenMember]) -> bool:
+    """Return whether a chosen node was already in the oldest world that may still run, and ends it.
+
+    The standing world alone is not enough: if that never formed, its survivors may not have stopped
+    the workers of the world before, and a newcomer to it proves nothing.
+    """
+    oldest = _oldest_unended(state, world)
+    return any(
+        node is not None and node.incarnation == seen.member.incarnation and node.since <= oldest
+        for seen in chosen
+        if (node := world.node(seen.member.node)) is not None
+    )
+
+
+def _oldest_unended(state: JobState, world: World) -> Generation:
+    return world.generation if state.formed_s is not None else world.unended
+
+
+def unended(state: JobState, chosen: Sequence[SeenMember], generation: Generation) -> Generation:
+    """Return what the next world says of those before it."""
+    world = state.world
+    if world is None or not _shares_unended(state, world, chosen):
+        return generation  # All of them were proved over.
+    return _oldest_unended(state, world)
