@@ -132,7 +132,9 @@ def _progress(ranks: Sequence[RankProgress], at_unix_s: float) -> Plain | None:
         return None
     return {
         "step": first.step,
-        "epoch": first.epoch,
+        "steps": first.steps,
+        "epoch": first.epoch_number,
+        "epochs": first.epochs,
         "step_s": first.step_s,
         "scalars": dict(first.scalars),
         "not_finite": dict(first.not_finite),

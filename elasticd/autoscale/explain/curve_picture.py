@@ -9,6 +9,7 @@ from html import escape
 
 from elasticd.autoscale.explain.curve_table import CurvePoint
 from elasticd.autoscale.explain.decision_text import decision_line
+from elasticd.autoscale.explain.quantity import counted
 from elasticd.records.autoscale.decision import Decision, Outcome
 
 __all__ = ["curve_picture"]
@@ -86,8 +87,8 @@ def _axes(
 
 def _point(point: CurvePoint, px: float, y: Callable[[float], float], *, is_now: bool) -> list[str]:
     rate = point.steps_per_s
-    how = f"measured, {point.windows} windows" if point.is_measured else "by the fit"
-    title = f"<title>{point.nodes} nodes: {rate:.3g} steps/s, {how}</title>"
+    how = f"measured, {counted(point.windows, 'window')}" if point.is_measured else "by the fit"
+    title = f"<title>{counted(point.nodes, 'node')}: {rate:.3g} steps/s, {how}</title>"
     parts = []
     if point.is_measured and point.spread_s > 0.0:
         slow, fast = point.step_s + point.spread_s, max(1e-9, point.step_s - point.spread_s)

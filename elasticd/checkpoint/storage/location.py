@@ -45,10 +45,8 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
     Raises: CallError: it is no URL of a known kind, or holds credentials.
     """
     if not url or "\0" in url:
-        what = "checkpoints" if flag == "--checkpoint" else flag
-        raise CallError(
-            f"The URL of the {what} names nothing: give a folder, or s3://BUCKET/FOLDER."
-        )
+        what = "The URL of the checkpoints" if flag == "--checkpoint" else f"The URL of {flag}"
+        raise CallError(f"{what} names nothing: give a folder, or s3://BUCKET/FOLDER.")
     if "://" not in url:
         return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
     protocol, _, rest = url.partition("://")

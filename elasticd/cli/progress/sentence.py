@@ -32,15 +32,12 @@ def progress_parts(
         wrote = "no output yet" if ago is None else f"last output {words.duration(ago)} ago"
         return [_standing(wrote), _size(world), *_checkpoint(rank)]
     step = f"step {rank.step}"
-    of_all = (f"{step}/{rank.steps}",) if rank.steps else ()
+    of_all = (words.step_of(rank),) if rank.steps else ()
     parts = [Part(PartName.STANDING, (*of_all, step))]
     if rank.why_paused:
         parts.append(Part(PartName.PAUSE, (f"paused: {rank.why_paused}",)))
-    if rank.epoch or rank.epochs:
-        of = f"/{rank.epochs}" if rank.epochs else ""
-        # The first epoch is number 0 for the script, and the first of so many for a person.
-        epoch = min(rank.epoch + 1, rank.epochs or rank.epoch + 1)
-        parts.append(Part(PartName.EPOCH, (f"epoch {epoch}{of}",)))
+    if epoch := words.epoch_of(rank):
+        parts.append(Part(PartName.EPOCH, (epoch,)))
     parts += _pace(speed)
     shown = [f"{name} {value:.4g}" for name, value in rank.scalars.items()][:SCALARS_SHOWN]
     names = (PartName.SCALAR, PartName.MORE)

@@ -115,12 +115,21 @@ def failure_lines(failure: Failure) -> list[str]:
     """Return the rank that failed first in the newest world with a failure; it is printed last."""
     lines = [f"last failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
     if failure.traceback:
-        lines += failure.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]
+        lines += _end_of(failure.traceback.rstrip().splitlines())
     elif failure.exception:
         lines.append(failure.exception)
     if failure.log_path:
         lines.append(f"full log: {failure.log_path}")
     return lines
+
+
+def _end_of(traceback: Sequence[str]) -> Sequence[str]:
+    """Return its last lines, from the beginning of a frame on."""
+    last = traceback[-TRACEBACK_LINES:]
+    if len(last) == len(traceback):
+        return last
+    begin = next((at for at, line in enumerate(last) if line.startswith("  File ")), 0)
+    return ["  ...", *last[begin:]]
 
 
 def summary_lines(report: JobReport, log_folder: str) -> list[str]:
@@ -194,8 +203,7 @@ def standing(ranks: Sequence[RankProgress]) -> list[str]:
         ago = first.output_ago_s
         wrote = f"last wrote {duration(ago)} ago" if ago is not None else "has written nothing yet"
         return [f"training: steps are not known here; rank {first.rank} {wrote}"]
-    text = f"training: step {first.step}"
-    text += f", epoch {first.epoch}" if first.epoch else ""
+    text = ", ".join(filter(None, (f"training: {step_of(first)}", epoch_of(first))))
     text += "".join(f", {name} {value:.6g}" for name, value in first.scalars.items())
     if first.step_s > 0.0:
         text += f"; {1.0 / first.step_s:.3g} steps/s"
@@ -206,6 +214,16 @@ def standing(ranks: Sequence[RankProgress]) -> list[str]:
         text += f"; paused: {first.why_paused}"
     bad = {name: step for rank in reversed(ranks) for name, step in rank.not_finite.items()}
     return [text, *(f"{name} was not finite, first seen at step {at}" for name, at in bad.items())]
+
+
+def step_of(rank: RankProgress) -> str:
+    return f"step {rank.step}/{rank.steps}" if rank.steps else f"step {rank.step}"
+
+
+def epoch_of(rank: RankProgress) -> str:
+    """Return the epoch as a person counts, of how many; empty if not known."""
+    of = f"/{rank.epochs}" if rank.epochs else ""
+    return f"epoch {rank.epoch_number}{of}" if rank.epoch_number else ""
 
 
 def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:

@@ -43,6 +43,8 @@ KEYS = "↑↓ choose   s scale   d drain   q end"
 CHANGES_SHOWN = 6
 LEAST_WIDTH = 20
 CURVE_WIDTH = 60
+RATES_MEANT = 5
+"""Of how many samples the mean is said: of whole steps in a second 9.5 are 9 or 10."""
 LEAST_JOBS = 3
 DETAILS_HEIGHT = 17
 """Lines for all but the tables: a job's rate, its account, its changes and the keys."""
@@ -178,7 +180,8 @@ def _job(page: JobPage, width: int, now_unix_s: float) -> list[RenderableType]:
     rates = _rates(page.samples)
     if rates:
         curve = sparkline(rates, min(CURVE_WIDTH, width - 12))
-        parts.append(_line(f"steps/s {curve} {rates[-1]:.3g}", ""))
+        newest = rates[-RATES_MEANT:]
+        parts.append(_line(f"steps/s {curve} {sum(newest) / len(newest):.3g}", ""))
     account: Mapping[str, Any] = cast(Any, page.view.get("account")) or {}
     if account.get("total_s"):
         parts += _account(account["seconds"], account["total_s"], width)

@@ -45,6 +45,16 @@ class RankProgress:
     output_ago_s: float | None = None
     """The age of the last line that the rank wrote; None if it wrote none in this generation."""
 
+    @property
+    def epoch_number(self) -> int:
+        """The epoch in which it is, as a person counts: 1 for the first one. 0 if not known.
+
+        What a script of restart mode gave to `elasticd.progress` is left as it is.
+        """
+        if self.is_told or not (self.epoch or self.epochs):
+            return self.epoch
+        return min(self.epoch + 1, self.epochs or self.epoch + 1)
+
 
 def newest_checkpoint_age_s(ranks: Iterable[RankProgress]) -> float | None:
     """Return the age of the newest durable checkpoint that any of their keepers knows."""

@@ -49,7 +49,18 @@ def test_a_failure_names_rank_host_ending_and_log_last() -> None:
     lines = words.failure_lines(FAILURE)
     assert lines[0] == "last failure: rank 3 on gpu-1 (n1), generation 2: exit code 1"
     assert lines[-2:] == ["line 39", "full log: /runs/j/gen-2/rank-3.err"]
-    assert len(lines) == words.TRACEBACK_LINES + 2
+    assert lines[1] == "  ..." and len(lines) == words.TRACEBACK_LINES + 3
+
+
+def test_traceback_that_is_cut_begins_with_a_frame() -> None:
+    """And not with the signs below a line that nobody sees."""
+    frames = [part for n in range(9) for part in (f'  File "f{n}.py", line 1', "    x", "    ^")]
+    long = "\n".join(["Traceback (most recent call last):", *frames, "ValueError: too hot"])
+    lines = words.failure_lines(dataclasses.replace(FAILURE, traceback=long))
+    assert lines[1:3] == ["  ...", '  File "f5.py", line 1'] and lines[-2] == "ValueError: too hot"
+    short = "Traceback (most recent call last):\nValueError: too hot"
+    lines = words.failure_lines(dataclasses.replace(FAILURE, traceback=short))
+    assert lines[1:3] == short.splitlines()
 
 
 def test_numbers_that_a_script_told_are_no_commits() -> None:
@@ -58,6 +69,24 @@ def test_numbers_that_a_script_told_are_no_commits() -> None:
         rank=Rank(0), generation=Generation(1), step=7, is_told=True, committed_ago_s=2.0
     )
     assert words.standing([told]) == ["training: step 7; it said so 2.00 s ago"]
+    counted = dataclasses.replace(told, epoch=3)
+    assert words.standing([counted])[0].startswith("training: step 7, epoch 3;")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "epochs", "text"),
+    [
+        (0, 0, ""),
+        (0, 10, "epoch 1/10"),
+        (2, 0, "epoch 3"),
+        (9, 10, "epoch 10/10"),
+        (10, 10, "epoch 10/10"),
+    ],
+)
+def test_first_epoch_is_number_1_in_each_view(epoch: int, epochs: int, text: str) -> None:
+    """It is number 0 for the script; and after the last one there is none."""
+    rank = RankProgress(rank=Rank(0), generation=Generation(1), step=7, epoch=epoch, epochs=epochs)
+    assert words.epoch_of(rank) == text
 
 
 def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
@@ -86,7 +115,9 @@ def test_running_job_says_how_far_it_is_and_how_long_ago() -> None:
     told = dataclasses.replace(
         plain,
         step=21,
+        steps=100,
         epoch=3,
+        epochs=10,
         step_s=0.12,
         committed_ago_s=7.0,
         scalars={"loss": 0.25},
@@ -95,7 +126,7 @@ def test_running_job_says_how_far_it_is_and_how_long_ago() -> None:
     )
     assert words.standing([told]) == [
         (
-            "training: step 21, epoch 3, loss 0.25; 8.33 steps/s; "
+            "training: step 21/100, epoch 4/10, loss 0.25; 8.33 steps/s; "
             "the last commit was 7.00 s ago; paused: test"
         ),
         "norm was not finite, first seen at step 4",

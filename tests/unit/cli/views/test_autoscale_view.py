@@ -94,7 +94,7 @@ def test_picture_is_whole_and_tells_measured_sizes_from_the_fit() -> None:
     picture = curve_picture(curve_points(CURVE, most=4), report.autoscaling.decisions, now=2)
     root = ElementTree.fromstring(picture)
     titles = [each.text or "" for each in root.iter() if each.tag.endswith("title")]
-    assert "3 nodes: 3.33 steps/s, measured, 1 windows" in titles
+    assert "3 nodes: 3.33 steps/s, measured, 1 window" in titles
     assert "4 nodes: 3.49 steps/s, by the fit" in titles
     assert sum(title.startswith("promised by") for title in titles) == 2
     assert curve_picture(()) == ""
