@@ -172,6 +172,7 @@ def change_view(report: JobReport, change: ChangeReport, say: Sentences) -> Plai
         "generation": change.generation,
         "at": change.at_unix_s,
         "reason": change.reason.value,
+        "is_fault": change.is_fault,
         "sentence": say.change(change),
         "arrivals": report.arrivals(change),
         "members": list(_members(report, change)),

@@ -56,6 +56,11 @@ class Reason(StrEnum):
         return self in _PLANNED
 
     @property
+    def is_fault(self) -> bool:
+        """Return whether something broke: nobody has wished, begun or ended anything."""
+        return self not in _PLANNED | _ORDERLY
+
+    @property
     def cause(self) -> "Cause | None":
         """Return the part of the restart budget that pays for it; None if nothing does."""
         return _CAUSES.get(self)
@@ -92,6 +97,7 @@ class Phase(StrEnum):
 _PLANNED = frozenset(
     {Reason.DRAINED, Reason.PREEMPTED, Reason.JOINED, Reason.SCALED, Reason.STOP_REQUESTED}
 )
+_ORDERLY = frozenset({Reason.FIRST_WORLD, Reason.NODE_LEFT, Reason.ALL_SUCCEEDED})
 _CAUSES = {
     Reason.WORKER_FAILED: Cause.USER_ERROR,
     Reason.WORKER_KILLED: Cause.NODE_LOSS,

@@ -106,6 +106,26 @@ def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
         assert all(url.startswith((server.url, "data:")) for url in tab.requests)
 
 
+def test_page_never_says_that_a_job_is_gone_which_is_there(tab: Tab) -> None:
+    """Neither while the page loads: the list of jobs comes first, and then the job."""
+    note = (
+        "addEventListener('DOMContentLoaded', () => {"
+        "  const place = document.getElementById('nothing'); window.said = [];"
+        "  new MutationObserver(() => said.push(place.textContent))"
+        "    .observe(place, { childList: true });"
+        "})"
+    )
+    with dashboard(filled()) as server:
+        made = tab.call("Page.addScriptToEvaluateOnNewDocument", source=note)
+        tab.open(server.url)
+        tab.wait("document.querySelectorAll('#changes details').length === 3")
+        assert not [text for text in tab.evaluate("said") if text]
+        tab.open(f"{server.url}#another")
+        tab.evaluate("location.reload()")
+        tab.wait("window.said?.includes('This job is not there (any more).')")
+        tab.call("Page.removeScriptToEvaluateOnNewDocument", **made)
+
+
 def test_slider_goes_through_the_whole_run(tab: Tab) -> None:
     """Also of an archive: at each moment it says who was in the world, and why."""
     with dashboard(filled(Phase.SUCCEEDED), is_archive=True) as server:

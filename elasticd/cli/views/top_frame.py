@@ -190,7 +190,7 @@ def _job(page: JobPage, width: int, now_unix_s: float) -> list[RenderableType]:
         clock = time.strftime("%H:%M:%S", time.localtime(at)) if at else "        "
         total_s = cast(float, change["total_s"])
         cost = f"  {seconds(total_s)}" if total_s else ""
-        tone = "red" if change["culprit"] is not None or change["lost"] else ""
+        tone = "red" if change["is_fault"] else ""
         parts.append(_line(f"{clock}  {change['sentence']}{cost}", tone))
     return parts
 

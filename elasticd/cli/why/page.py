@@ -142,8 +142,7 @@ def _sizes(report: JobReport) -> list[str]:
 
 
 def _change(report: JobReport, change: ChangeReport) -> str:
-    is_fault = change.culprit is not None or bool(change.lost)
-    sign = FAULT if is_fault else PLANNED
+    sign = FAULT if change.is_fault else PLANNED
     lines = [
         f"<p>{_moment(change.at_unix_s)}</p>",
         f"<p><b>{sign} {escape(words.timeline(change))}</b></p>",
@@ -159,7 +158,7 @@ def _change(report: JobReport, change: ChangeReport) -> str:
         lines.append(_said(words.progress(change)))
     if change.culprit is not None and change.culprit.traceback:
         lines.append(f"<pre>{escape(change.culprit.traceback)}</pre>")
-    return f"<article{' class=fault' if is_fault else ''}>{''.join(lines)}</article>"
+    return f"<article{' class=fault' if change.is_fault else ''}>{''.join(lines)}</article>"
 
 
 def _failure(failure: Failure) -> list[str]:

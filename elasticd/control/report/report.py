@@ -82,6 +82,13 @@ class ChangeReport:
     note: str = ""
 
     @property
+    def is_fault(self) -> bool:
+        """Whether something broke; a node that is gone may also have been drained, or not wanted
+        any more.
+        """
+        return self.culprit is not None or self.reason.is_fault
+
+    @property
     def slot_s(self) -> float:
         """The cost of the change in slot-seconds, as far as nodes wrote it; 0 if not known."""
         return sum(self.spent_s.values())

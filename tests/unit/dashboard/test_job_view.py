@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from elasticd.control.report.report import JobReport, job_reports
-from elasticd.dashboard.job_view import Plain, job_view, listed_by
+from elasticd.dashboard.job_view import Plain, change_view, job_view, listed_by
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Rank
@@ -31,6 +31,15 @@ def test_newest_checkpoint_that_any_node_knows_counts() -> None:
 def test_job_without_checkpoints_is_told_as_such() -> None:
     """And not as one whose first checkpoint is awaited."""
     assert job_view(report(), [rank(0, None)], SAY, at_unix_s=BEGAN_S)["saves"] is False
+
+
+def test_change_says_whether_something_broke() -> None:
+    """The page has no rule of its own for that."""
+    told = {change.reason: change_view(report(), change, SAY) for change in report().changes}
+    assert {reason: view["is_fault"] for reason, view in told.items()} == {
+        reason: reason.is_fault for reason in told
+    }
+    assert {True, False} == {view["is_fault"] for view in told.values()}
 
 
 def test_jobs_that_go_on_stand_before_those_that_are_over() -> None:

@@ -33,6 +33,7 @@ CHANGE: dict[str, Any] = {
     "sentence": "generation 7: 2 nodes ([bold]ValueError[/bold]: <script>)",
     "total_s": 0.25,
     "culprit": {"rank": 1},
+    "is_fault": True,
     "lost": [],
 }
 NODE: dict[str, Any] = {
@@ -76,7 +77,9 @@ def test_frame_says_what_runs_how_fast_and_what_happened() -> None:
 def test_rate_that_is_said_is_that_of_several_samples() -> None:
     """Steps are whole: at 9.4 a second one sample has 9 and the next one 10."""
     steps = (0, 9, 19, 28, 38, 47)
-    samples = tuple({"at": float(at), "step": step} for at, step in enumerate(steps))
+    samples = tuple[dict[str, object], ...](
+        {"at": float(at), "step": step} for at, step in enumerate(steps)
+    )
     page = JobPage(view=VIEW, changes=(CHANGE,), samples=samples)
     lines = drawn(replace(BOARD, pages={"digits": page}), 120)
     (line,) = (line for line in lines if line.startswith("steps/s"))

@@ -9,8 +9,9 @@ from elasticd.cli.why.page import why_page
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import JobReport, job_report
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.ids import NodeId
 from elasticd.records.job import JobStatus
-from elasticd.records.reason import Phase
+from elasticd.records.reason import Phase, Reason
 from tests.unit.control.report.test_report import CULPRIT, JOB, KEYS, records
 
 EVIL = "<script>alert('x')</script> & \"quoted\""
@@ -69,6 +70,16 @@ def test_faults_are_told_from_what_was_planned_without_colours_too() -> None:
     assert "\u2715 generation 2: 2 nodes, 2 workers (a worker was killed" in text
     assert "\u25c7 generation 1" in text
     assert why_page(report(), WRITTEN_S).count("<article class=fault>") == text.count("\u2715")
+
+
+def test_node_that_was_not_wanted_any_more_is_no_fault() -> None:
+    """A job that is scaled down loses nodes too, and nothing broke."""
+    found = report()
+    last = replace(found.changes[-1], culprit=None, lost=(NodeId("b"),))
+    for reason, sign in ((Reason.SCALED, "\u25c7"), (Reason.NODE_LOST, "\u2715")):
+        changes = (*found.changes[:-1], replace(last, reason=reason))
+        text = page_of(replace(found, changes=changes)).text
+        assert f"{sign} generation {last.generation}:" in text
 
 
 def test_page_says_who_submitted_the_job_and_when_it_was_written() -> None:
