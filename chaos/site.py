@@ -19,7 +19,7 @@ from chaos.process import Process
 from chaos.scenario import Scenario
 from chaos.tail import Tail
 
-__all__ = ["FINAL", "JOB", "Blow", "Deed", "Node", "Site", "do_nothing", "spell_script"]
+__all__ = ["FINAL", "JOB", "Blow", "Deed", "Machines", "Node", "Site", "do_nothing", "spell_script"]
 
 JOB = "chaos"
 FINAL = ("succeeded", "failed", "stopped")
@@ -79,8 +79,32 @@ class Node(Protocol):
         """Return the last line that its agent wrote."""
 
 
-class Site(Protocol):
-    """Everything that a scenario needs; `close` leaves nothing."""
+class Machines(Protocol):
+    """What a scenario's programs run on; `close` leaves nothing of it."""
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Where etcd answers."""
+
+    def start(self) -> None:
+        """Start the machines, and submit the job to the daemons.
+
+        Raises:
+            ChaosError: something could not be started, or the job was refused; says why.
+        """
+
+    def environ(self) -> dict[str, str]:
+        """Return the environment for programs that this machine runs for the site."""
+
+    def end(self) -> Sequence[Process]:
+        """End what was started, and return what is left nevertheless."""
+
+    def close(self) -> None:
+        """Take everything away, however it comes."""
+
+
+class Site(Machines, Protocol):
+    """Everything that a scenario needs: machines, the job on them, and a way to hit each part."""
 
     folder: Path
     """Where the run's history is kept; its own, and gone after the run."""
@@ -94,31 +118,11 @@ class Site(Protocol):
     def nodes(self) -> Sequence[Node]:
         """The nodes of the scenario, in its order."""
 
-    @property
-    def urls(self) -> Sequence[str]:
-        """Where etcd answers."""
-
-    def start(self) -> None:
-        """Start the machines, and submit the job to the daemons.
-
-        Raises:
-            ChaosError: something could not be started, or the job was refused; says why.
-        """
-
     def aim(self, fault: Fault, tail: Tail) -> Blow | None:
         """Find a fault's victim; None: there is none at this moment."""
 
     def end_at(self, step: int) -> None:
         """Tell the job's ranks to end after this step."""
-
-    def end(self) -> Sequence[Process]:
-        """End what was started, and return what is left nevertheless."""
-
-    def environ(self) -> dict[str, str]:
-        """Return the environment for programs that this machine runs for the site."""
-
-    def close(self) -> None:
-        """Take everything away, however it comes."""
 
 
 def spell_script(scenario: Scenario, folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Active, JobSpec
 from elasticd.records.keys import Keys
-from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, Store, Txn
+from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, ReadableStore, Store, Txn
 
 __all__ = ["AUTOSCALER", "check_has_policy", "set_policy", "unset_policy"]
 
@@ -80,7 +80,7 @@ def _no_policy(job: JobName) -> NotFound:
     )
 
 
-def _active(store: Store, keys: Keys, spec: JobSpec) -> KeyValue:
+def _active(store: ReadableStore, keys: Keys, spec: JobSpec) -> KeyValue:
     """Return the mark of the active job.
 
     Raises: NotFound: it is over, or another one has its name.

@@ -15,7 +15,7 @@ from elasticd.errors import Unavailable
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.keys import Keys
-from elasticd.store.api import Store
+from elasticd.store.api import ReadableStore, Store
 
 __all__ = ["follow_to_end", "wait_node_free"]
 
@@ -57,7 +57,7 @@ def follow_to_end(
 
 
 def wait_node_free(
-    store: Store,
+    store: ReadableStore,
     keys: Keys,
     node: NodeId,
     *,

@@ -20,7 +20,7 @@ from elasticd.records.job import Active, EndedJob, JobSpec, JobStatus, Want, tar
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node
 from elasticd.records.reason import Phase, Reason
-from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn, UnchangedSince
+from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn, UnchangedSince
 
 __all__ = [
     "check_room",
@@ -113,7 +113,7 @@ def submit_or_join(
         waited_s += 0.1
 
 
-def find_spec(store: Store, keys: Keys, job: JobName) -> JobSpec:
+def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
     """Read the spec of a job, running or ended.
 
     Raises:
@@ -193,7 +193,7 @@ def stop(
 
 
 def wait_left(
-    store: Store,
+    store: ReadableStore,
     keys: Keys,
     job: JobName,
     *,
@@ -300,7 +300,7 @@ def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False)
         store.commit(Txn(then=(Delete(key=keys.drain(node)),)))
 
 
-def check_room(store: Store, keys: Keys, spec: JobSpec) -> None:
+def check_room(store: ReadableStore, keys: Keys, spec: JobSpec) -> None:
     """Check that at least one node could hold the job's workers, if there is any node.
 
     Raises: CallError: every node offers fewer slots than the job wants on each.
@@ -340,12 +340,12 @@ def _reserve(store: Store, keys: Keys, spec: JobSpec) -> int:
     )
 
 
-def _read_active(store: Store, keys: Keys, job: JobName) -> Active | None:
+def _read_active(store: ReadableStore, keys: Keys, job: JobName) -> Active | None:
     item = store.get(keys.active_job(job))
     return decode(Active, item.value) if item is not None else None
 
 
-def _running(store: Store, keys: Keys, job: JobName) -> JobSpec:
+def _running(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
     spec = find_spec(store, keys, job)
     item = store.get(keys.status(job))
     if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
@@ -378,7 +378,7 @@ def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]
     raise Unavailable(f"Job {job!r} keeps changing while the wish is written: try again.")
 
 
-def _find_node(store: Store, keys: Keys, node: NodeId) -> Node:
+def _find_node(store: ReadableStore, keys: Keys, node: NodeId) -> Node:
     item = store.get(keys.node(node))
     if item is None:
         names = {entry.key.removeprefix(keys.nodes) for entry in store.list(keys.nodes).items}

@@ -22,7 +22,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
-from elasticd.store.api import Store, StoreSettings
+from elasticd.store.api import ReadableStore, StoreSettings
 
 __all__ = ["AskRanks", "read_goodput", "read_progress", "read_ranks"]
 
@@ -62,7 +62,7 @@ class AskRanks:
 
 
 def read_progress(
-    store: Store, keys: Keys, report: JobReport, settings: StoreSettings | None
+    store: ReadableStore, keys: Keys, report: JobReport, settings: StoreSettings | None
 ) -> tuple[RankProgress, ...]:
     """Return the ranks of the first node that answers; empty if the job does not run,
     or none does.
@@ -74,7 +74,7 @@ def read_progress(
 
 
 def read_ranks(
-    store: Store, keys: Keys, report: JobReport, settings: StoreSettings | None
+    store: ReadableStore, keys: Keys, report: JobReport, settings: StoreSettings | None
 ) -> tuple[RankProgress, ...]:
     """Return the ranks of all nodes that answer, in their order; empty if the job does not run."""
     if report.status.phase is not Phase.RUNNING:
@@ -88,7 +88,7 @@ def read_ranks(
     return tuple(sorted((rank for ranks in found for rank in ranks), key=lambda one: one.rank))
 
 
-def read_goodput(store: Store, keys: Keys, spec: JobSpec) -> float | None:
+def read_goodput(store: ReadableStore, keys: Keys, spec: JobSpec) -> float | None:
     """Return the share of all slots' time that trained so far; None if not known.
 
     It is not known if no steps are seen, or if etcd does not answer or was closed.
@@ -102,7 +102,7 @@ def read_goodput(store: Store, keys: Keys, spec: JobSpec) -> float | None:
     return None
 
 
-def _nodes(store: Store, keys: Keys, report: JobReport, limit: int) -> Iterator[Node]:
+def _nodes(store: ReadableStore, keys: Keys, report: JobReport, limit: int) -> Iterator[Node]:
     for node in report.world.nodes[:limit] if report.world is not None else ():
         item = store.get(keys.node(node.node))
         if item is not None:

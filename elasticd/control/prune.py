@@ -18,7 +18,7 @@ from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import EndedJob, JobStatus
 from elasticd.records.keys import Keys
-from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
+from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn
 
 __all__ = ["Counted", "Pruned", "count_up", "ended_jobs", "prune"]
 
@@ -44,7 +44,7 @@ class Counted:
     """When it first saw that, on its own clock."""
 
 
-def ended_jobs(store: Store, keys: Keys) -> Mapping[JobName, Sequence[str]]:
+def ended_jobs(store: ReadableStore, keys: Keys) -> Mapping[JobName, Sequence[str]]:
     """Return the keys of each job that is over and that no node is about to leave."""
     active = {key.removeprefix(keys.active) for key in store.keys(keys.active)}
     by_job: dict[JobName, list[str]] = {}

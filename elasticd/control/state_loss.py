@@ -15,12 +15,12 @@ from elasticd.records.job import JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase
-from elasticd.store.api import Store
+from elasticd.store.api import ReadableStore
 
 __all__ = ["check_drain", "check_stop"]
 
 
-def check_stop(store: Store, keys: Keys, job: JobName) -> None:
+def check_stop(store: ReadableStore, keys: Keys, job: JobName) -> None:
     """Check that the end of the job loses nothing.
 
     Raises: Refused: it has trained, and saves nothing.
@@ -33,7 +33,9 @@ def check_stop(store: Store, keys: Keys, job: JobName) -> None:
     )
 
 
-def check_drain(store: Store, keys: Keys, node: NodeId, others: Iterable[NodeId] = ()) -> None:
+def check_drain(
+    store: ReadableStore, keys: Keys, node: NodeId, others: Iterable[NodeId] = ()
+) -> None:
     """Check that every job on the node goes on elsewhere with what it has trained.
 
     `others`: nodes that count as drained, though etcd does not say so.
@@ -59,7 +61,7 @@ def check_drain(store: Store, keys: Keys, node: NodeId, others: Iterable[NodeId]
         )
 
 
-def _is_saved(store: Store, keys: Keys, job: JobName) -> bool:
+def _is_saved(store: ReadableStore, keys: Keys, job: JobName) -> bool:
     """Return whether the state is saved; always true in restart mode, where the script saves what
     it wants.
     """
@@ -69,17 +71,17 @@ def _is_saved(store: Store, keys: Keys, job: JobName) -> bool:
     return find_spec(store, keys, job).checkpoint is not None
 
 
-def _is_running(store: Store, keys: Keys, job: JobName) -> bool:
+def _is_running(store: ReadableStore, keys: Keys, job: JobName) -> bool:
     status = _status(store, keys, job)
     return status is not None and status.phase is Phase.RUNNING
 
 
-def _status(store: Store, keys: Keys, job: JobName) -> JobStatus | None:
+def _status(store: ReadableStore, keys: Keys, job: JobName) -> JobStatus | None:
     item = store.get(keys.status(job))
     return decode(JobStatus, item.value) if item is not None else None
 
 
-def _members(store: Store, keys: Keys, job: JobName) -> tuple[Member, ...]:
+def _members(store: ReadableStore, keys: Keys, job: JobName) -> tuple[Member, ...]:
     return tuple(decode(Member, item.value) for item in store.list(keys.members(job)).items)
 
 

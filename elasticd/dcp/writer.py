@@ -27,7 +27,7 @@ from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Header
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
 from elasticd.checkpoint.storage.location import checked_url, open_bucket
 from elasticd.dcp.manifest_merge import Value, Written, merge
 from elasticd.dcp.part_write import Source, described, write_parts
@@ -267,7 +267,7 @@ def _value(item: WriteItem, planner: SavePlanner, sources: list[Source]) -> Valu
     return Value(skeleton=taken.skeleton, tensors=tuple(range(first, len(sources))))
 
 
-def _is_there(bucket: Bucket, name: str) -> bool:
+def _is_there(bucket: ReadableBucket, name: str) -> bool:
     try:
         bucket.read(name, 0)
     except Missing:

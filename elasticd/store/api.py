@@ -23,6 +23,7 @@ __all__ = [
     "NODE_LEASE_TTL_S",
     "Op",
     "Put",
+    "ReadableStore",
     "WatchSnapshot",
     "Store",
     "StoreSettings",
@@ -207,13 +208,12 @@ def never() -> bool:
     return False
 
 
-class Store(Protocol):
-    """All calls may block for at most the store's timeout.
+class ReadableStore(Protocol):
+    """What those use who only look at records. A call blocks for at most the store's timeout.
 
     Raises, from every call:
         Unavailable: no endpoint answered in time, or there is no quorum.
-        Refused: user, password, permission or certificate; or etcd is full.
-        Fenced: a Put names a lease that etcd no longer has.
+        Refused: user, password, permission or certificate.
     """
 
     def get(self, key: str) -> KeyValue | None:
@@ -228,11 +228,20 @@ class Store(Protocol):
     def oldest(self, prefix: str, count: int) -> Sequence[str]:
         """Name the `count` keys under the prefix that were created first, the oldest first."""
 
+
+class Store(ReadableStore, Protocol):
+    """A store that can also be written to and watched, and that grants leases.
+
+    Raises, from every call, what `ReadableStore` raises, and:
+        Refused: also where etcd is full.
+        Fenced: a Put names a lease that etcd no longer has.
+    """
+
     def commit(self, txn: Txn) -> TxnResult:
         """Carry out a transaction; see `Txn`."""
 
     def watch(self, range: KeyRange, sink: WatchSink) -> Watch:
-        """Give the sink a Snapshot, then every change; resumes by itself; returns at once."""
+        """Give the sink a WatchSnapshot, then every change; resumes by itself; returns at once."""
 
     def grant(
         self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always

@@ -38,7 +38,7 @@ class KeeperMissing(Unavailable):
     is_plain = True
 
 
-class Session(Protocol):
+class PausableSession(Protocol):
     """What is used of a session."""
 
     spent: SecondsSpent
@@ -46,7 +46,7 @@ class Session(Protocol):
     def pause(self, why: str | None) -> None: ...
     def is_stale(self, generation: int) -> bool: ...
     @property
-    def parting(self) -> FinalSave | None: ...
+    def final_save(self) -> FinalSave | None: ...
 
 
 class _NoKeeper:
@@ -63,7 +63,7 @@ class Checkpoints:
     restored.
     """
 
-    def __init__(self, setting: WorkerSettings, state: State, session: Session) -> None:
+    def __init__(self, setting: WorkerSettings, state: State, session: PausableSession) -> None:
         self._state, self._session = state, session
         self._saving: SnapshotTaker | None = None
         self._is_sharded = False
@@ -182,28 +182,28 @@ class Checkpoints:
         """
         if self._saving is None:
             return
-        is_last_wanted = self._state._is_sharded or self._session.parting is not None
+        is_last_wanted = self._state._is_sharded or self._session.final_save is not None
         if is_agreed and self._state._is_clean and is_last_wanted:
             self._saving.take_last(self._state._position[0])
             self._is_last_taken = True
         self._saving.end()
 
-    def part(self) -> None:
+    def wait_for_final_save(self) -> None:
         """Wait until the state is durable, if the generation was left for the end of the job."""
-        parting, saving, world = self._session.parting, self._saving, self._world
-        if parting is None or saving is None or world is None:
+        final_save, saving, world = self._session.final_save, self._saving, self._world
+        if final_save is None or saving is None or world is None:
             return
         step = self._state._position[0]
-        parting.settle(
+        final_save.settle(
             saving,
             generation=world.generation,
             step=step,
             is_agreed=self._is_last_taken,
             restored_step=self._restored_step,
-            is_wanted=lambda: self._session.parting is parting,
+            is_wanted=lambda: self._session.final_save is final_save,
         )
         if world.rank == 0:
-            saving.say(f"The job was {parting.sentence(step)}.")
+            saving.say(f"The job was {final_save.sentence(step)}.")
 
     def finish(self, generation: int) -> None:
         """Make the last state durable, so that the same job called again has nothing to do."""

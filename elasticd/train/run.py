@@ -1,9 +1,10 @@
 """`elasticd.run`: calls `train` once for each generation, in one process, until the work is done.
 
-Each round: be told the world, form its group, agree on the newest clean state and copy it to those
-who lack it, train. Whatever makes `train` return or raise, one question decides what follows: has
-the world changed? If so, it was only interrupted, and the next round begins where the last commit
-stood. If not, it is the script's own end, good or bad, and leaves as it came.
+In each round this process learns which world it is in, forms the group of that world, agrees with
+the other ranks on the newest clean state, copies it where it is missing, and calls `train`. When
+`train` returns or raises, one question decides what follows: has the world changed? If it has,
+`train` was only interrupted, and the next round goes on from the last commit. If it has not, the
+script itself has ended, and its result or its exception is passed on.
 """
 
 import gc
@@ -24,9 +25,9 @@ from elasticd.errors import CallError, ElasticdError
 from elasticd.script.progress import ignore_progress
 from elasticd.telemetry.process_title import rename, worker_title
 from elasticd.tensorboard.sender import Sender
-from elasticd.tensors.fingerprint import owned_tensors
 from elasticd.train.call_check import check_call, check_device
 from elasticd.train.checkpoints import Checkpoints
+from elasticd.train.commit_hook import commit_hook
 from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
@@ -42,7 +43,6 @@ from elasticd.train.session.single_process import SingleProcess
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
 from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
-from elasticd.train.sync.replica_check import ReplicaCheck
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.tcp_store.end_barrier import wait_for_all
 from elasticd.train.tensorboard.feed import EventFeed
@@ -53,12 +53,12 @@ __all__ = ["run"]
 FORM_TIMEOUT_S = 30.0
 """A formation that takes longer is reported with the ranks that are missing."""
 PLANNED_FORM_TIMEOUT_S = 1800.0
-"""The same where others go on to a step that was agreed on, and may pause before it."""
+"""The limit where other ranks first train on to an agreed step, and may pause before it."""
 
 EXPLANATION_S = 60.0
-"""How long an exception that looks like another rank's end waits for word of it. Word comes in some
-milliseconds where etcd is well; where it is away the state in this process is worth as much as
-before, so it is kept for as long as agents keep their workers then (`--isolation-limit`)."""
+"""How long an exception that looks like another rank's end waits for the agent to say so. With etcd
+that takes some milliseconds. While etcd is away the state in this process is still worth as much,
+so it is kept for as long as agents keep their workers then (`--isolation-limit`)."""
 
 Train = Callable[[State, World], object]
 
@@ -66,68 +66,76 @@ Train = Callable[[State, World], object]
 def run(train: Train, state: State) -> None:
     """Call `train(state, world)`, again after each change of world, until all ranks are done.
 
-    What must survive a change stands in `state`; what `train` builds itself (its
-    DistributedDataParallel, say) it builds anew. An exception that `train` raises leaves here.
+    Args:
+        train: the training. It may be left at any commit, and is called again from its beginning;
+            what it builds itself (its DistributedDataParallel, say) it builds anew each time.
+        state: all that must survive a change of world. It is at the last commit whenever `train`
+            is called.
 
     Raises:
-        CallError: not called as it should be; the message says what to change.
+        CallError: the call is not as it should be; the message says what to change.
+        SystemExit: the agent is gone.
+
+    It also raises whatever `train` raises.
     """
     global _HAS_RUN
-    setting = WorkerSettings.read(os.environ)
+    settings = WorkerSettings.read(os.environ)
     with _only_run():
-        check_call(train, state, setting)
+        check_call(train, state, settings)
         own = use_device()
         check_device(state._of(torch.nn.Module), own)
         if own.type == "cuda":
             nccl.prepare(os.environ)
         session: Session = (
-            AgentSession(AgentLink(setting.agent)) if setting.agent else SingleProcess()
+            AgentSession(AgentLink(settings.agent)) if settings.agent else SingleProcess()
         )
-        _HAS_RUN = bool(setting.agent)
+        _HAS_RUN = bool(settings.agent)
         ignore_progress()
-        state._on_nan = setting.on_nan
-        _Run(train, state, session, setting).go()
+        state._on_nan = settings.on_nan
+        _Run(train, state, session, settings).go()
 
 
 class _Run:
+    """One call of `run`, from its first world to its last."""
+
     def __init__(
-        self, train: Train, state: State, session: Session, setting: WorkerSettings
+        self, train: Train, state: State, session: Session, settings: WorkerSettings
     ) -> None:
         self._train = train
         self._state = state
         self._session = session
-        self._setting = setting
+        self._settings = settings
         self._lineage = 0
         """The newest generation in which this process had the same state as all others."""
         self._is_forming = False
         self._was_training = False
-        """In the world before this one."""
+        """True if `train` was called in the world before this one."""
         self._has_grad = torch.is_grad_enabled()
         self._held: weakref.ref[object] | None = None
-        self._persistence = Checkpoints(setting, state, session)
-        self._feed = EventFeed(Sender(setting.tensorboard)) if setting.tensorboard else None
+        self._checkpoints = Checkpoints(settings, state, session)
+        self._feed = EventFeed(Sender(settings.tensorboard)) if settings.tensorboard else None
         state._given.feed = self._feed
 
     def go(self) -> None:
-        """Go from world to world."""
+        """Train in one world after another until the work is done."""
         self._session.attach(self._state, os.getpid())
         try:
             while (enter := self._session.next_world()) is not None:
                 if self._is_done_in(enter):
                     return
-                self._persistence.part()
+                self._checkpoints.wait_for_final_save()
         finally:
             self._session.close()
-        # The agent is gone, and with it whoever could say when this world is over. The pool ends
-        # what is left of the job; nobody needs a traceback of that.
+        # Without the agent nobody can say when this world is over. The pool ends what is left of
+        # the job, and nobody needs a traceback of that.
         raise SystemExit(1)
 
     def _is_done_in(self, enter: Enter) -> bool:
-        """Train in one world; False if it changed before all ranks had finished."""
+        """Train in one world; return False if it changed before all ranks had finished."""
         redirect(enter.out_path, enter.err_path)
-        if self._setting.agent:
-            rename(*worker_title(self._setting.job, enter.rank))
-        # Who has just left where the others are is followed by them at once.
+        if self._settings.agent:
+            rename(*worker_title(self._settings.job, enter.rank))
+        # A rank that has just left `train` as agreed is followed by the others at once.
         is_early = enter.at_step is not None and not self._was_training
         timeout_s = PLANNED_FORM_TIMEOUT_S if is_early else FORM_TIMEOUT_S
         self._was_training = False
@@ -138,34 +146,34 @@ class _Run:
             world, formed, note = self._form(group, enter)
             self._session.formed(formed, note)
             self._was_training = True
-            # It may have been interrupted where the script had switched that off.
+            # The script may have been interrupted where it had switched gradients off.
             torch.set_grad_enabled(self._has_grad)
             self._session.call(lambda: self._train(self._state, world))
             is_done = self._finish(group, enter)
         except BaseException as exc:
             is_own = self._is_own(exc, group, enter.generation)
             is_agreed = self._session.has_left_as_agreed
-            # Others wait for this rank in a collective: they must hear of its end before anything
-            # else, and nothing here may wait for them.
+            # Other ranks wait for this one in a collective. They must hear of its end first of all,
+            # and nothing here may wait for them.
             group.abort()
             self._session.use(None)
-            self._persistence.end(is_agreed=is_agreed)
+            self._checkpoints.end(is_agreed=is_agreed)
             self._end_feed()
             self._state._leave()
             if is_own:
-                # With an agent the process ends now, and whether it had a group is reported. In a
-                # notebook it may run once more.
-                if not self._setting.agent:
+                # With an agent the process ends now, and its report says whether it had a group. In
+                # a notebook, without an agent, it may run once more.
+                if not self._settings.agent:
                     group.close()
                 raise
             _forget(exc)
         self._session.use(None)
         self._session.on_commit = None
-        self._persistence.end()
+        self._checkpoints.end()
         self._end_feed()
         self._state._leave()
         group.close()
-        self._bury()
+        self._collect_garbage()
         return is_done
 
     def _form(self, group: Group, enter: Enter) -> tuple[World, Formed, str]:
@@ -186,7 +194,10 @@ class _Run:
         if self._feed is not None:
             self._feed.begin(enter.generation, enter.rank, state.step)
         entered_s = time.monotonic()
-        self._watch_commits(group, world, decision, is_opened=restored is not None)
+        is_opened = restored is not None
+        save = self._checkpoints.begin(group, world, decision, is_opened=is_opened)
+        every = self._settings.compare_every
+        self._session.on_commit = commit_hook(group.store, world, state, every=every, save=save)
         phases_s = {
             "form": formed_s - started_s,
             "compare": agreed_s - formed_s + fetched.compare_s,
@@ -204,10 +215,10 @@ class _Run:
 
     def _agree(self, group: Group, enter: Enter) -> SourceDecision:
         """Agree with all ranks on who has the newest state, and on who lacks it."""
-        # What the script's own objects raise is the script's error, whatever it looks like.
+        # An exception of the script's own objects is the script's error, whatever it looks like.
         self._is_forming = False
         self._state._settle_back()
-        self._persistence.collect()
+        self._checkpoints.collect()
         structure = self._state._structure()
         self._is_forming = True
         report = RankReport.of(
@@ -215,21 +226,21 @@ class _Run:
             self._state,
             lineage=self._lineage,
             node=enter.node_rank,
-            **self._persistence.report,
+            **self._checkpoints.report,
         )
         decision = agree_on_source(group, report, structure)
-        self._persistence.survey(group, decision)
+        self._checkpoints.survey(group, decision)
         return decision
 
     def _bring_state(
         self, group: Group, decision: SourceDecision, world: World
     ) -> tuple[RestoreResult | None, FetchResult]:
         """Give this rank the newest state: restored where no rank has it, else from a rank."""
-        # What is built for it is the script's too.
+        # The script's builders run here, and their exceptions are the script's, too.
         self._is_forming = False
-        is_lost = self._persistence.prepare(decision, world)
+        is_lost = self._checkpoints.prepare(decision, world)
         self._is_forming = True
-        restored = self._persistence.restore(group) if is_lost else None
+        restored = self._checkpoints.restore(group) if is_lost else None
         fetched = FetchResult()
         if restored is None:
             fetched = fetch_state(group, decision, self._state)
@@ -249,45 +260,27 @@ class _Run:
         if self._feed is not None:
             self._feed.end()
 
-    def _bury(self) -> None:
-        """Collect what only cycles keep of the old generation, if anything does.
+    def _collect_garbage(self) -> None:
+        """Free what only reference cycles keep of the old generation, if anything does.
 
-        An old DistributedDataParallel holds its group as an attribute, so a group that is still
-        there tells of one. A collection costs milliseconds, so it is not made for nothing.
+        An old DistributedDataParallel holds its group as an attribute, so a group that still exists
+        shows that one is left. A garbage collection costs milliseconds, so it runs only then.
         """
         if self._held is not None and self._held() is not None:
             gc.collect()
         self._held = None
 
-    def _watch_commits(
-        self, group: Group, world: World, decision: SourceDecision, *, is_opened: bool
-    ) -> None:
-        """Have each commit looked at by those who compare replicas and take snapshots."""
-        hooks: list[Callable[[int], None]] = []
-        every, guard = self._setting.compare_every, self._state._guard
-        if every != 0 and world.size > 1:
-            hooks.append(
-                ReplicaCheck(
-                    group.store,
-                    rank=world.rank,
-                    size=world.size,
-                    step=self._state.step,
-                    every=every or 0,
-                    tensors=lambda: owned_tensors(guard.optimizers, guard._names),
-                ).compare
-            )
-        saving = self._persistence.begin(group, world, decision, is_opened=is_opened)
-        hooks += [saving] if saving is not None else []
-        self._session.on_commit = _all_of(hooks)
-
     def _finish(self, group: Group, enter: Enter) -> bool:
-        """Wait until all ranks have come so far; then tell what the whole run did."""
+        """Wait until `train` has returned on all ranks, then report what the whole run did.
+
+        Returns False if the world changed before that.
+        """
         self._session.has_returned = True
         try:
             is_stale = self._session.is_stale
             if not wait_for_all(group.store, enter.size, lambda: is_stale(enter.generation)):
                 return False
-            self._persistence.finish(enter.generation)
+            self._checkpoints.finish(enter.generation)
         finally:
             self._session.has_returned = False
         ledger = self._state._ledger
@@ -305,15 +298,15 @@ class _Run:
         return True
 
     def _is_own(self, exc: BaseException, group: Group, generation: int) -> bool:
-        """True if this is the script's own end, and no change of world explains it."""
+        """Return whether the script ended by itself, so that no change of world explains it."""
         if isinstance(exc, KeyboardInterrupt | SystemExit | GeneratorExit):
             return True
         if isinstance(exc, Interrupted) or self._session.is_stale(generation):
             return False
         if isinstance(exc, ElasticdError) and not isinstance(exc, GroupBroken):
             return True
-        # What the store and the sockets of a formation raise, or of a group that we aborted, is
-        # nobody's in the script.
+        # What the store and the sockets raise in a formation, or after we aborted the group, is no
+        # error of the script.
         is_ours = self._is_forming or group.is_aborted
         # A ValueError: torch knows no group any more, since NCCL's abort makes it forget them.
         is_forgotten = group.is_aborted and isinstance(exc, ValueError)
@@ -322,18 +315,19 @@ class _Run:
         if not is_broken and not is_echo(exc, is_peer_gone=group.is_peer_gone()):
             return True
         if self._session.has_newer(generation):
-            return False  # Planned for a later step, and a peer has left for it already.
-        # Before the abort: others fall out of their collectives by it, and tell of less.
+            return False  # A change is planned for a later step, and a peer has left already.
+        # This comes before the abort, by which others fall out of their collectives, too.
         is_late = isinstance(exc, GroupBroken) and exc.is_late
         unreachable = group.unreachable() if is_late or is_silence(exc) else ()
         group.abort()
         self._session.broken(f"{type(exc).__name__}: {exc}"[:500], unreachable)
         if is_broken:
-            return False  # It was only forming; the agents have all they need to try again.
+            return False  # The group never worked; the agents can try again.
         return not self._session.wait_newer(generation, EXPLANATION_S)
 
 
 def _world_of(enter: Enter) -> World:
+    """Return the world that the agent's message names, with this process' device."""
     return World(
         rank=enter.rank,
         size=enter.size,
@@ -348,25 +342,14 @@ def _world_of(enter: Enter) -> World:
 
 
 def _forget(exc: BaseException) -> None:
-    """Let go of what `train` built, by clearing the frames that the exception came through.
+    """Free what `train` built, by clearing the frames that the exception came through.
 
-    An old DistributedDataParallel must not outlive its generation: its hooks sit on the parameters
-    and would reduce gradients over a group that is gone.
+    An old DistributedDataParallel must not outlive its generation, because its hooks on the
+    parameters would reduce gradients over a group that is gone.
     """
     for one in list(causes_of(exc)):
         traceback.clear_frames(one.__traceback__)
         one.__traceback__ = one.__cause__ = one.__context__ = None
-
-
-def _all_of(hooks: list[Callable[[int], None]]) -> Callable[[int], None] | None:
-    if len(hooks) < 2:
-        return hooks[0] if hooks else None
-
-    def every(step: int) -> None:
-        for hook in hooks:
-            hook(step)
-
-    return every
 
 
 _LOCK = threading.Lock()
@@ -375,7 +358,10 @@ _HAS_RUN = False
 
 @contextmanager
 def _only_run() -> Iterator[None]:
-    """Refuse a run beside another, and one after the only one that a job has."""
+    """Refuse a run beside another one, and a second run of a job.
+
+    Raises: CallError: one is running, or the job has had its run.
+    """
     if not _LOCK.acquire(blocking=False):
         raise CallError(
             "elasticd.run is running already in this process: call it once, and put all that is "

@@ -8,7 +8,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.world import World
-from elasticd.store.api import Store
+from elasticd.store.api import ReadableStore, Store
 
 __all__ = ["try_drain"]
 
@@ -30,7 +30,7 @@ def try_drain(store: Store, keys: Keys, job: JobName, node: NodeId, *, ratio: fl
     return ""
 
 
-def _check(store: Store, keys: Keys, node: NodeId) -> None:
+def _check(store: ReadableStore, keys: Keys, node: NodeId) -> None:
     """Check that no job on the node falls below its least size, counting nodes that leave already.
 
     Raises: Refused: one would, or another of its nodes is leaving.

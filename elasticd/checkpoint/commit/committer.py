@@ -17,7 +17,7 @@ from elasticd.checkpoint.format.json_read import Damaged, again
 from elasticd.checkpoint.format.layout import Snapshot, fragment_name
 from elasticd.checkpoint.format.manifest import TEXT_LIMIT_BYTES, Fragment, Manifest, merged
 from elasticd.checkpoint.format.number_ranges import NumberRanges
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
 from elasticd.errors import Fenced, Refused
 
 __all__ = ["Committer", "Outcome", "fragment_of", "read_manifest"]
@@ -159,7 +159,9 @@ class Committer:
         return merged(found)
 
 
-def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int, uid: str) -> Fragment | None:
+def fragment_of(
+    bucket: ReadableBucket, snapshot: Snapshot, share: int, uid: str
+) -> Fragment | None:
     """Return a share's fragment, from whichever holder of this run wrote one; None if
     nobody did.
     """
@@ -174,7 +176,7 @@ def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int, uid: str) -> Fra
     return None
 
 
-def read_manifest(bucket: Bucket, entry: Entry) -> Manifest:
+def read_manifest(bucket: ReadableBucket, entry: Entry) -> Manifest:
     """Read the manifest that an entry names.
 
     Raises: Damaged: it is not what was committed.
@@ -191,7 +193,7 @@ def read_manifest(bucket: Bucket, entry: Entry) -> Manifest:
     return again(once)
 
 
-def _standing(bucket: Bucket, snapshot: Snapshot) -> tuple[Manifest, bytes]:
+def _standing(bucket: ReadableBucket, snapshot: Snapshot) -> tuple[Manifest, bytes]:
     try:
         text = bucket.read(snapshot.manifest, TEXT_LIMIT_BYTES)
     except Missing as exc:

@@ -13,7 +13,7 @@ from math import prod
 from elasticd.checkpoint.format.checksum import block_sum
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, DTYPE_BYTES, Manifest, Part, Piece
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
 
 __all__ = ["Extent", "Fetching", "extents", "fetch", "read_back", "size_of", "verify"]
 
@@ -125,7 +125,7 @@ class Fetching:
         wait(self._tasks)
 
 
-def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:
+def verify(bucket: ReadableBucket, manifest: Manifest, pool: Executor) -> list[str]:
     """Read everything; return a sentence for each part that differs from what was written."""
 
     def look(part: Part) -> str:
@@ -142,7 +142,7 @@ def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:
     return [said for said in pool.map(look, manifest.parts) if said]
 
 
-def read_back(bucket: Bucket, manifest: Manifest) -> None:
+def read_back(bucket: ReadableBucket, manifest: Manifest) -> None:
     """Read the last block of the first and of the last part back, to see that the storage returns
     them.
 
@@ -166,7 +166,9 @@ def _close(found: list[Extent], part: int, run: list[int], part_bytes: int, at: 
     return at + len(run) * BLOCK_BYTES
 
 
-def _fetch_one(bucket: Bucket, folder: str, part: Part, extent: Extent, memory: memoryview) -> None:
+def _fetch_one(
+    bucket: ReadableBucket, folder: str, part: Part, extent: Extent, memory: memoryview
+) -> None:
     place = memory[extent.at : extent.at + extent.size]
     name = f"{folder}/{part.name}"
     why = ""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import LEASES
-from elasticd.checkpoint.storage.bucket import Bucket, Listed, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Listed, Missing, ReadableBucket
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused
 
 __all__ = ["GRACE_S", "LEASE_S", "ReadLease", "is_over", "leased", "leases", "reading"]
@@ -84,7 +84,7 @@ def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Ite
         _forget(bucket, name)
 
 
-def leases(bucket: Bucket) -> list[ReadLease]:
+def leases(bucket: ReadableBucket) -> list[ReadLease]:
     """Read all leases, including those that are over."""
     listed = bucket.list(LEASES, LEASE_LIMIT, lambda name: name.endswith(".json"))
 
@@ -101,7 +101,7 @@ def leases(bucket: Bucket) -> list[ReadLease]:
         return [found for found in pool.map(read, listed) if found is not None]
 
 
-def leased(bucket: Bucket, now: Callable[[], float] = time.time) -> frozenset[int]:
+def leased(bucket: ReadableBucket, now: Callable[[], float] = time.time) -> frozenset[int]:
     """Return the numbers of the checkpoints that are being read."""
     now_unix_s = now()
     return frozenset(each.number for each in leases(bucket) if not is_over(each, now_unix_s))

@@ -21,7 +21,7 @@ from elasticd.checkpoint.format.entry import Entry, Kind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.retention.policy import ALWAYS, Retention, to_keep
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
 from elasticd.errors import NotFound, Refused
 
 __all__ = ["Removal", "Stock", "delete_folder", "remove", "retain", "stock"]
@@ -242,7 +242,7 @@ def _deleted(bucket: Bucket, log: CommitLog, chosen: Removal, kept: tuple[int, .
     )
 
 
-def _not_there(bucket: Bucket, number: int, there: Sequence[int]) -> str:
+def _not_there(bucket: ReadableBucket, number: int, there: Sequence[int]) -> str:
     if not there:
         return f"There is no checkpoint at {bucket.url}."
     shown = ", ".join(map(str, there[-10:]))

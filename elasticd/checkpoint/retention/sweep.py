@@ -16,7 +16,7 @@ from elasticd.checkpoint.commit.read_lease import is_over, leased, leases
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import COMMITS, LEASES, STEPS, TRIALS, Snapshot
 from elasticd.checkpoint.retention.deletion import delete_folder, stock
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
 
 __all__ = ["LEAST_AGE_S", "OLDER_THAN_S", "Found", "Swept", "is_garbage", "sweep"]
 
@@ -105,14 +105,14 @@ def sweep(
     return Swept(folders=tuple(gone), strays=strays, is_cut_off=is_cut_off)
 
 
-def _snapshots(bucket: Bucket) -> tuple[set[Snapshot], bool]:
+def _snapshots(bucket: ReadableBucket) -> tuple[set[Snapshot], bool]:
     """Return every snapshot that has a folder, and whether there may be more."""
     listed = bucket.list(STEPS, LIST_LIMIT, lambda name: True)
     found = {Snapshot.of_folder(each.name.split("/")[1]) for each in listed}
     return {each for each in found if each is not None}, len(listed) >= LIST_LIMIT
 
 
-def _found(bucket: Bucket, snapshot: Snapshot) -> Found | None:
+def _found(bucket: ReadableBucket, snapshot: Snapshot) -> Found | None:
     listed = bucket.list(snapshot.folder, FOLDER_LIMIT, lambda name: True)
     if not listed:
         return None
@@ -127,7 +127,7 @@ def _found(bucket: Bucket, snapshot: Snapshot) -> Found | None:
 
 
 def _needed(
-    bucket: Bucket, log: CommitLog, now: Callable[[], float]
+    bucket: ReadableBucket, log: CommitLog, now: Callable[[], float]
 ) -> tuple[frozenset[Snapshot], Ruling]:
     number = log.newest_number()
     if number:
@@ -151,7 +151,7 @@ def _check_readable(log: CommitLog, number: int) -> None:
         ) from exc
 
 
-def _strays(bucket: Bucket, now_unix_s: float, older_than_s: float) -> tuple[str, ...]:
+def _strays(bucket: ReadableBucket, now_unix_s: float, older_than_s: float) -> tuple[str, ...]:
     over = [each.name for each in leases(bucket) if is_over(each, now_unix_s)]
     for folder in (COMMITS, LEASES, TRIALS):
         listed = bucket.list(folder, LIST_LIMIT, lambda name: bool(_STRAY.fullmatch(name)))

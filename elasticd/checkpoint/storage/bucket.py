@@ -10,7 +10,7 @@ from typing import Protocol
 
 from elasticd.errors import ElasticdError, Refused, Unavailable
 
-__all__ = ["Bucket", "Listed", "Missing", "NeedsLength", "Throttled"]
+__all__ = ["Bucket", "Listed", "Missing", "NeedsLength", "Throttled", "ReadableBucket"]
 
 Data = bytes | memoryview
 
@@ -39,8 +39,8 @@ class Listed:
     modified_unix_s: float
 
 
-class Bucket(Protocol):
-    """Objects by name below one URL.
+class ReadableBucket(Protocol):
+    """Objects by name below one URL, for those who only read them.
 
     All methods raise Unavailable (try again), Refused (no permission) or EnvironmentProblem (the
     machine lacks something, or there is no such bucket). Several threads may use it.
@@ -49,12 +49,6 @@ class Bucket(Protocol):
     @property
     def url(self) -> str:
         """The URL for people."""
-
-    def create(self, name: str, data: Data) -> bool:
-        """Write an object durably, whole or not at all; return False if there is one already."""
-
-    def replace(self, name: str, data: Data) -> None:
-        """Write an object over what was there; readers see the one or the other."""
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         """Return an object; of a larger one, one byte more than the limit.
@@ -68,8 +62,18 @@ class Bucket(Protocol):
         Raises: Missing: there is no such object.
         """
 
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that do not exist count as deleted."""
-
     def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
         """Return objects whose names begin with a folder's name; for sweeping only."""
+
+
+class Bucket(ReadableBucket, Protocol):
+    """A bucket that can also be written to; the methods raise what those of reading raise."""
+
+    def create(self, name: str, data: Data) -> bool:
+        """Write an object durably, whole or not at all; return False if there is one already."""
+
+    def replace(self, name: str, data: Data) -> None:
+        """Write an object over what was there; readers see the one or the other."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that do not exist count as deleted."""

@@ -19,7 +19,7 @@ from threading import Lock, Thread
 from typing import Protocol
 
 from elasticd.checkpoint.format.layout import trial_name
-from elasticd.checkpoint.storage.bucket import Bucket, Data, Missing, NeedsLength
+from elasticd.checkpoint.storage.bucket import Bucket, Data, Missing, NeedsLength, ReadableBucket
 from elasticd.checkpoint.storage.forwarding_bucket import ForwardingBucket
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
 from elasticd.errors import ElasticdError, Refused
@@ -139,7 +139,7 @@ def fault_of(bucket: Bucket, size: int) -> Fault | None:
             bucket.delete([name])
 
 
-def _piece(bucket: Bucket, name: str, size: int) -> bytes:
+def _piece(bucket: ReadableBucket, name: str, size: int) -> bytes:
     """Return the end of an object: some servers answer a range with the checksum of the whole."""
     place = bytearray(PIECE_BYTES)
     count = bucket.read_into(name, size - PIECE_BYTES, memoryview(place))

@@ -13,7 +13,7 @@ from elasticd.errors import CallError
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import Store, StoreSettings
+from elasticd.store.api import ReadableStore, StoreSettings
 
 __all__ = ["open_source", "prometheus_options", "prometheus_settings"]
 
@@ -73,7 +73,7 @@ def prometheus_settings(values: Values) -> PrometheusSettings | None:
 
 
 def open_source(
-    settings: PrometheusSettings | None, store: Store, keys: Keys, etcd: StoreSettings
+    settings: PrometheusSettings | None, store: ReadableStore, keys: Keys, etcd: StoreSettings
 ) -> MetricsSource:
     """Return what answers a policy's queries: Prometheus, or otherwise the registered agents.
 

@@ -15,7 +15,7 @@ from elasticd.checkpoint.format.entry import Entry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Header, Tensor
 from elasticd.checkpoint.format.skeleton import plain, values
-from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.bucket import Bucket, ReadableBucket
 from elasticd.cli.checkpoints import words
 from elasticd.cli.checkpoints.bucket import CheckpointSite, open_site, site_options
 from elasticd.cli.main import complain
@@ -116,7 +116,7 @@ def verify(number: int | None, is_all: bool, **given: Any) -> int:
     return 1 if is_damaged else 0
 
 
-def _header(bucket: Bucket, entry: Entry) -> Header | str:
+def _header(bucket: ReadableBucket, entry: Entry) -> Header | str:
     """Return the header, or what is wrong."""
     try:
         return read_manifest(bucket, entry).header

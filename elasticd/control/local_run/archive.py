@@ -9,7 +9,7 @@ from elasticd.errors import EnvironmentProblem, NotSupported, Unavailable
 from elasticd.records.compression import compressed, decompressed
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
-from elasticd.store.api import KeyValue, Put, Store, Txn
+from elasticd.store.api import KeyValue, Put, ReadableStore, Store, Txn
 
 __all__ = ["archive", "archive_text", "last_records", "load", "records_of"]
 
@@ -21,14 +21,14 @@ ITEMS_PER_TXN = 100
 """etcd takes 128 operations in a transaction; the in-memory store keeps that limit."""
 
 
-def records_of(store: Store, keys: Keys, job: JobName) -> dict[str, KeyValue]:
+def records_of(store: ReadableStore, keys: Keys, job: JobName) -> dict[str, KeyValue]:
     """Return all records about one job, and the nodes."""
     items = [*store.list(keys.job(job)).items, *store.list(keys.nodes).items]
     return {item.key: item for item in items}
 
 
 def last_records(
-    store: Store, keys: Keys, job: JobName, revive: Callable[[], None]
+    store: ReadableStore, keys: Keys, job: JobName, revive: Callable[[], None]
 ) -> dict[str, KeyValue] | None:
     """Return the same at the end of a run, even from an etcd that has ended; None if it cannot be
     read.

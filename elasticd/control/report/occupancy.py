@@ -15,7 +15,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Member, Node
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
-from elasticd.store.api import Store
+from elasticd.store.api import ReadableStore
 
 __all__ = [
     "Cluster",
@@ -77,7 +77,7 @@ def uses_of(
     return tuple(uses)
 
 
-def read_cluster(store: Store, keys: Keys) -> Cluster:
+def read_cluster(store: ReadableStore, keys: Keys) -> Cluster:
     """Read the nodes, and what the jobs that are not over hold of them."""
     uses: list[Use] = []
     for item in store.list(keys.active).items:

@@ -1,1 +1,1 @@
-"""The talk of a worker with its agent: worlds come down, heartbeats go up."""
+"""A worker's connection to its agent: the agent sends worlds, the worker sends heartbeats."""

@@ -1,8 +1,8 @@
 """The worker's end of the agent's socket: lines in, lines out.
 
-An abstract unix socket, so that no file is left behind and a changed root or user does not matter.
-A line that the agent does not take at once is kept and goes first next time, so a stream is never
-cut in the middle of a message; what is only news (a beat) is dropped instead.
+It is an abstract unix socket, so no file is left behind, and a changed root or user does not
+matter. A line that the agent does not take at once is kept and goes first next time, so a stream is
+never cut in the middle of a message. A message that is only news (a heartbeat) is dropped instead.
 """
 
 import os
@@ -20,14 +20,14 @@ from elasticd.errors import EnvironmentProblem, InvariantBroken
 __all__ = ["AgentLink"]
 
 SEND_TIMEOUT_S = 1.0
-"""An agent that reads nothing for so long is stopped; what is sent to it waits for it."""
+"""How long a message waits for an agent that reads nothing; then it stays in the backlog."""
 
 BACKLOG_LIMIT_BYTES = 1 << 20
-"""Then it is given up: the pool ends workers whose agent does not come back."""
+"""The most that may wait for an agent; beyond that it is given up, and the pool ends the worker."""
 
 
 class AgentLink:
-    """One connection. `send` may be called by any thread, `messages` by one."""
+    """One connection; any thread may call `send`, and only one `messages`."""
 
     def __init__(self, name: str) -> None:
         """Connect to the agent's socket of this name.
@@ -52,7 +52,10 @@ class AgentLink:
         os.register_at_fork(after_in_child=self._forget)
 
     def send(self, message: FromWorker, *, is_news: bool = False) -> None:
-        """Send a message; news is dropped where it would have to wait. An agent's end is heard."""
+        """Send a message; one that is only news is dropped if it would have to wait.
+
+        It does not raise when the agent has ended: `messages` ends then.
+        """
         if not self._lock.acquire(blocking=not is_news):
             return
         try:
@@ -64,14 +67,14 @@ class AgentLink:
             self._lock.release()
 
     def messages(self) -> Iterator[ToWorker]:
-        """Yield what the agent says until the connection ends."""
+        """Yield the agent's messages until the connection ends."""
         # An agent that was killed in the middle of a line leaves half a message.
         with suppress(OSError, ValueError, InvariantBroken), self._socket.makefile("rb") as lines:
             while line := lines.readline(LINE_LIMIT_BYTES):
                 yield unpack_to_worker(line)
 
     def close(self) -> None:
-        """End the connection; wakes the reader."""
+        """End the connection, which also ends `messages`."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -82,7 +85,7 @@ class AgentLink:
             os.close(self._socket.detach())
 
     def _flush(self, timeout_s: float) -> bool:
-        """Send what is kept; True if nothing is left."""
+        """Send what was kept; return whether nothing is left."""
         deadline_s = time.monotonic() + timeout_s
         while self._backlog and not self._is_broken:
             try:

@@ -54,9 +54,12 @@ DIRTY_PATIENCE_S = 2.0
 
 
 class AgentSession:
-    """The session of a whole run. Only the training thread calls methods without an underscore."""
+    """The session of a whole run; `Session` says what its methods are for.
 
-    def __init__(self, wire: AgentPort) -> None:
+    Only the training thread calls methods without an underscore.
+    """
+
+    def __init__(self, link: AgentPort) -> None:
         self.generation = 0
         self.step = self.epoch = self.batches = self._batches_applied = 0
         self.why_paused: str | None = None
@@ -64,24 +67,26 @@ class AgentSession:
         self.committed_at_s = 0.0
         self.on_commit: Callable[[int], None] | None = None
         self.spent = SecondsSpent()
-        self._wire = wire
+        self._link = link
         self._changed = Condition()
         self._wanted: Enter | Leave | None = None
         self._wanted_after: Leave | None = None
-        """What is due in the world that is yet to be entered, as soon as it has formed."""
-        self._parting: FinalSave | None = None
+        """The leave that is due in the world to be entered next, as soon as that has formed."""
+        self._final_save: FinalSave | None = None
         self._entered, self._heard_at_s, self._abort_s = 0, 0.0, 0.0
         self._is_gone = self._is_closing = self._is_training = self._has_raised = False
         self._group: AbortableGroup | None = None
         self._is_formed = self._is_urgent = False
-        """Urgent: the group is over, whatever later worlds are planned."""
+        """Urgent means that the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
         self._last_whole: int | None = None
         self._observed: ObservedState | None = None
         self._first: FirstCommit | None = None
-        self._alarm: InterruptSignal | None = None
-        self._beater = HeartbeatSender(self, partial(wire.send, is_news=True), self._ring)
-        self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
+        self._interrupt: InterruptSignal | None = None
+        self._heartbeat = HeartbeatSender(
+            self, partial(link.send, is_news=True), self._interrupt_training
+        )
+        self._listener = Thread(target=self._listen, name="elasticd-hearing", daemon=True)
 
     # --- Watch: on the way of every step --------------------------------------------------------
 
@@ -103,7 +108,7 @@ class AgentSession:
         first = self._first
         if first is not None and self.step > first.after:
             self._first = None
-            self._wire.send(first.stepped(self.step, self.committed_at_s))
+            self._link.send(first.stepped(self.step, self.committed_at_s))
         if self.on_commit is not None:
             self.on_commit(self.step)
 
@@ -133,29 +138,26 @@ class AgentSession:
     # --- Session: between the worlds --------------------------------------------------------------
 
     def attach(self, observed: ObservedState, pid: int) -> None:
-        """Say that this worker is prepared, and begin to listen; main thread only."""
+        """Say that this worker is prepared, and begin to listen; for the main thread only."""
         self._observed = observed
-        self._alarm = InterruptSignal(
+        self._interrupt = InterruptSignal(
             lambda: self._is_due(self.step),
             lambda frame: not self._is_dirty() and may_be_left(frame),
         )
-        self._alarm.arm()
+        self._interrupt.arm()
         stacks.arm()
-        self._wire.send(Attached(pid=pid))
-        self._hearing.start()
-        self._beater.start()
+        self._link.send(Attached(pid=pid))
+        self._listener.start()
+        self._heartbeat.start()
 
     def next_world(self) -> Enter | None:
-        """Wait for the world to be in; None: the agent is gone.
-
-        Nothing of the generation before may go on here any more.
-        """
+        """Wait for the next world; all that belonged to the one before has been stopped."""
         left_at_s, is_new = time.monotonic(), self._entered == 0
         while True:
             with self._changed:
                 while self._wanted is None and not self._is_gone:
                     self._changed.wait(WAIT_S)
-                parting = self.parting
+                final_save = self.final_save
                 wanted, self._wanted = self._wanted, None
                 if self._is_gone or wanted is None:
                     return None
@@ -164,10 +166,11 @@ class AgentSession:
                     self.generation = self._entered = wanted.generation
                     self._has_raised = False
                     break
-            self._wire.send(Left(step=self.step) if parting is None else parting.left(self.step))
+            left = Left(step=self.step)
+            self._link.send(left if final_save is None else final_save.left(self.step))
         ago_s = time.monotonic() - self.committed_at_s if self.committed_at_s else 0.0
         sent_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        self._wire.send(Entered(generation=wanted.generation, committed_ago_s=ago_s, sent_s=sent_s))
+        self._link.send(Entered(generation=wanted.generation, committed_ago_s=ago_s, sent_s=sent_s))
         # A planned change was known long before it was due, and a worker that waits loses nothing.
         # One that stood by since it left had nothing to leave.
         heard_at_s = self._heard_at_s
@@ -176,7 +179,6 @@ class AgentSession:
         return wanted
 
     def use(self, group: AbortableGroup | None) -> None:
-        """Abort this group from now on when its generation is over; None: there is none."""
         with self._changed:
             if self._departure is not None:
                 self._departure.end()
@@ -188,11 +190,10 @@ class AgentSession:
             group.abort()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call what trains; it may be interrupted anywhere but in a commit."""
-        assert self._alarm is not None
+        assert self._interrupt is not None
         self._is_training = True
         try:
-            self._alarm.call(function)
+            self._interrupt.call(function)
         except BaseException:
             self._has_raised = True
             raise
@@ -201,20 +202,17 @@ class AgentSession:
             self.why_paused = None
 
     def is_stale(self, generation: int) -> bool:
-        """True if the generation is over for this rank as it stands."""
         return generation != self._entered or self._is_due(self.step)
 
     def has_newer(self, generation: int) -> bool:
-        """True if another world is wanted, due or not."""
         return generation != self._entered or self._wanted is not None
 
     def wait_newer(self, generation: int, timeout_s: float) -> bool:
-        """Wait until another world is wanted; False if none was by then."""
         with self._changed:
             return self._changed.wait_for(lambda: self.has_newer(generation), timeout_s)
 
     def formed(self, formed: Formed, note: str = "") -> None:
-        """Tell that `train` is called next, and count what it does again."""
+        """Tell the agent that `train` is called next; its first commit says what was done again."""
         formed = dataclasses.replace(formed, phases_s={"abort": self._abort_s, **formed.phases_s})
         self._first = FirstCommit(formed, begun=self.step + self.is_in_step, note=note)
         self._batches_applied = self.batches
@@ -222,49 +220,45 @@ class AgentSession:
         with self._changed:
             self._is_formed = True
             self._plan_departure()
-        self._wire.send(formed)
+        self._link.send(formed)
 
     def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
-        """Tell that the group does not work and that nobody has said why."""
         generation = Generation(self._entered)
-        self._wire.send(Broken(generation=generation, why=why, unreachable=unreachable))
+        self._link.send(Broken(generation=generation, why=why, unreachable=unreachable))
 
     def finished(self, finished: Finished) -> None:
         self._is_closing = True
-        self._wire.send(finished)
+        self._link.send(finished)
 
     def close(self) -> None:
-        """End the threads and the connection."""
         self._is_closing = True
         self.has_failed = self._has_raised
-        self._beater.stop()
-        self._wire.close()
-        self._hearing.join(WAIT_S)
-        if self._alarm is not None:
-            self._alarm.disarm()
+        self._heartbeat.stop()
+        self._link.close()
+        self._listener.join(WAIT_S)
+        if self._interrupt is not None:
+            self._interrupt.disarm()
 
     @property
-    def parting(self) -> FinalSave | None:
-        """The end of the job, where that is what this generation is left for."""
-        return self._parting if isinstance(self._wanted, Leave) else None
+    def final_save(self) -> FinalSave | None:
+        return self._final_save if isinstance(self._wanted, Leave) else None
 
     @property
     def has_left_as_agreed(self) -> bool:
-        """All ranks leave this generation after the very step that this one applied last."""
         departure = self._departure
         return departure is not None and departure.is_agreed and departure.last == self.step
 
-    # --- Pulse: read by the beating thread ------------------------------------------------------
+    # --- HeartbeatFacts: read by the heartbeat's thread -----------------------------------------
 
     @property
     def training_generation(self) -> int:
-        """0 outside of `train` and of the wait for the other ranks' return."""
+        """The generation in `train` and in the wait for the other ranks' return; else 0."""
         is_training = self._is_training or self.has_returned or self.has_failed
         return self.generation if is_training else 0
 
     @property
     def is_in_step(self) -> bool:
-        """A batch was delivered that is in no commit yet."""
+        """True if the script has taken a batch that no commit counts yet."""
         return self.batches != self._batches_applied
 
     def sequence(self) -> int:
@@ -282,12 +276,14 @@ class AgentSession:
     # --- any thread -----------------------------------------------------------------------------
 
     def _explain(self, group: AbortableGroup) -> None:
-        """A peer is gone: the step is good if all that its collectives gave has come, or if it left
-        as agreed. If it was long, we may have stood still and others gone on: they have to say so.
+        """Decide whether this step counts although a peer is gone.
+
+        It counts if all results of its collectives are here, or if the peer left as agreed. In a
+        long step this process may have stood still while others went on, so it waits for word.
 
         Raises:
             Interrupted: the world is over.
-            GroupBroken: nobody has said so.
+            GroupBroken: nobody has said why the peer is gone.
         """
         is_short = time.monotonic() - self.committed_at_s < SHORT_STEP_S
         if is_short and self._last_whole in (None, self.step) and group.has_whole_results():
@@ -301,28 +297,28 @@ class AgentSession:
             raise GroupBroken("a rank is gone, and nobody said why")
 
     def _is_gone_explained(self) -> bool:
-        """The world is over, or a rank that applied the last step of it may have left before us."""
+        """Return whether the world is over, or another rank may have left it as agreed."""
         departure = self._departure
         is_agreed = departure is not None and departure.is_agreed
         return not self._holds() or (is_agreed and self._is_due(self.step + 1))
 
     def _holds(self) -> bool:
-        """True unless a change is due whatever step this is."""
-        wanted, parting = self._wanted, self._parting
+        """Return whether this world goes on for now: no change is due at whatever step."""
+        wanted, final_save = self._wanted, self._final_save
         if wanted is None:
             return True
-        is_late = parting is not None and parting.is_late
+        is_late = final_save is not None and final_save.is_late
         return wanted.at_step is not None and not self._is_urgent and not is_late
 
     def _is_due(self, step: int) -> bool:
-        """The world is to be left after this step, or was to be before."""
+        """Return whether the world is to be left after this step, or was to be left before it."""
         departure = self._departure
         if not self._holds():
             return True
         return self._wanted is not None and departure is not None and departure.is_due(step)
 
     def _plan_departure(self) -> None:
-        """Ask the other ranks after which step to leave; the lock is held."""
+        """Ask the other ranks after which step to leave; the caller holds the lock."""
         wanted, group = self._wanted, self._group
         if wanted is None or wanted.at_step is None or group is None:
             return
@@ -334,13 +330,13 @@ class AgentSession:
     def _is_dirty(self) -> bool:
         return self._observed is not None and self._observed._is_dirty
 
-    # --- the hearing and the beating thread -----------------------------------------------------
+    # --- the threads that listen and that send heartbeats ---------------------------------------
 
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         try:
-            for message in self._wire.messages():
+            for message in self._link.messages():
                 if isinstance(message, Dump):
-                    self._wire.send(Stacks(text=stacks.text()))
+                    self._link.send(Stacks(text=stacks.text()))
                 else:
                     self._want(message)
         finally:
@@ -351,7 +347,7 @@ class AgentSession:
             if isinstance(message, Enter) and message.generation <= self._entered:
                 return  # Overtaken by a newer one.
             within_s = message.save_within_s if isinstance(message, Leave) else None
-            self._parting = FinalSave(within_s) if within_s is not None else None
+            self._final_save = FinalSave(within_s) if within_s is not None else None
             if isinstance(message, Leave) and within_s and isinstance(self._wanted, Enter):
                 # Others may be on their way there already: so all go, and end there together.
                 self._wanted_after = message
@@ -364,33 +360,36 @@ class AgentSession:
             self._changed.notify_all()
         if message.at_step is None and group is not None:
             group.abort()
-        self._beater.hurry()
+        self._heartbeat.look_now()
 
     def _lose(self) -> None:
-        """Leave everything: without the agent nobody would say when this world is over."""
+        """Give the world up: without the agent nobody would say when it is over."""
         with self._changed:
-            self._is_gone, self._wanted, self._parting = True, Leave(), None
+            self._is_gone, self._wanted, self._final_save = True, Leave(), None
             group = self._group
             self._changed.notify_all()
         if group is not None and not self._is_closing:
             group.abort()
 
-    def _ring(self, now_s: float) -> bool:
-        """Get the training thread out of where it is stuck, by the alarm and by the group."""
-        overdue_s = self._alarm.ring(now_s) if self._alarm is not None else None
+    def _interrupt_training(self, now_s: float) -> bool:
+        """Get the training thread out of where it is stuck, by a signal and by the group's end.
+
+        Returns whether a change of world waits for it.
+        """
+        overdue_s = self._interrupt.send_if_due(now_s) if self._interrupt is not None else None
         if overdue_s is None:
             return False
-        # A planned change has not aborted the group; whoever left it first may be waited for.
+        # A planned change has not aborted the group, in which this rank may wait for a peer.
         patience_s = DIRTY_PATIENCE_S if self._is_dirty() else PATIENCE_S
         group = self._group
         if overdue_s >= patience_s and group is not None:
             group.abort()
-            if self._may_end() and self._alarm is not None and self._alarm.is_deaf(now_s):
+            if self._may_end() and self._interrupt is not None and self._interrupt.is_stuck(now_s):
                 self._end_process()
         return True
 
     def _may_end(self) -> bool:
-        """True if others go on with the state that would be lost, and this rank is in their way."""
+        """Return whether this process may be ended: others have the state, and wait for it."""
         # In a pause it may wait for a disk for as long as that takes; it is in no collective.
         wanted = self._wanted
         return self.why_paused is None and isinstance(wanted, Enter) and wanted.size > 1

@@ -1,10 +1,10 @@
-"""The ranks of a group agree after which step they leave it for a planned change: the same for all.
+"""How the ranks of a group agree on the step after which all leave it for a planned change.
 
-Each rank hears of the change when its agent does, somewhere in the middle of a step. It writes into
-the generation's store the first step after which it can leave, and goes on. The last rank that does
-so writes the latest of all, and there all ranks leave. Until that is known no rank passes the step
-that it named, so none is ever ahead of the answer, and nothing that was begun is thrown away.
-Without a change nothing of this costs a step anything.
+Each rank hears of the change when its agent does, somewhere in the middle of a step. It writes the
+first step after which it can leave into the generation's store, and goes on. The last rank to write
+also writes the latest of these steps, after which all ranks leave. Until a rank knows that answer,
+it does not pass the step that it named. So no rank is ever ahead of the answer, and no work is
+thrown away. Without a change a step costs nothing for this.
 """
 
 import time
@@ -17,16 +17,16 @@ from elasticd.train.session.ports import AbortableGroup
 __all__ = ["Departure", "agree"]
 
 LIMIT_S = 5.0
-"""How long a rank waits for the others' word. They need no more than to hear of the change, in a
-thread of their own; a store that is silent gives no other sign."""
+"""How long a rank waits for the answer. The others hear of the change in a thread of their own,
+which takes less; a store that is silent gives no other sign."""
 
 CONNECT_S = 2.0
-"""To a store that was reached before."""
+"""How long to try to connect to a store that was reached before."""
 
 _POLL_S = 0.001
-"""Others hear of a change at about the same time; it takes this long to ask the store."""
+"""The first pause between two questions to the store; one question takes about as long."""
 _LAST_POLL_S, _LAST_POLL_S_PER_RANK = 0.01, 0.0005
-"""A thousand ranks may ask one store."""
+"""The longest pause, which grows with the world: a thousand ranks may ask one store."""
 
 _COUNT, _ANSWER = "departure", "departure/after"
 
@@ -34,9 +34,14 @@ _COUNT, _ANSWER = "departure", "departure/after"
 def agree(
     store: Any, rank: int, size: int, *, least: int, is_over: Callable[[], bool]
 ) -> int | None:
-    """Return the step after which all ranks leave, at least `least`; None: it is over without one.
+    """Return the step after which all ranks leave; each rank calls this once in a generation.
 
-    Called once by each rank in a generation. Raises what the store raises.
+    Args:
+        store: the generation's store.
+        least: the first step after which this rank can leave; the answer is not below it.
+        is_over: returns whether the group was left without an answer; then None is returned.
+
+    Raises what the store raises when it cannot be reached.
     """
     store.set(f"{_COUNT}/{rank}", str(least))
     if store.add(_COUNT, 1) == size:
@@ -44,7 +49,7 @@ def agree(
         store.set(_ANSWER, str(max(int(one) for one in named)))
     pause_s = _POLL_S
     while True:
-        # Asked in this order: who leaves as agreed does so after the answer is there.
+        # The order matters: a rank that leaves as agreed does so after the answer is there.
         was_over = is_over()
         if store.check([_ANSWER]):
             return int(store.get(_ANSWER))
@@ -55,13 +60,16 @@ def agree(
 
 
 class Departure:
-    """What this rank knows of it. Created with the lock of `changed` held, read with or without."""
+    """What this rank knows of the agreement.
+
+    Its maker holds the lock of `changed`; it may be read with that lock or without.
+    """
 
     def __init__(self, group: AbortableGroup, changed: Condition, *, least: int) -> None:
         self.least = least
-        """The first step that this rank can leave after; it goes no further before all agreed."""
+        """The first step after which this rank can leave; it waits there until all have agreed."""
         self.last: int | None = None
-        """After which it leaves: what all agreed on, or, if that cannot be had, `least`."""
+        """The step after which this rank leaves: the agreed one, or else `least`."""
         self.is_agreed = False
         self._group = group
         self._changed = changed
@@ -70,24 +78,25 @@ class Departure:
         Thread(target=self._agree, name="elasticd-departure", daemon=True).start()
 
     def allows(self, step: int) -> bool:
-        """True if this rank need not wait for the others' word after this step."""
+        """Return whether this rank may go on after this step without waiting for the agreement."""
         return self.last is not None or step < self.least
 
     def is_due(self, step: int) -> bool:
+        """Return whether this rank is to leave after this step."""
         return self.last is not None and step >= self.last
 
     def wait(self, step: int, is_urgent: Callable[[], bool]) -> None:
-        """Return when this rank may pass this step, or is to leave; the lock is held."""
+        """Return once this rank may pass this step, or is to leave; the caller holds the lock."""
         self._changed.wait_for(lambda: is_urgent() or self.allows(step), LIMIT_S)
         if not is_urgent() and not self.allows(step):
             self._give_up()
 
     def end(self) -> None:
-        """The group was left."""
+        """Note that the group was left, so that nobody waits for the agreement any more."""
         self._is_over = True
 
     def _give_up(self) -> None:
-        """Leave without the others' word: that costs a step in flight and never a commit."""
+        """Leave without an agreement, which costs a step under way and never a commit."""
         self.last = self.least
 
     def _agree(self) -> None:

@@ -1,8 +1,8 @@
 """The end of a job before its training is done: the last snapshot, and the wait until it counts.
 
 The ranks leave after a step that all agreed on, as for any planned change, and take a snapshot
-there. Then nobody trains any more, so there is time to wait until it is durable: as much as the
-agent gives, which ends the process afterwards. What came of it is told with the goodbye.
+there. Then no rank trains any more, so each can wait until the snapshot is durable, for as long as
+the agent allows before it ends the process. The message that a rank leaves says what came of it.
 """
 
 import time
@@ -19,9 +19,9 @@ from elasticd.records.member import Saved
 __all__ = ["FinalSave"]
 
 POLL_S = 0.5
-"""The keeper answers at once when it is done; in between we look whether it is still wanted."""
+"""How long one question to the keeper waits; between two it is seen if the save is still wanted."""
 REPLY_LIMIT_S = 2.0
-"""How long a keeper that is silent is waited for: it has little else to do by now."""
+"""How long to wait for a keeper that is silent, which has little else to do by then."""
 
 NOT_AGREED = "the ranks did not come to a step that all of them could leave after"
 NOT_TAKEN = "no snapshot could be taken"
@@ -29,7 +29,7 @@ NOT_IN_TIME = "the upload did not end within --shutdown-timeout"
 
 
 class SavedRun(Protocol):
-    """What is used of a `SnapshotTaker`."""
+    """The part of a `SnapshotTaker` that a final save needs."""
 
     run: int
     saved_step: int
@@ -39,18 +39,19 @@ class SavedRun(Protocol):
 
 
 class FinalSave:
-    """Of one process. Made when the agent's word comes, by whatever thread hears it."""
+    """The final save of one process; the thread that hears the agent's order makes it."""
 
     def __init__(self, within_s: float) -> None:
+        """Begin the time that there is for it: `within_s` seconds from now."""
         self.until_s = time.monotonic() + within_s
         self.durable_step = -1
-        """Of the newest checkpoint that is known; -1: none is."""
+        """The step of the newest checkpoint that is known; -1 if none is."""
         self.why = NOT_AGREED
-        """Why that is not the step that was left after; empty if it is."""
+        """Why the step that the ranks left after is not durable; empty if it is."""
 
     @property
     def is_late(self) -> bool:
-        """The time that there was is over."""
+        """True once the time for the save is over."""
         return time.monotonic() >= self.until_s
 
     def settle(
@@ -63,7 +64,14 @@ class FinalSave:
         restored_step: int,
         is_wanted: Callable[[], bool],
     ) -> None:
-        """Wait until the snapshot of this step is durable, and note what came of it."""
+        """Wait until the snapshot of this step is durable, and note what came of it.
+
+        Args:
+            step: the last step that this rank applied.
+            is_agreed: whether all ranks left after this very step.
+            restored_step: the step of the checkpoint that the run began from; -1 if there is none.
+            is_wanted: returns whether the save is still wanted; it is asked between two questions.
+        """
         self.durable_step = restored_step
         if is_agreed:
             self.why = NOT_TAKEN
@@ -76,15 +84,15 @@ class FinalSave:
             self.durable_step = step
 
     def left(self, step: int) -> Left:
-        """The goodbye; `step` is the last one that was applied."""
+        """Return the message that this rank leaves; `step` is the last one that it applied."""
         return Left(step=step, durable_step=self.durable_step, why=self.why)
 
     def sentence(self, step: int) -> str:
-        """What came of it, for people."""
+        """Return a sentence for people about what came of the save."""
         return Saved(at_step=step, durable_step=self.durable_step, why=self.why).sentence
 
     def _wait(self, saving: SavedRun, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> str:
-        """Why it is not durable, empty if it is."""
+        """Wait, and return why the snapshot is not durable; empty if it is."""
         while is_wanted() and (left_s := self.until_s - time.monotonic()) > 0:
             question = ms.Await(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
             try:
@@ -104,7 +112,7 @@ def _durable_step(saving: SavedRun) -> int:
         step = client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step
         if step >= 0:
             return step
-        # Another node's keeper has committed, or nobody: the log knows.
+        # Another node's keeper may have committed one: the log knows.
         found = client.ask(ms.Find(), ms.Found, timeout_s=REPLY_LIMIT_S).snapshot
     except ElasticdError:
         return -1

@@ -1,4 +1,4 @@
-"""What a rank tells with the first commit of a generation: how it came there, and what it lost."""
+"""The report of a generation's first commit: the phases of the change, and what was done again."""
 
 import dataclasses
 import time
@@ -9,12 +9,18 @@ __all__ = ["FirstCommit"]
 
 
 class FirstCommit:
-    """That of one generation, which is yet to come. Made when the group has formed."""
+    """The first commit of one generation, made as soon as the group has formed."""
 
     def __init__(self, formed: Formed, *, begun: int, note: str) -> None:
-        """`begun` is the number of steps that this rank had begun before the change of world."""
+        """Take what is known by now.
+
+        Args:
+            formed: what the rank reported when the group had formed.
+            begun: the number of steps that this rank had begun before the change of world.
+            note: the sentence that says where the state is from.
+        """
         self.after = formed.step
-        """The step before it."""
+        """The step before the first commit."""
         self._formed_at_s = time.monotonic()
         self._stepped = Stepped(
             generation=formed.generation,
@@ -26,7 +32,7 @@ class FirstCommit:
         )
 
     def stepped(self, step: int, at_s: float) -> Stepped:
-        """Return the message about it; `at_s` is when it was made, by the monotonic clock."""
+        """Return the message about the commit of `step`, made at `at_s` of the monotonic clock."""
         measured = {**self._stepped.phases_s, "step": at_s - self._formed_at_s}
         phases_s = {name: round(seconds, 4) for name, seconds in measured.items()}
         return dataclasses.replace(self._stepped, step=step, phases_s=phases_s)

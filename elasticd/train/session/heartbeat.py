@@ -23,17 +23,17 @@ __all__ = ["HeartbeatSender", "HeartbeatFacts", "StepTempo"]
 
 BEAT_S = 0.2
 RING_S = 0.05
-"""How often it looks while a change waits for the training thread."""
+"""The time between two looks while a change of world waits for the training thread."""
 
 NAMES_LIMIT, NAME_LIMIT = 64, 200
-"""Numbers of a commit that a beat carries, the first ones, and the letters of their names: where a
-line is of a megabyte the agent hangs up, and gives the worker up."""
+"""How many numbers of a commit a heartbeat carries, and how many letters their names may have. The
+agent closes the connection at a line of a megabyte, and gives the worker up."""
 TEMPO_SMOOTHING = 0.3
-"""Weight of the newest beat's steps: a change of speed is seen within about a second."""
+"""The weight of the newest heartbeat's steps: a change of speed shows within about a second."""
 
 
 class HeartbeatFacts(Protocol):
-    """What the beats tell; each attribute is read for itself, none waits."""
+    """What a heartbeat reports; each attribute is read by itself, and reading never waits."""
 
     step: int
     epoch: int
@@ -54,7 +54,7 @@ class HeartbeatFacts(Protocol):
 
 
 class StepTempo:
-    """Smoothed seconds of a step, from when the newest was committed."""
+    """The smoothed duration of a step in seconds, by the times of the commits."""
 
     def __init__(self) -> None:
         self.step_s = 0.0
@@ -63,7 +63,11 @@ class StepTempo:
         self._at_s = 0.0
 
     def take(self, generation: int, step: int, at_s: float) -> float:
-        """Return the duration as of this commit; a new generation measures from its first one."""
+        """Return the duration of a step in seconds, as of this commit.
+
+        A new generation is measured from its first commit on. `at_s` is the time of the commit by
+        the monotonic clock.
+        """
         steps = step - self._step
         if generation == self._generation and self._at_s and steps > 0:
             newest_s = (at_s - self._at_s) / steps
@@ -77,14 +81,25 @@ class StepTempo:
 
 
 class HeartbeatSender:
-    """Sends the beats and, while a change of world is due, rings the alarm."""
+    """Sends the heartbeats and, while a change of world is due, interrupts the training thread."""
 
     def __init__(
-        self, pulse: HeartbeatFacts, send: Callable[[Beat], None], ring: Callable[[float], bool]
+        self,
+        facts: HeartbeatFacts,
+        send: Callable[[Beat], None],
+        interrupt: Callable[[float], bool],
     ) -> None:
-        self._pulse = pulse
+        """Make one whose thread `start` begins.
+
+        Args:
+            facts: what the heartbeats report.
+            send: sends one heartbeat, and does not wait.
+            interrupt: gets the monotonic clock in seconds, interrupts the training thread if it is
+                time to, and returns whether a change of world waits for that thread.
+        """
+        self._facts = facts
         self._send = send
-        self._ring = ring
+        self._interrupt = interrupt
         self._tempo = StepTempo()
         self._finite = FiniteCheck()
         self._wake = Event()
@@ -92,14 +107,15 @@ class HeartbeatSender:
         self._thread = Thread(target=self._run, name="elasticd-beating", daemon=True)
 
     def start(self) -> None:
+        """Begin to send heartbeats."""
         self._thread.start()
 
-    def hurry(self) -> None:
-        """Look at the alarm now; any thread."""
+    def look_now(self) -> None:
+        """Look now whether a change of world is due; any thread may call it."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End the thread; where the training has failed it tells of the last steps before."""
+        """End the thread; a last heartbeat reports the steps before, if the training failed."""
         self._is_over = True
         self._wake.set()
         self._thread.join(BEAT_S * 5)
@@ -111,31 +127,31 @@ class HeartbeatSender:
             if now_s >= beat_at_s:
                 self._send(self._beat())
                 beat_at_s = now_s + BEAT_S
-            is_due = self._ring(now_s)
+            is_due = self._interrupt(now_s)
             self._wake.wait(RING_S if is_due else max(0.0, beat_at_s - time.monotonic()))
             self._wake.clear()
-        if self._pulse.has_failed:
+        if self._facts.has_failed:
             self._send(self._beat())
 
     def _beat(self) -> Beat:
-        pulse = self._pulse
-        generation, step = pulse.training_generation, pulse.step
+        facts = self._facts
+        generation, step = facts.training_generation, facts.step
         scalars: Mapping[str, float] = {}
         with suppress(Exception):  # A number that cannot be read must not make the worker silent.
-            scalars = _few(pulse.scalars())
+            scalars = _few(facts.scalars())
         self._finite.look(scalars, step)
-        far, committed_at_s = pulse.epoch_progress(), pulse.committed_at_s
+        far, committed_at_s = facts.epoch_progress(), facts.committed_at_s
         return Beat(
             generation=Generation(generation),
             step=step,
             step_s=self._tempo.take(generation, step, committed_at_s),
-            batches=pulse.batches,
-            sequence=pulse.arrived(),
-            is_in_step=pulse.is_in_step,
-            has_returned=pulse.has_returned,
-            is_paused=pulse.why_paused is not None,
-            why_paused=pulse.why_paused or "",
-            epoch=pulse.epoch,
+            batches=facts.batches,
+            sequence=facts.arrived(),
+            is_in_step=facts.is_in_step,
+            has_returned=facts.has_returned,
+            is_paused=facts.why_paused is not None,
+            why_paused=facts.why_paused or "",
+            epoch=facts.epoch,
             consumed=far.consumed,
             epochs=far.epochs,
             steps=far.steps,
@@ -144,8 +160,8 @@ class HeartbeatSender:
             committed_ago_s=time.monotonic() - committed_at_s if committed_at_s else 0.0,
             sent_s=time.clock_gettime(time.CLOCK_BOOTTIME),
             samples=far.samples,
-            data_s=pulse.spent.data_s,
-            save_s=pulse.spent.save_s,
+            data_s=facts.spent.data_s,
+            save_s=facts.spent.save_s,
             step_wait_s=step_wait.total_s,
             waits=step_wait.summary(),
         )

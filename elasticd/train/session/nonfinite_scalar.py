@@ -13,7 +13,7 @@ from contextlib import suppress
 __all__ = ["FiniteCheck"]
 
 TOLD_LIMIT = 20
-"""Names; a script that makes a new one in each step would fill its log."""
+"""How many names are reported; a script that makes a new one in each step would fill its log."""
 
 
 def _print(text: str) -> None:
@@ -23,14 +23,14 @@ def _print(text: str) -> None:
 
 
 class FiniteCheck:
-    """Of one process; `say` gets each sentence."""
+    """Reports for one process; `say` gets each sentence."""
 
     def __init__(self, say: Callable[[str], object] = _print) -> None:
         self._say = say
         self._told: set[str] = set()
 
     def look(self, scalars: Mapping[str, float], step: int) -> None:
-        """Look at what the last commit was given, `step` steps being applied."""
+        """Look at the numbers of the last commit, whose step is `step`; report each name once."""
         for name, value in scalars.items():
             if math.isfinite(value) or name in self._told or len(self._told) >= TOLD_LIMIT:
                 continue

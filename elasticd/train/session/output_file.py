@@ -1,7 +1,7 @@
-"""Where this process prints: each generation's output goes into a file of its own.
+"""The files to which this process prints: each generation's output goes into its own.
 
-So `elasticd logs` finds a rank of a generation in one place, whether its process is new in it or
-came from another one.
+So `elasticd logs` finds the output of a rank of a generation in one place, whether the process is
+new in that generation or was in the one before.
 """
 
 import os
@@ -13,7 +13,7 @@ __all__ = ["redirect"]
 def redirect(out_path: str, err_path: str) -> None:
     """Point stdout and stderr at these files from now on; an empty path leaves one as it is.
 
-    A file that cannot be opened (a full disk) must not end the training: the old one stays.
+    A file that cannot be opened (a full disk) must not end the training, so the old one stays.
     """
     for path, stream, fd in ((out_path, sys.stdout, 1), (err_path, sys.stderr, 2)):
         if not path:

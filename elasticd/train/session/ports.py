@@ -8,18 +8,36 @@ from elasticd.records.ids import NodeId
 from elasticd.train.session.final_save import FinalSave
 from elasticd.train.session.watch import EpochProgress, StateWatch
 
-__all__ = ["AbortableGroup", "ObservedState", "Session", "AgentPort"]
+__all__ = [
+    "AbortableGroup",
+    "AgentPort",
+    "ObservedState",
+    "Session",
+    "WorldReports",
+    "WorldSource",
+]
 
 
 class AbortableGroup(Protocol):
     """What a session needs of a generation's group."""
 
-    def abort(self) -> None: ...
-    def sequence(self) -> int: ...
-    def arrived(self) -> int: ...
-    def settle(self, is_current: Callable[[], bool]) -> bool: ...
-    def has_whole_results(self) -> bool: ...
-    def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None: ...
+    def abort(self) -> None:
+        """End the group, and all collectives that wait in it; any thread may call it."""
+
+    def sequence(self) -> int:
+        """Return how many collectives this rank has begun."""
+
+    def arrived(self) -> int:
+        """Return how many collectives the device has come to."""
+
+    def settle(self, is_current: Callable[[], bool]) -> bool:
+        """Wait for this step's collectives; return whether a peer is gone."""
+
+    def has_whole_results(self) -> bool:
+        """Return whether all collectives that were begun gave their whole results."""
+
+    def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:
+        """Return the step after which all ranks leave; `departure.agree` says how."""
 
 
 class ObservedState(Protocol):
@@ -32,38 +50,66 @@ class ObservedState(Protocol):
     def _scalars(self) -> dict[str, float]: ...
 
 
-class Session(StateWatch, Protocol):
+class WorldSource(Protocol):
+    """Says which world this process is to be in, and when that is over."""
+
+    def attach(self, observed: ObservedState, pid: int) -> None:
+        """Say that this process is prepared, and begin to listen."""
+
+    def next_world(self) -> Enter | None:
+        """Wait for the world to be in; return None if there is none any more."""
+
+    def use(self, group: AbortableGroup | None) -> None:
+        """Abort this group from now on when its generation is over; None: there is none."""
+
+    def is_stale(self, generation: int) -> bool:
+        """Return whether the generation is over for this rank as it stands."""
+
+    def has_newer(self, generation: int) -> bool:
+        """Return whether another world is wanted, due or not."""
+
+    def wait_newer(self, generation: int, timeout_s: float) -> bool:
+        """Wait until another world is wanted; return False if none was by then."""
+
+
+class WorldReports(Protocol):
+    """Takes the reports of what became of a world."""
+
+    def formed(self, formed: Formed, note: str = "") -> None:
+        """Report that `train` is called next; `note` says where the state is from."""
+
+    def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
+        """Report that the group does not work, and that nobody has said why."""
+
+    def finished(self, finished: Finished) -> None:
+        """Report that all ranks have returned from `train`."""
+
+
+class Session(StateWatch, WorldSource, WorldReports, Protocol):
     """What `run` needs: a source of worlds, which is told what became of them."""
 
     on_commit: Callable[[int], None] | None
     """Called with the step at the end of each commit."""
+    has_returned: bool
+    """True from when `train` has returned, while the other ranks are waited for."""
 
     @property
     def has_left_as_agreed(self) -> bool:
-        """All ranks leave this generation after the very step that this one applied last."""
+        """True if all ranks leave this generation after the step that this one applied last."""
 
     @property
-    def parting(self) -> FinalSave | None:
-        """The end of the job, where that is what this generation is left for."""
+    def final_save(self) -> FinalSave | None:
+        """The save at the job's end, if this generation is left for that; else None."""
 
-    has_returned: bool
-    """`train` returned, and the other ranks are waited for."""
+    def call(self, function: Callable[[], object]) -> None:
+        """Call what trains; it may be interrupted at each leave point."""
 
-    def attach(self, observed: ObservedState, pid: int) -> None: ...
-    def next_world(self) -> Enter | None: ...
-    def use(self, group: AbortableGroup | None) -> None: ...
-    def call(self, function: Callable[[], object]) -> None: ...
-    def is_stale(self, generation: int) -> bool: ...
-    def has_newer(self, generation: int) -> bool: ...
-    def wait_newer(self, generation: int, timeout_s: float) -> bool: ...
-    def formed(self, formed: Formed, note: str = "") -> None: ...
-    def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None: ...
-    def finished(self, finished: Finished) -> None: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the threads and the connection."""
 
 
 class AgentPort(Protocol):
-    """The connection; `elasticd.train.session.agent_link.AgentLink` outside tests."""
+    """The connection to the agent; `AgentLink` outside of tests."""
 
     def send(self, message: FromWorker, *, is_news: bool = False) -> None: ...
     def messages(self) -> Iterator[ToWorker]: ...

@@ -1,5 +1,5 @@
-"""A session for a script that calls `elasticd.run` under plain `python`: a world of one, without an
-agent.
+"""A session for a script that calls `elasticd.run` under plain `python`: there is no agent, and the
+world has one rank.
 
 It has a process group too, so that DistributedDataParallel works unchanged.
 """
@@ -16,11 +16,11 @@ from elasticd.train.session.ports import AbortableGroup, ObservedState
 __all__ = ["SingleProcess"]
 
 _HOST = "127.0.0.1"
-"""Named, and never connected to: the group of a world of one needs nobody."""
+"""An address that nothing connects to: the group of a single rank needs no other."""
 
 
 class SingleProcess:
-    """A session whose one world lasts; `Session` says what its methods are for."""
+    """A session whose only world lasts; `Session` says what its methods are for."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -34,7 +34,7 @@ class SingleProcess:
         return False
 
     @property
-    def parting(self) -> None:
+    def final_save(self) -> None:
         return None
 
     def check(self, step: int) -> None:
@@ -60,7 +60,7 @@ class SingleProcess:
         pass
 
     def next_world(self) -> Enter | None:
-        """Return the one world; a second is never wanted."""
+        """Return the only world at the first call, and None afterwards."""
         if self.generation:
             return None
         self.generation = 1

@@ -1,6 +1,6 @@
-"""What a state and its optimizers know of the session: where a step begins and ends.
+"""The part of a session that a state, its optimizers and its loaders use.
 
-It stands apart from the session's other ports, so that who imports a State loads no message and no
+It stands apart from the session's other ports, so that an import of State loads no message and no
 client of the keeper.
 """
 
@@ -12,40 +12,50 @@ __all__ = ["EpochProgress", "StateWatch"]
 
 
 class StateWatch(Protocol):
-    """What a state, its optimizers and its loaders tell, and where they may be interrupted."""
+    """Takes note of each step, and says where `train` may be interrupted."""
 
     generation: int
     spent: SecondsSpent
-    """What loaders and copies take of the steps; they add to it themselves."""
+    """The seconds that loading data and copying take; loaders and copies add to them."""
 
     def check(self, step: int) -> None:
-        """Raise Interrupted if a newer world is wanted of a rank that applied so many steps."""
+        """Let the script go on after this step, unless the world is to be left after it.
+
+        Raises: Interrupted: a change of world is due.
+        """
 
     def committed(self, position: tuple[int, int]) -> None:
-        """Take note of a commit: (steps, epochs) so far. The state is clean."""
+        """Take note of a commit; the position is (steps, epochs) so far, and the state is clean."""
 
     def settle(self) -> None:
-        """Return once all that this step's optimizers will read is known good; else raise."""
+        """Return once all results that this step's optimizers will read are known to be good.
+
+        Raises: Interrupted, GroupBroken: they are not, because the world is over or a peer is gone.
+        """
 
     def pause(self, why: str | None) -> None:
-        """Begin a time without steps, or end it (None)."""
+        """Begin a time without steps for the reason `why`; None ends it."""
 
     def delivered(self) -> None:
-        """Count a batch that the script gets now."""
+        """Count a batch that the script gets now; a change of world may be due here, too.
+
+        Raises: Interrupted: a change of world is due.
+        """
 
     def sequence(self) -> int | None:
-        """Return how many collectives this rank has begun; None: nobody counts them."""
+        """Return how many collectives this rank has begun; None if nobody counts them."""
 
 
 class EpochProgress(NamedTuple):
-    """How far an epoch is, and how many there are to be; 0 where that is not known."""
+    """How far an epoch is, and how many epochs there will be; 0 where that is not known."""
 
     consumed: int = 0
-    """Samples of this epoch in applied steps, of all ranks."""
+    """Samples of this epoch in applied steps, of all ranks together."""
     epoch_samples: int = 0
+    """Samples of a whole epoch."""
     epochs: int = 0
-    """What `state.epochs` was asked for."""
+    """The number of epochs that the script gave to `state.epochs`."""
     samples: int = 0
-    """In applied steps of the whole run, of all ranks."""
+    """Samples in applied steps of the whole run, of all ranks together."""
     steps: int = 0
     """The step at which the script said that it ends."""

@@ -403,11 +403,11 @@ def test_rank_that_nothing_can_fetch_ends_only_where_others_go_on(
     """Its own copy of the state may be the last."""
     ended: list[bool] = []
     monkeypatch.setattr(bench.session, "_end_process", lambda: ended.append(True))
-    monkeypatch.setattr(InterruptSignal, "ring", lambda self, now_s: 60.0)
-    monkeypatch.setattr(InterruptSignal, "is_deaf", lambda self, now_s: True)
+    monkeypatch.setattr(InterruptSignal, "send_if_due", lambda self, now_s: 60.0)
+    monkeypatch.setattr(InterruptSignal, "is_stuck", lambda self, now_s: True)
     bench.begin()
     bench.hears(wanted)
-    assert bench.session._ring(time.monotonic())
+    assert bench.session._interrupt_training(time.monotonic())
     assert bool(ended) is ends
 
 

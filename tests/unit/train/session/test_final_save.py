@@ -29,7 +29,7 @@ class Case:
             else ms.Found(number=0)
         )
         self.clock = clock
-        self.parting = FinalSave(WITHIN_S)
+        self.final_save = FinalSave(WITHIN_S)
         self.durable_step = self.logged_step = -1
         self.answers: list[ms.Awaited] = []
         """Then it takes longer, for ever."""
@@ -45,7 +45,7 @@ class Case:
         is_wanted: bool = True,
     ) -> tuple[int, int, str]:  # fmt: skip
         saving = SimpleNamespace(run=2, saved_step=saved_step, client=self.keeper.connect())
-        self.parting.settle(
+        self.final_save.settle(
             saving,
             generation=4,
             step=9,
@@ -53,7 +53,7 @@ class Case:
             restored_step=restored_step,
             is_wanted=lambda: is_wanted,
         )
-        left = self.parting.left(9)
+        left = self.final_save.left(9)
         return left.step, left.durable_step, left.why
 
 
@@ -72,8 +72,8 @@ def test_it_is_over_when_the_snapshot_is_durable(case: Case) -> None:
     assert case.settle() == (9, 9, "")
     questions = case.keeper.of(ms.Await)
     assert [each.snapshot for each in questions] == [Snapshot(run=2, generation=4, step=9)] * 2
-    assert case.parting.sentence(9) == "saved at step 9, nothing is lost"
-    assert not case.parting.is_late
+    assert case.final_save.sentence(9) == "saved at step 9, nothing is lost"
+    assert not case.final_save.is_late
 
 
 def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
@@ -82,7 +82,7 @@ def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
     begun_s = case.clock.now_s
     assert case.settle() == (9, 4, NOT_IN_TIME)
     assert case.clock.now_s == begun_s + WITHIN_S
-    assert case.parting.is_late
+    assert case.final_save.is_late
 
 
 def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
@@ -96,7 +96,7 @@ def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
 def test_reason_of_the_keeper_is_told_at_once(case: Case) -> None:
     case.answers = [ms.Awaited(is_durable=False, why="The bucket is full.")]
     assert case.settle(restored_step=3) == (9, 3, "The bucket is full")
-    assert not case.parting.is_late
+    assert not case.final_save.is_late
 
 
 def test_nobody_waits_for_a_snapshot_that_is_not_of_all(case: Case) -> None:
@@ -122,4 +122,4 @@ def test_keeper_that_is_gone_is_not_asked_for_ever(case: Case) -> None:
 
 
 def test_rank_that_came_to_no_step_says_so(case: Case) -> None:
-    assert case.parting.left(9).why == NOT_AGREED
+    assert case.final_save.left(9).why == NOT_AGREED

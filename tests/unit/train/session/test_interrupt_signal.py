@@ -91,7 +91,7 @@ def test_planned_change_gets_hold_of_a_rank_that_waits_for_those_that_left(bench
 def test_alarm_raises_nowhere_but_in_the_function(bench: Bench) -> None:
     """A signal that lands before, after or beside it does nothing."""
     bench.begin()
-    alarm = bench.session._alarm
+    alarm = bench.session._interrupt
     assert alarm is not None
     bench.hears(enter(2))
     signal.pthread_kill(threading.get_ident(), alarm._number)
@@ -108,7 +108,7 @@ def test_alarm_never_hits_our_own_code() -> None:
     try:
         bench.begin()
         bench.hears(enter(2))
-        alarm = bench.session._alarm
+        alarm = bench.session._interrupt
         assert alarm is not None
         number, main = alarm._number, threading.get_ident()
         is_over = threading.Event()

@@ -21,7 +21,7 @@ def test_stop_is_a_planned_change(bench: Bench) -> None:
     with pytest.raises(Interrupted):
         bench.step(6)
     assert bench.session.has_left_as_agreed
-    assert bench.session.parting is not None
+    assert bench.session.final_save is not None
     assert not bench.group.aborted.is_set()
 
 
@@ -30,9 +30,9 @@ def test_what_is_saved_is_told_with_the_goodbye(bench: Bench) -> None:
     bench.hears(STOP)
     with pytest.raises(Interrupted):
         bench.step(5)
-    parting = bench.session.parting
-    assert parting is not None
-    parting.durable_step, parting.why = 5, ""
+    final_save = bench.session.final_save
+    assert final_save is not None
+    final_save.durable_step, final_save.why = 5, ""
     assert left(bench) == Left(step=5, durable_step=5)
 
 
@@ -53,7 +53,7 @@ def test_world_that_others_go_to_is_entered_before(bench: Bench, at_step: int | 
     bench.hears(enter(2, at_step=at_step))
     bench.wire.tell(STOP)
     bench.wire.wait_handled(STOP)
-    assert bench.session.parting is None
+    assert bench.session.final_save is None
     assert bench.session.next_world() == enter(2, at_step=at_step)
     bench.session.use(bench.group)
     assert not bench.session.is_stale(2)
@@ -61,7 +61,7 @@ def test_world_that_others_go_to_is_entered_before(bench: Bench, at_step: int | 
     with pytest.raises(Interrupted):
         bench.step(8)
     assert bench.session.has_left_as_agreed
-    assert bench.session.parting is not None
+    assert bench.session.final_save is not None
 
 
 def test_time_that_is_over_makes_it_urgent(bench: Bench) -> None:
@@ -70,8 +70,8 @@ def test_time_that_is_over_makes_it_urgent(bench: Bench) -> None:
     bench.begin(step=4)
     bench.hears(STOP)
     assert not bench.session.is_stale(1)
-    assert bench.session.parting is not None
-    bench.session.parting.until_s = 0.0
+    assert bench.session.final_save is not None
+    bench.session.final_save.until_s = 0.0
     assert bench.session.is_stale(1)
     with pytest.raises(Interrupted):
         bench.session.check(4)
@@ -86,7 +86,7 @@ def test_another_world_ends_the_farewell(bench: Bench) -> None:
         bench.step(5)
     bench.wire.tell(enter(2))
     bench.wire.wait_handled(enter(2))
-    assert bench.session.parting is None
+    assert bench.session.final_save is None
     assert bench.session.next_world() == enter(2)
 
 

@@ -1,0 +1,48 @@
+"""What looks at each commit of a generation: the comparison of replicas, and the snapshots."""
+
+from collections.abc import Callable
+
+from elasticd.tensors.fingerprint import owned_tensors
+from elasticd.train.state.state import State
+from elasticd.train.sync.replica_check import ReplicaCheck, ReplicaStore
+from elasticd.train.world import World
+
+__all__ = ["commit_hook"]
+
+Hook = Callable[[int], None]
+"""A function that gets the step of a commit which has just been made."""
+
+
+def commit_hook(
+    store: ReplicaStore, world: World, state: State, *, every: int | None, save: Hook | None
+) -> Hook | None:
+    """Return what the session calls at the end of each commit; None if nothing looks at commits.
+
+    Args:
+        store: the generation's store, over which replicas are compared.
+        every: the number of steps from one comparison to the next; 0 for none, None for a number
+            that the comparison chooses.
+        save: takes a snapshot if one is due; None without checkpoints.
+    """
+    hooks: list[Hook] = []
+    guard = state._guard
+    if every != 0 and world.size > 1:
+        check = ReplicaCheck(
+            store,
+            rank=world.rank,
+            size=world.size,
+            step=state.step,
+            every=every or 0,
+            tensors=lambda: owned_tensors(guard.optimizers, guard._names),
+        )
+        hooks.append(check.compare)
+    if save is not None:
+        hooks.append(save)
+    if len(hooks) < 2:
+        return hooks[0] if hooks else None
+
+    def call_all(step: int) -> None:
+        for hook in hooks:
+            hook(step)
+
+    return call_all
