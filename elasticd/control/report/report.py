@@ -31,7 +31,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Member, Node, Result, Saved, Training
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
-from elasticd.store.api import KeyValue, ReadableStore
+from elasticd.store.api import KeyValue, Store
 
 __all__ = [
     "ChangeReport",
@@ -241,7 +241,7 @@ class NodeReport:
         return max(0, self.node.slots - self.used_slots)
 
 
-def read_job(store: ReadableStore, keys: Keys, job: JobName) -> JobReport | None:
+def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:
     """Read one job; None if there is none of that name."""
     return job_report(store.list(keys.job(job)).items, keys, job)
 
@@ -315,9 +315,7 @@ def node_reports(
     )
 
 
-def with_elsewhere(
-    store: ReadableStore, keys: Keys, reports: Iterable[JobReport]
-) -> list[JobReport]:
+def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
     """Add to jobs that wait for nodes who holds those nodes."""
     reports = list(reports)
     if not any(_is_waiting(report) for report in reports):
