@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = exc.ctx.command_path if exc.ctx is not None else "elasticd"
         sentence = (_meant(exc) or exc).format_message().rstrip(".")
         joint = " See" if sentence.endswith(("?", "?)")) else ": see"
-        complain(f"{sentence}{joint} `{command} --help`.")
+        complain(f"{sentence}{joint} `{command} --help`.{_of_script(exc)}")
         return 2
     except click.ClickException as exc:
         complain(exc.format_message())
@@ -156,6 +156,14 @@ def _meant(exc: click.UsageError) -> click.UsageError | None:
     names = {name for param in exc.ctx.command.params for name in param.opts if "_" not in name}
     near = sorted(name for name in names if name.startswith(wanted))
     return click.NoSuchOption(exc.option_name, possibilities=near, ctx=exc.ctx) if near else None
+
+
+def _of_script(exc: click.UsageError) -> str:
+    """Tell where flags of a script stand, if an unknown one may be such a flag."""
+    is_run = exc.ctx is not None and exc.ctx.command.name == "run"
+    if is_run and isinstance(exc, click.NoSuchOption):
+        return " Flags of the script itself come after it: `elasticd run [FLAGS] SCRIPT [SCRIPT_ARGS]`."
+    return ""
 
 
 def _silence(stream: TextIO) -> None:

@@ -82,6 +82,8 @@ def news_line(news: Told) -> str:
 def ending(status: JobStatus) -> str:
     if status.phase is Phase.WAITING:
         return f"job {status.message.replace('waiting for', 'waits for', 1)}"
+    if status.phase is Phase.RUNNING and not status.message:
+        return f"job running: generation {status.generation}"
     return f"job {status.phase}: {status.message.rstrip('.') or because(status.reason)}"
 
 

@@ -41,6 +41,7 @@ BAD_CALLS = [
     (["run", "--log-dir", "/proc/nope", "train.py"], "--log-dir"),
     (["run", "--nproc", "2", "train.py"], "Did you mean '--nproc-per-node'? See `"),
     (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
+    (["run", "--lr", "0.1", "train.py"], "Flags of the script itself come after it: `elasticd run"),
     (["statis"], "No such command 'statis'. Did you mean 'status'? See `elasticd --help`."),
     (["frobnicate"], "No such command 'frobnicate': see `elasticd --help`."),
     (["status", "a", "b", "c"], "arguments (b c): see `elasticd status --help`."),

@@ -143,6 +143,12 @@ def test_the_end_is_told_by_its_message() -> None:
     assert words.news_line(Ended(status=status)) == "job failed: the restart budget is spent"
 
 
+def test_running_job_is_not_told_by_why_its_world_began() -> None:
+    """That may be a week ago, and stands with the generation."""
+    status = JobStatus(phase=Phase.RUNNING, reason=Reason.JOINED, generation=Generation(3))
+    assert words.ending(status) == "job running: generation 3"
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.004, "4 ms"), (0.25, "0.25 s"), (12.0, "12.00 s"), (250.0, "250 s")]
 )
