@@ -162,7 +162,7 @@ def _of_script(exc: click.UsageError) -> str:
     """Tell where flags of a script stand, if an unknown one may be such a flag."""
     is_run = exc.ctx is not None and exc.ctx.command.name == "run"
     if is_run and isinstance(exc, click.NoSuchOption):
-        return " Flags of the script itself come after it: `elasticd run [FLAGS] SCRIPT [SCRIPT_ARGS]`."
+        return " Flags of the script itself come after it: `elasticd run [FLAGS] SCRIPT [ARGS]`."
     return ""
 
 
