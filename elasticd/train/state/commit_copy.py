@@ -1,7 +1,7 @@
-"""Copies, made at each commit, of what no optimizer owns; put back when a step is done again.
+"""Copies at each commit what no optimizer owns, and puts it back when a step is done again.
 
-Buffers change in every forward pass, schedulers and plain values when the script likes: a rank that
-is interrupted in the middle of a step has them half changed while its parameters are untouched.
+Buffers change in every forward pass, schedulers and plain values whenever the script likes. A rank
+that is interrupted in the middle of a step has them half changed, with untouched parameters.
 
 Small tensors are copied at every commit, in one call for each kind; torch's version counters
 cannot be trusted for them (BatchNorm's running statistics change without being counted). Large ones
@@ -28,7 +28,7 @@ from elasticd.train.state.optimizer_load import own_groups_and_types
 __all__ = ["CommitCopy", "CollectedValues"]
 
 SMALL_BYTES = 1 << 16
-"""Where copying begins to cost more than looking whether it is needed."""
+"""The size at which a copy begins to cost more than a look whether it is needed."""
 
 _get = dict.get
 _copy = methodcaller("copy")
@@ -36,14 +36,14 @@ _version = attrgetter("_version")
 
 
 class TensorSlot(NamedTuple):
-    """Where a tensor is found: under a key of a module's own dict of buffers or parameters."""
+    """The place of a tensor: a key in a module's own dict of buffers or parameters."""
 
     home: Any
     key: str
 
 
 class CollectedValues(NamedTuple):
-    """What was collected of a state and not yet put in the place of the copies before."""
+    """The values collected of a state, before they replace those of the commit before."""
 
     values: ValueCopy
     objects: dict[str, ValueCopy]
@@ -52,7 +52,7 @@ class CollectedValues(NamedTuple):
 
 
 class CommitCopy:
-    """The copies of one state; empty until the first `copy`."""
+    """The copies of one state; there are none until the first `copy`."""
 
     def __init__(self) -> None:
         self._kept: CollectedValues | None = None
@@ -70,11 +70,14 @@ class CommitCopy:
         optimizers: Sequence[torch.optim.Optimizer],
         wrappers: Container[str] = (),
     ) -> None:
-        """Find what is to be copied; the copies so far are forgotten.
+        """Find what is to be copied, and forget the copies so far.
 
-        `values` is the dict in which plain values stand, `objects` have state_dict and
-        load_state_dict; `wrappers` are those of them whose state covers an optimizer's. What
-        `optimizers` own is left out.
+        Args:
+            values: the dict of the plain values; `put_back` writes into it.
+            objects: what has state_dict and load_state_dict, by names.
+            modules: their buffers, and the parameters that no optimizer owns, are copied.
+            optimizers: what they own is left out.
+            wrappers: the names of those objects whose state covers an optimizer's.
         """
         self.forget()
         self._values = values
@@ -98,19 +101,19 @@ class CommitCopy:
         self._large = _Large(large, self._large.restless() if self._large is not None else {})
 
     def forget(self) -> None:
-        """Drop the copies: what is there now counts."""
+        """Drop the copies, because what is there now counts."""
         self._kept = None
 
     def has_updated_scaler(self) -> bool:
-        """True if a GradScaler ended a step since the last commit, by making or by skipping it."""
+        """Return whether a GradScaler has made or skipped a step since the last commit."""
         return any(
             isinstance(each, ScalerState) and each.has_updated() for each in self._objects.values()
         )
 
     def groups(self, check: Callable[[], None] | None = None) -> list[GroupValues]:
-        """Return the values of all parameter groups; those of the last copy where nothing changed.
+        """Return the values of all parameter groups; those of the last copy if nothing changed.
 
-        `check` is called where something did: it has seen what is as it was.
+        `check` is called if something changed, and may refuse the change.
         """
         groups = self._kept.groups if self._kept is not None else []
         if len(groups) == len(self._optimizers) and all(each.is_current() for each in groups):
@@ -120,9 +123,10 @@ class CommitCopy:
         return [GroupValues(each) for each in self._optimizers]
 
     def collect(self, groups: list[GroupValues] | None = None) -> CollectedValues:
-        """Ask everything for its state; may raise what the user's code raises, changes nothing.
+        """Ask all entries for their state, and change nothing.
 
-        `groups` is what the method of this name returned just now.
+        `groups` is what the method `groups` has just returned. An exception of the script's own
+        state_dict is passed on.
         """
         if self._values:
             check_keys(self._values)
@@ -137,15 +141,15 @@ class CommitCopy:
         return CollectedValues(values, objects, extras, self.groups() if groups is None else groups)
 
     def copy(self, kept: CollectedValues) -> None:
-        """Make the copies; `kept` is what `collect` returned just now."""
+        """Make the copies; `kept` is what `collect` has just returned."""
         self._commits += 1
         assert self._large is not None
-        # What torch.no_grad() does, which takes as long as to copy the buffers of two BatchNorms.
+        # torch.no_grad() does the same, and takes as long as a copy of two BatchNorms' buffers.
         has_grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
             self._small.copy()
-            # A sum over all of a large tensor is cheap if it is done ever more seldom.
+            # A sum over a large tensor is cheap because it is made ever more seldom.
             if self._large.has_any:
                 self._large.copy(is_probe=self._commits & (self._commits - 1) == 0)
             if self._copies.is_used:
@@ -157,9 +161,9 @@ class CommitCopy:
 
     @torch.no_grad()
     def put_back(self) -> bool:
-        """Make everything what it was at the last `copy`; may be done again.
+        """Restore everything to the last `copy`; the caller may repeat this.
 
-        False: something changed of which there was no copy yet.
+        Returns False if something changed of which there was no copy yet.
         """
         if self._kept is None:
             return True
@@ -179,7 +183,7 @@ class CommitCopy:
         return is_whole
 
     def _live(self) -> set[int]:
-        """What optimizers own and a wrapper's state shows a second time."""
+        """Return the ids of tensors that optimizers own, which a wrapper's state shows again."""
         return self._owned | {
             id(tensor)
             for each in self._optimizers
@@ -203,7 +207,7 @@ class _Small:
         if len(tensors) != len(self._tensors) or any(map(is_not, tensors, self._tensors)):
             self._take_memory(tensors)
         if not all(map(_copy, self._bundles)):
-            self._take_memory(tensors)  # One of them was made another shape.
+            self._take_memory(tensors)  # One of them has another shape now.
             if not all(map(_copy, self._bundles)):
                 raise InvariantBroken("small tensors could not be copied to memory of their shapes")
 
@@ -223,7 +227,7 @@ class _Large:
     """Tensors that are copied if they changed since the last commit."""
 
     def __init__(self, slots: list[TensorSlot], restless: dict[int, torch.Tensor]) -> None:
-        """`restless` is what another one said that stood for the same tensors before."""
+        """Take the slots, and what `restless` of the one before returned for the same tensors."""
         self._slots = slots
         self.has_any = bool(slots)
         self._restless = restless
@@ -232,12 +236,12 @@ class _Large:
         self._copies: list[torch.Tensor | None] = [None] * len(slots)
         self._sums: list[int | None] = [None] * len(slots)
         self._secret: set[int] = set()
-        """Those that change without being counted."""
+        """The indices of tensors that change without their version counter."""
         self._is_probed = False
         self._is_new = True
 
     def restless(self) -> dict[int, torch.Tensor]:
-        """Tensors, by their id, that have changed and will again."""
+        """Return the tensors, by their ids, that have changed and probably will again."""
         now = {
             id(tensor): tensor
             for tensor, copied in zip(self._tensors, self._copies, strict=True)
@@ -299,7 +303,7 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
                 elif id(tensor) in owned:
                     continue
                 elif (here := memory_of(tensor)) is not tensor:
-                    # Of a sharded one what is here; the module itself exchanges it with the whole.
+                    # Of a sharded tensor only the local part is copied.
                     slots.setdefault(id(tensor), TensorSlot({key: here}, key))
                 else:
                     slots.setdefault(id(tensor), TensorSlot(home, key))
@@ -329,12 +333,12 @@ def _put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
 
 
 def _version_of(tensor: torch.Tensor) -> int:
-    # A tensor made in inference mode has no counter, and nobody can change it outside of that.
+    # A tensor made in inference mode has no counter, and nothing outside of that mode changes it.
     return 0 if tensor.is_inference() else _version(tensor)
 
 
 def _sum_of(tensor: torch.Tensor) -> int:
-    """A checksum that a change of the values changes, but for rare chance; waits for the device."""
+    """Return a checksum that nearly every change of the values changes; it waits for the device."""
     flat = tensor.detach().contiguous().flatten().view(torch.uint8)
     words = flat[: flat.numel() // 8 * 8].view(torch.int64)
     return int(words.sum()) + int(flat[words.nbytes :].sum())

@@ -1,6 +1,7 @@
-"""Numbers given to `commit`: those of the host are read, those of a GPU are kept as they come.
+"""Keeps the numbers that the script gives to `commit`.
 
-The latter are fetched when somebody asks, and never waited for.
+A number on the host is read at once. One on a GPU is fetched now and then, and nothing waits for
+it.
 """
 
 import time
@@ -20,17 +21,18 @@ COPY_EVERY_S = 0.2
 
 
 class ScalarFeed(Protocol):
-    """What takes in each commit's numbers, and not only the newest; `train.tensorboard.feed`."""
+    """Takes the numbers of each commit, not only the newest; `train.tensorboard.feed` is one."""
 
     def commit(
         self,
         step: int,
         given: Mapping[str, float | torch.Tensor],
         histograms: "Tensors",
-    ) -> None: ...
+    ) -> None:
+        """Take what the commit of this step was given."""
 
     def poll(self) -> None:
-        """Do what is due without waiting; five times a second, from another thread."""
+        """Do what is due without waiting; the heartbeat's thread calls it five times a second."""
 
 
 _Given = dict[str, float | torch.Tensor]
@@ -38,12 +40,12 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class CommitScalars:
-    """The last ones; `known` may be called from any thread."""
+    """The numbers of the last commit; any thread may call `known`."""
 
     def __init__(self) -> None:
         self._given: _Given = {}
         self._fetched: tuple[list[Any], _Given] = [], {}
-        """Pinned copies of those on a GPU; on their way until these events, one for each device."""
+        """Pinned copies of numbers on GPUs, complete after these events, one of each GPU."""
         self._last: dict[str, float] = {}
         self._next_copy_s = 0.0
         self.feed: ScalarFeed | None = None
@@ -51,7 +53,10 @@ class CommitScalars:
     def checked(
         self, scalars: Mapping[str, float | torch.Tensor], hist: Tensors | None = None
     ) -> _Given:
-        """Return them without their graphs; refuse what is not a number, or no histogram."""
+        """Return the numbers without their graphs.
+
+        Raises: CallError: a value is no real number of one element, or `hist` no dict of tensors.
+        """
         if hist is not None:
             check_histograms(hist)
         given: _Given = {}
@@ -63,7 +68,7 @@ class CommitScalars:
                 is_on_its_way = cuda.is_used() and value.is_pinned()
                 is_plain = type(value) is torch.Tensor and value.is_cpu and value.numel() == 1
                 if is_plain and not is_on_its_way:
-                    # To read it is shorter than to make another tensor without its graph.
+                    # It is faster to read it than to make another tensor without its graph.
                     number = value.item()
                     if type(number) is not complex:
                         given[name] = float(number)
@@ -92,7 +97,7 @@ class CommitScalars:
         return given
 
     def set(self, given: _Given, step: int, histograms: Tensors | None) -> None:
-        """Take note of what the commit of this step was given."""
+        """Keep what the commit of this step was given."""
         self._given = given
         if self.feed is not None and (given or histograms):
             self.feed.commit(step, given, histograms or {})
@@ -104,7 +109,7 @@ class CommitScalars:
                 self._next_copy_s = time.monotonic() + COPY_EVERY_S
 
     def known(self) -> dict[str, float]:
-        """Return those whose values are here; one on a GPU may be of an earlier commit."""
+        """Return the numbers that are known; one from a GPU may be of an earlier commit."""
         if self.feed is not None:
             self.feed.poll()
         arrivals, fetched = self._fetched
@@ -128,14 +133,16 @@ class CommitScalars:
             for name, value in on_gpu.items()
         }
         arrivals = [cuda.mark(each) for each in {value.device for value in on_gpu.values()}]
-        self._fetched = arrivals, copies  # At once: another thread looks.
+        self._fetched = arrivals, copies  # In one assignment, because another thread looks.
         self._next_copy_s = time.monotonic() + COPY_EVERY_S
 
 
 def _local(name: str, value: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a DTensor, which must be the whole of it.
+    """Return this rank's part of a DTensor, which must be replicated.
 
-    To read another one is a collective, which the thread that reads must never begin.
+    To read a sharded one is a collective, which the thread that reads must never begin.
+
+    Raises: CallError: it is not replicated.
     """
     placements = getattr(value, "placements", None)
     if placements is None:

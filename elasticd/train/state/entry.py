@@ -1,4 +1,4 @@
-"""What may stand in a `State`, and which of it is treated in which way."""
+"""What may stand in a `State`: the kinds of entries, and the sentences that refuse others."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -32,19 +32,24 @@ _SEARCH_DEPTH = 3
 
 
 class Kind(enum.StrEnum):
+    """How an entry is treated."""
+
     MODULE = "module"
     OPTIMIZER = "optimizer"
     SCALER = "scaler"
     LOADER = "loader"
     OBJECT = "object"
-    """Any other with state_dict and load_state_dict: schedulers, the user's own."""
+    """Any other object with state_dict and load_state_dict: a scheduler, say."""
     VALUE = "value"
     BUILDER = "builder"
-    """A callable of `world`: what it builds is of one of the other kinds."""
+    """A function of `world`; its result is of one of the other kinds."""
 
 
 def checked_name(name: str) -> str:
-    """Refuse a name that `State` needs for itself."""
+    """Return the name of an entry.
+
+    Raises: CallError: `State` needs the name for itself.
+    """
     if name in RESERVED or name.startswith("_"):
         raise CallError(
             f"State cannot hold an entry called {name!r}, which it uses itself: choose another "
@@ -54,10 +59,10 @@ def checked_name(name: str) -> str:
 
 
 def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
-    """Say how an entry is treated; `is_built`: a callable of `world` returned it.
+    """Return how an entry is treated; `is_built` says that a function of `world` returned it.
 
     Raises:
-        CallError: it cannot survive; says what to give instead.
+        CallError: it cannot survive; the message says what to give instead.
     """
     if isinstance(value, type):
         raise CallError(
@@ -99,10 +104,10 @@ def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
 
 
 def plain(path: str, value: Any) -> Any:
-    """Return a plain value as it is, a number of numpy as Python's.
+    """Return a plain value unchanged, and a number of numpy as a number of Python.
 
     Raises:
-        CallError: it is not plain, or cannot travel to another rank; names the place in it.
+        CallError: it is not plain, or cannot be sent to another rank; the message names the place.
     """
     if value is None or type(value) in _SCALARS:
         return value
@@ -118,9 +123,11 @@ def plain(path: str, value: Any) -> Any:
 
 
 def check_apart(values: Mapping[str, Any]) -> None:
-    """Refuse a list or dict that stands in two places: loaded or put back, it would be two.
+    """Refuse a list or dict that stands in two places, because a load would make two of it.
 
-    Tensors are filled where they are, so they stay one.
+    A load fills tensors in their memory, so a tensor may stand in several places.
+
+    Raises: CallError: it names both places.
     """
     places: dict[int, str] = {}
 
@@ -144,7 +151,7 @@ def check_apart(values: Mapping[str, Any]) -> None:
 
 
 def not_assignable(name: str, kind: Kind | None, *, is_own: bool) -> CallError:
-    """Say why `state.NAME = ...` is refused, where NAME is no plain value of the state."""
+    """Return the error for `state.NAME = ...`, where NAME is no plain value of the state."""
     if kind is not None:
         return CallError(
             f"state.{name} is a {kind} and cannot be replaced: only plain values can. Change the "
@@ -159,7 +166,7 @@ def not_assignable(name: str, kind: Kind | None, *, is_own: bool) -> CallError:
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """The user's own module inside torch.compile's and DistributedDataParallel's.
+    """Return the script's own module inside those of torch.compile and DistributedDataParallel.
 
     So its state has the same names whether a rank compiled it or not.
     """
@@ -175,15 +182,15 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def held_optimizers(value: object) -> tuple[torch.optim.Optimizer, ...]:
-    """The optimizers that an entry holds, and which it may load when it is loaded."""
+    """Return the optimizers that an entry holds, which its load may load, too."""
     return tuple(dict.fromkeys(_search(getattr(value, "__dict__", {}), _SEARCH_DEPTH)))
 
 
 def inner_optimizers(value: object) -> tuple[torch.optim.Optimizer, ...]:
-    """The optimizers that an entry wraps and whose state it saves.
+    """Return the optimizers that an entry wraps and whose state it saves.
 
-    A scheduler holds its optimizer too, but does not save it; nor does an optimizer save another
-    one's state, unless the two share it.
+    A scheduler also holds its optimizer, but does not save it. An optimizer saves the state of
+    another one only if the two share it.
     """
     found = held_optimizers(value)
     if isinstance(value, torch.optim.Optimizer):

@@ -1,9 +1,9 @@
-"""Small tensors that are copied together at every commit.
+"""Copies small tensors together at every commit.
 
-To copy one costs a microsecond, whatever its size, and as much again to find the memory of its
-copy: for the hundred buffers of a deep network that adds up. Those of one dimension, which nearly
-all buffers are (BatchNorm's statistics), are written one behind the other: on the host their bytes
-by one `join` (`ByteRow`), on a device by a single `cat`.
+To copy one costs a microsecond, whatever its size, and another one to find the memory of its copy,
+which adds up for the hundred buffers of a deep network. Nearly all buffers have one dimension
+(BatchNorm's statistics). Their copies lie one behind the other: on the host one `join` writes their
+bytes (`ByteRow`), on a device a single `cat` does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,17 +24,17 @@ _is_contiguous = torch.Tensor.is_contiguous
 
 
 class FlatCopy(Protocol):
-    """Some tensors and memory for their values."""
+    """Some tensors, and memory for the copies of their values."""
 
     def copy(self) -> bool:
-        """Copy the values; False: not all are shaped as they were, so nothing is to be used."""
+        """Copy the values; return False if a shape has changed, so that no copy may be used."""
 
     def pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Return each tensor and its copy."""
 
 
 def bundled(tensors: Sequence[torch.Tensor]) -> list[FlatCopy]:
-    """Sort tensors into as few bundles as possible, and take the memory."""
+    """Sort tensors of any shape into as few copies as possible, and take the memory for them."""
     by_kind: dict[object, list[torch.Tensor]] = {}
     on_host: list[torch.Tensor] = []
     for tensor in tensors:
@@ -51,7 +51,7 @@ def bundled(tensors: Sequence[torch.Tensor]) -> list[FlatCopy]:
 
 
 class _HostRow:
-    """On the host, of whatever dtypes, of one dimension each or of none."""
+    """Tensors on the host, of any dtypes; each has one dimension or none."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
@@ -61,7 +61,7 @@ class _HostRow:
 
     def copy(self) -> bool:
         tensors = self._tensors
-        # `tensor.data = x` and `resize_` leave the same object at another place or of another kind.
+        # `tensor.data = x` and `resize_` move the same object, or change its dtype or shape.
         if (
             list(map(_address, tensors)) != self._addresses
             or list(map(_kind, tensors)) != self._kinds
@@ -76,11 +76,11 @@ class _HostRow:
 
 
 class _Row:
-    """Of one device and dtype, of one dimension each, or of none: their copies lie side by side."""
+    """Tensors of one device and dtype, all of one dimension or all of none, copied side by side."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
-        # What has no dimension cannot be written in a row, but a view of its one number can.
+        # `cat` takes no tensor without a dimension, but it takes a view of its one number.
         self._sources = [each.detach().view(1) if not each.dim() else each for each in tensors]
         self._dimensions = tensors[0].dim()
         self._sizes = list(map(_size, tensors))
@@ -90,7 +90,7 @@ class _Row:
         )
 
     def copy(self) -> bool:
-        # As `cat` takes only what has equally many dimensions, to look at one's is enough.
+        # `cat` refuses tensors of different dimensions, so a look at the first one is enough.
         if (
             list(map(_size, self._tensors)) != self._sizes
             or self._tensors[0].dim() != self._dimensions
@@ -110,12 +110,12 @@ class _Row:
             yield tensor, copied if self._dimensions else copied.view(())
 
     def _places(self) -> list[int] | None:
-        """Where the numbers are of which there are views; they stay, but for `tensor.data = x`."""
+        """Return the addresses of numbers that were viewed; only `tensor.data = x` moves them."""
         return None if self._dimensions else list(map(_address, self._tensors))
 
 
 class _Heap:
-    """Of any shape: each has a copy of its own."""
+    """Tensors of any shape, each with a copy of its own."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors

@@ -1,4 +1,4 @@
-"""Whether modules train or evaluate, and which parameters are frozen: no state_dict has it.
+"""Whether modules train or evaluate, and which parameters are frozen; no state_dict holds that.
 
 A rank that is interrupted in an evaluation would train on without dropout, and with the statistics
 of BatchNorm standing still. A process that is new has what the script set before `elasticd.run`.
@@ -17,12 +17,12 @@ _TRAINING = "training"
 
 
 class ModuleModes:
-    """Of modules, as they were at the last commit."""
+    """The modes of some modules at the last commit."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         self._modules: Sequence[torch.nn.Module] = tuple(modules)
         self._modes: list[bool] = []
-        # Asked for an attribute a module looks through its class and all above it first.
+        # A module looks an attribute up in its class and all base classes first.
         owns = [vars(each) for each in self._modules]
         is_own = all(_TRAINING in each for each in owns)
         self._look: Callable[[], Iterable[bool]] = (
@@ -32,17 +32,17 @@ class ModuleModes:
         )
 
     def copy(self) -> None:
-        """Note how they are now."""
+        """Note the modes of now."""
         self._modes = list(self._look())
 
     def put_back(self) -> None:
-        """Make them as they were; without `train()`, which a class may have made its own."""
+        """Restore the modes, without `train()`, which a class may have overridden."""
         for module, is_training in zip(self._modules, self._modes, strict=False):
             module.training = is_training
 
 
 def modes_of(modules: Mapping[str, torch.nn.Module]) -> dict[str, Any]:
-    """Say it of all parts of these modules, JSON-plain."""
+    """Return the modes of all parts of these modules, as plain values for JSON."""
     return {
         name: {
             "evaluating": [path for path, part in module.named_modules() if not part.training],
@@ -53,7 +53,7 @@ def modes_of(modules: Mapping[str, torch.nn.Module]) -> dict[str, Any]:
 
 
 def adopt_modes(modules: Mapping[str, torch.nn.Module], said: Mapping[str, Any]) -> None:
-    """Make these modules as `modes_of` said of another rank's."""
+    """Give these modules the modes that `modes_of` returned on another rank."""
     for name, module in modules.items():
         evaluating, frozen = set(said[name]["evaluating"]), set(said[name]["frozen"])
         for path, part in module.named_modules():

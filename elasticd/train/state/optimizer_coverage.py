@@ -1,8 +1,8 @@
-"""Does the state hold every parameter that its optimizers change?
+"""Checks that a state holds every parameter that its optimizers change.
 
-The state of an optimizer has its moments and no parameters. Where the model was forgotten, training
-goes on well until the first failure: then a process that replaces a rank trains the parameters that
-it was born with, and no checkpoint has any.
+The state of an optimizer has its moments and no parameters. If the model is missing in the state,
+training goes well until the first failure. Then the process that replaces a rank trains the
+parameters that it started with, and no checkpoint has any.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,13 +20,15 @@ __all__ = ["check_coverage"]
 def check_coverage(
     optimizers: Iterable[torch.optim.Optimizer], tree: Tree, objects: Collection[str]
 ) -> None:
-    """Look for a parameter of an optimizer that no tensor of the state shares its memory with.
+    """Refuse a parameter of an optimizer whose memory no tensor of the state shares.
 
-    `objects` are the entries whose class is the script's own. They may save copies, so of what they
-    save a tensor of the same size will do.
+    Args:
+        tree: the state.
+        objects: the names of entries whose class is the script's own. They may save copies, so a
+            tensor of the same size is enough there.
 
     Raises:
-        CallError: there is one.
+        CallError: there is such a parameter.
     """
     places = {_place(each) for each in tree.tensors}
     copied = tuple(f"state.{name}." for name in objects)
@@ -52,5 +54,5 @@ def check_coverage(
 
 
 def _place(tensor: torch.Tensor) -> int:
-    """The address of its memory: a view of a parameter holds it as well as the parameter."""
+    """Return the address of its memory, which a parameter and a view of it share."""
     return memory_of(tensor).untyped_storage().data_ptr()

@@ -1,13 +1,13 @@
 """Loads the state of an optimizer: in place, and each tensor in the type in which it was saved.
 
 torch's `load_state_dict` casts the floating point tensors of the state to the type of their
-parameter. So moments in float32 of parameters in bfloat16 would become bfloat16, and 8-bit states
-floating point numbers, but only on the rank that loads: from then on it would take other steps than
-those that it got its state from.
+parameter. So float32 moments of bfloat16 parameters would become bfloat16, and 8-bit states would
+become floating point numbers, but only on the rank that loads. From then on its steps would differ
+from those of the rank that gave the state.
 
-It also makes new parameter groups. Two optimizers of which one steps the other have the same groups
-before, and each its own afterwards: what a scheduler writes to those of one would no longer reach
-the other. So each keeps the groups that it has, with the values that were saved.
+It also makes new parameter groups. If one optimizer steps another, the two share their groups
+before, and would not share them afterwards: what a scheduler writes to the groups of one would no
+longer reach the other. So each keeps the groups that it has, with the values that were saved.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,9 +24,9 @@ __all__ = ["fits", "load_optimizer", "own_groups_and_types"]
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Load in place: a compiled or captured step holds on to the tensors of the state.
+    """Load a state in place, because a compiled or captured step holds its tensors.
 
-    What has no place is not copied, but becomes part of the optimizer's state.
+    A tensor that has no place yet is not copied, but becomes part of the optimizer's state.
 
     Raises:
         CallError: the parameter groups are others than those of the optimizer that was saved.
@@ -52,9 +52,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 @contextmanager
 def own_groups_and_types(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
-    """Have these optimizers keep their groups, and the types of what is loaded into them, whoever
-    calls for it.
-    """
+    """Let these optimizers keep their groups, and the saved types, in every load inside."""
     with ExitStack() as hooks:
         for optimizer in dict.fromkeys(optimizers):
             for hook in _hooks(optimizer):
@@ -63,7 +61,7 @@ def own_groups_and_types(optimizers: Iterable[torch.optim.Optimizer]) -> Iterato
 
 
 def fits(old: torch.Tensor, new: Any) -> bool:
-    """True if the values of `new` can be written to the memory of `old`."""
+    """Return whether `new` is a tensor of the shape, dtype and device of `old`."""
     return (
         isinstance(new, torch.Tensor)
         and old.shape == new.shape
@@ -73,7 +71,7 @@ def fits(old: torch.Tensor, new: Any) -> bool:
 
 
 def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
-    """Register what torch calls before and after it loads; a class of its own may call neither."""
+    """Register what torch calls before and after a load; a class of its own may call none."""
     given: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
 
     def before(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -85,7 +83,7 @@ def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
             _put_types_back(optimizer, state)
             _put_groups_back(optimizer, groups)
 
-    # Some that wrap another optimizer leave out what the base class makes for the hooks.
+    # Some wrappers of optimizers lack what the base class makes for hooks.
     if hasattr(optimizer, "_optimizer_load_state_dict_pre_hooks"):
         yield optimizer.register_load_state_dict_pre_hook(before)
         yield optimizer.register_load_state_dict_post_hook(after)
@@ -103,7 +101,7 @@ def _put_types_back(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> 
 
 @torch.no_grad()
 def _put_groups_back(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
-    """Write what was loaded into the groups of before, and have the optimizer use these."""
+    """Write the loaded values into the groups of before, and give those to the optimizer."""
     for group, loaded in zip(groups, optimizer.param_groups, strict=True):
         if loaded is group:
             continue
@@ -118,7 +116,7 @@ def _put_groups_back(optimizer: torch.optim.Optimizer, groups: list[dict[str, An
 
 
 def _typed(loaded: Any, saved: Any) -> Any:
-    """Return what was loaded, with the tensors that were saved where their type has changed."""
+    """Return what was loaded, with the saved tensors in place of those whose type has changed."""
     if isinstance(saved, torch.Tensor) and isinstance(loaded, torch.Tensor):
         return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device)
     if isinstance(saved, dict) and isinstance(loaded, dict):

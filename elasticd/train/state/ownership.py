@@ -1,4 +1,4 @@
-"""Who brings which part of a state back: an optimizer's undo, or the copies made at a commit."""
+"""Which part of a state an optimizer's undo restores, and which the copies of a commit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ __all__ = ["Ownership"]
 
 @dataclass(slots=True, kw_only=True)
 class Ownership:
-    """The objects of a state, sorted; plain values and loaders stand apart."""
+    """The objects of a state by what restores them; plain values and loaders stand apart."""
 
     modules: list[torch.nn.Module] = field(default_factory=list)
     optimizers: dict[torch.optim.Optimizer, tuple[torch.optim.Optimizer, ...]] = field(
         default_factory=dict
     )
-    """Each with others through which the script may step the same one."""
+    """Each optimizer, with others through which the script may step it."""
     others: dict[str, Any] = field(default_factory=dict)
-    """Saved and loaded with their state_dict."""
+    """Objects that are saved and loaded with their state_dict, by their names."""
     wrappers: set[str] = field(default_factory=set)
-    """Those of the others whose state covers that of an optimizer."""
+    """The names of those of the others whose state covers that of an optimizer."""
     names: dict[int, str] = field(default_factory=dict)
-    """Parameters' names by their ids."""
+    """The names of parameters by their ids."""
 
     @classmethod
     def of(cls, objects: Mapping[str, Any]) -> "Ownership":

@@ -1,8 +1,8 @@
-"""Generators seeded from (seed, rank, step), so that a step done again draws what it drew before.
+"""Seeds the generators of random numbers from (seed, rank, epoch, step) at each commit.
 
-A generator's own state would have to be copied at each commit (5 kB for torch, 2.5 kB for Python)
-and would come from a peer where a rank is new. Seeding is shorter, and it is what makes two ranks
-of one step differ, as dropout needs it.
+So a step that is done again draws the same numbers. A generator's own state would have to be copied
+at each commit (5 kB for torch, 2.5 kB for Python), and a new rank would get it from a peer. Seeding
+is shorter, and it makes two ranks draw different numbers in one step, as dropout needs it.
 """
 
 import random
@@ -19,7 +19,7 @@ import torch
 from elasticd.tensors import cuda
 from elasticd.train.device.device import device
 
-__all__ = ["mix", "reseed"]
+__all__ = ["StepSeed", "mix", "reseed"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -30,12 +30,12 @@ _python: Any = random.seed.__self__  # type: ignore[attr-defined]
 _seed_python = super(random.Random, _python).seed
 """What `random.seed` calls for a whole number, after it has looked at what it was given."""
 _has_cuda = cuda.is_used
+_NO_RANK = -1
+"""The rank in the seed of what all ranks build alike."""
 
 
 def mix(first: int, *more: int) -> int:
-    """Return 64 bits, from small numbers, in which neighbours have nothing in common
-    (splitmix64).
-    """
+    """Return 64 bits made of small numbers, by splitmix64: neighbours have nothing in common."""
     words = (first, *more)
     state = len(words)
     for word in words:
@@ -46,20 +46,21 @@ def mix(first: int, *more: int) -> int:
 def reseed(prefix: int, step: int) -> None:
     """Seed the generators of torch (CPU and this worker's GPU), Python and numpy, if it is in use.
 
-    `prefix` is what `mix` made of all that stays for a while (seed, rank, epoch); so that the rest
-    is a line, because this runs at every commit, in caches that hold the training's data.
-    `torch.manual_seed` would do the same to all GPUs of the machine and costs a hundred times as
-    much.
+    This runs at every commit, while the caches hold the training's data, so it is short.
+    `torch.manual_seed` would also seed all GPUs of the machine, and costs a hundred times as much.
+    Python's and numpy's generators take most of the time. They are seeded even if nothing used
+    them: otherwise the first draw of a rank would depend on the step in which it drew before, which
+    a process that is new to the rank does not know.
 
-    Most of what is left are Python's and numpy's part. To seed only those that were used since the
-    last time would spare them, but then what a rank draws first would depend on which step it used
-    them in before, and a process that is new to the rank does not know that.
+    Args:
+        prefix: what `mix` returned for all that changes seldom (seed, rank, epoch).
+        step: the number of steps committed so far.
     """
     seed = ((prefix ^ step) * _GOLDEN) & _MASK
     seed ^= seed >> 32
     _torch_generator.manual_seed(seed)
     _seed_python(seed)
-    _python.gauss_next = None  # Half a pair that was drawn before; `random.seed` forgets it too.
+    _python.gauss_next = None  # `random.seed` also forgets the second half of a pair.
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(seed & 0xFFFFFFFF)
@@ -69,19 +70,43 @@ def reseed(prefix: int, step: int) -> None:
         torch.cuda.default_generators[own.index].manual_seed(seed)
 
 
+class StepSeed:
+    """The seed of one state: what its ranks draw in each step follows from it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._rank = _NO_RANK
+        self._prefix, self._epoch = 0, -1
+
+    def enter(self, rank: int) -> None:
+        """Draw from now on what this rank draws in its world."""
+        self._rank, self._epoch = rank, -1
+
+    def reseed(self, epoch: int, step: int) -> None:
+        """Seed all generators for the step that follows; on the way of every commit."""
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._prefix = mix(self.seed, self._rank, epoch)
+        reseed(self._prefix, step)
+
+    def reseed_alike(self, epoch: int, step: int) -> None:
+        """Seed all generators for what all ranks build, so that each builds the same."""
+        reseed(mix(self.seed, _NO_RANK, epoch), step)
+
+
 class _NumpyImport(MetaPathFinder):
     """Seeds numpy's generator when numpy imports it, which numpy 2 does at its first use.
 
-    Without it a process that uses it for the first time in the middle of a step would draw from a
-    generator of its own, and one that repeats the step would draw something else. To import it for
-    everybody would cost each commit a seeding for which most scripts have no use.
+    Otherwise a process whose first use is in the middle of a step would draw from a generator with
+    a seed of its own, and a process that repeats the step would draw other numbers. An import for
+    every script would make each commit seed a generator that most scripts do not use.
     """
 
     def __init__(self) -> None:
         self._seed: int | None = None
 
     def expect(self, seed: int) -> None:
-        """Have it seeded with this, if it is imported before the next call."""
+        """Seed the generator with this if numpy imports it before the next call."""
         if self._seed is None:
             sys.meta_path.insert(0, self)
         self._seed = seed
@@ -89,7 +114,7 @@ class _NumpyImport(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find `numpy.random` as everybody else does, and have its loader seed it."""
+        """Find `numpy.random` as the other finders do, and let its loader seed it."""
         if name != "numpy.random" or self._seed is None:
             return None
         sys.meta_path.remove(self)

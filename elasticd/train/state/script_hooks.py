@@ -1,8 +1,8 @@
-"""Hooks that `train` puts on modules, parameters and optimizers which outlive it.
+"""Takes off the hooks that `train` put on modules, parameters and optimizers which outlive it.
 
-`train` is called anew after each change of world, and registers them again. Without a word they
-would be there twice, on the ranks that were there before and on no others: a hook that halves a
-gradient would quarter it there.
+`train` is called again after each change of world, and registers its hooks again. If the old ones
+stayed, ranks that were there before would have each hook twice, and new ranks once: a hook that
+halves a gradient would quarter it on some of them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,13 +16,13 @@ _OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class ScriptHooks:
-    """Those of one state; what `train` registered is taken off when it is entered again."""
+    """The hooks on the entries of one state."""
 
     def __init__(self) -> None:
         self._noted: list[tuple[Any, dict[str, frozenset[Any]]]] = []
 
     def note(self, entries: Iterable[object]) -> None:
-        """Take what is registered now for what stays; `entries` outlive this generation."""
+        """Note the hooks that stay: those that `entries` have now, before `train` is called."""
         owners: dict[int, Any] = {}
         for entry in entries:
             for part in entry.modules() if isinstance(entry, torch.nn.Module) else (entry,):
@@ -35,7 +35,7 @@ class ScriptHooks:
         ]
 
     def take_off(self) -> None:
-        """Remove what was registered since."""
+        """Remove the hooks that were registered since `note`."""
         for owner, before in self._noted:
             for name, table in _tables(owner):
                 for key in table.keys() - before.get(name, frozenset()):

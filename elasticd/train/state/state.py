@@ -1,9 +1,10 @@
-"""`State`: what must survive a change of world, and the commits that say up to where it counts.
+"""`State` holds what must survive a change of world; its commits say up to where work counts.
 
 Entries are objects that can save and load themselves, plain values, and functions of `world` that
-build such an object. Between two commits a rank may be interrupted anywhere. Three parts bring
-it back to the last commit: `guard` what optimizers own, `keep` all else that changes, a loader its
-position. So after `_settle_back` what is live is what was committed, and may be sent as it is.
+build such an object. Between two commits a rank may be interrupted anywhere. Three parts bring it
+back to the last commit: the step guard restores what optimizers own, the commit copy all else that
+changes, and each loader its position. So after `_settle_back` the live state is the committed one,
+and may be sent as it is.
 """
 
 import threading
@@ -38,24 +39,28 @@ from elasticd.train.world import World
 __all__ = ["State", "DataTotals"]
 
 _ENTRIES = frozenset({Kind.MODULE, Kind.OPTIMIZER, Kind.SCALER, Kind.OBJECT})
-_NO_RANK = -1
-"""What all ranks build alike is seeded alike."""
 
 
 class State:
-    """What survives: models, optimizers, schedulers, loaders, plain values.
+    """The models, optimizers, schedulers, loaders and plain values that survive.
 
     An entry is read as an attribute of its name. Plain values (numbers, text, None, tensors, and
-    lists, tuples and dicts of them) may be assigned too; what is assigned counts from the next
-    `commit`. A function of `world` is called anew for each generation, in the order in which the
-    entries are given, and what it returns gets the state of what it returned before.
-
-    `seed` decides what random numbers a rank draws in a step, so that a step that is done again
-    draws the same.
+    lists, tuples and dicts of them) may be assigned too; an assignment counts from the next
+    `commit` on. A function of `world` is called again for each generation, in the order of the
+    entries, and its result gets the state of the result before.
     """
 
     def __init__(self, *, seed: int = 0, **entries: Any) -> None:
-        self._seed = int(seed)
+        """Take the entries by their names.
+
+        Args:
+            seed: decides which random numbers a rank draws in a step: a step that is done again
+                draws the same.
+
+        Raises:
+            CallError: an entry cannot survive; the message says what to give instead.
+        """
+        self._random = rng.StepSeed(int(seed))
         self._kinds = {name: kind_of(checked_name(name), value) for name, value in entries.items()}
         self._values = {
             name: plain(f"State({name}=...)", value)
@@ -73,16 +78,14 @@ class State:
         self.__dict__.update(self._objects | self._loaders.named)
         self._built: dict[str, Any] = {}
         self._loaded: dict[str, Any] = {}
-        """State that came for what is not built yet."""
+        """The states of entries that are not built yet."""
         self._is_prebuilt = False
-        """`_build` was done ahead of `_enter`, so that a state can be loaded in its place."""
+        """True if `_build` ran ahead of `_enter`, so that a state can be loaded in its place."""
         self._step = self._epoch = 0
         self._on_nan = "ignore"
         self._is_new = True
         self._is_broken = False
-        """Neither here nor there: a commit or a load was left in the middle."""
-        self._world: World | None = None
-        self._seed_prefix, self._seed_epoch = 0, -1
+        """True if a commit or a load was interrupted in the middle."""
         self._watch: StateWatch | None = None
         self._thread: int | None = None
         self._groups = BuiltGroups(())
@@ -95,28 +98,32 @@ class State:
 
     @property
     def step(self) -> int:
-        """Commits so far."""
+        """The number of steps committed so far."""
         return self._step
 
     @property
     def epoch(self) -> int:
-        """Passes of `epochs` that are over."""
+        """The number of epochs that are over."""
         return self._epoch
 
     @property
     def seed(self) -> int:
-        return self._seed
+        """The seed that was given."""
+        return self._random.seed
 
     @uninterruptible
     def commit(self, *, hist: Tensors | None = None, **scalars: float | torch.Tensor) -> None:
-        """End a step: what was done since the last commit counts from here on.
+        """End a step: the work since the last commit counts from here on.
 
-        To be called after `optimizer.step()`, once for each step, by every rank. `scalars` are
-        shown by `elasticd status` and TensorBoard, the values of the tensors in `hist` by the
-        latter; all are read later, without waiting for the device. Here `train` may be left.
+        Every rank calls this once in each step, after `optimizer.step()`. It may leave `train`.
+
+        Args:
+            hist: tensors of any shape whose values TensorBoard shows as histograms.
+            scalars: numbers, or tensors of one element, that `elasticd status` and TensorBoard
+                show. Both kinds are read later, without waiting for the device.
 
         Raises:
-            CallError: called from another thread, or outside of `train`.
+            CallError: it is called from another thread, or outside of `train`.
         """
         if (watch := self._watch) is None or threading.get_ident() != self._thread:
             watch = self._inside("commit()")
@@ -127,10 +134,14 @@ class State:
         watch.check(self._step)
 
     def epochs(self, count: int, *, steps: int = 0) -> Iterator[int]:
-        """Iterate over the passes that are left of `count`; the end of each is itself a commit.
+        """Iterate over the epochs that are left; the end of each is a commit, too.
 
-        What follows the loop over the data in a pass (an evaluation, say) is done again if the
-        world changes before. `steps`: where the script ends by itself, for the end that is shown.
+        If the world changes after the loop over the data (in an evaluation, say), that part of the
+        epoch is done again.
+
+        Args:
+            count: the number of epochs of the whole run.
+            steps: the step at which the script ends by itself; it only changes the estimated end.
         """
         self._inside("epochs()")
         self._loaders.expect(count, steps)
@@ -139,7 +150,7 @@ class State:
     @contextmanager
     @uninterruptible
     def pause(self, why: str) -> Iterator[None]:
-        """Say that no step is going to end for a while: an evaluation, a big save."""
+        """Say that no step will end for a while, and `why`: an evaluation, say, or a big save."""
         watch = self._inside("pause()")
         self._guard.begin_pause()
         watch.pause(why)
@@ -150,7 +161,7 @@ class State:
         watch.check(self._step)
 
     def summary(self) -> str:
-        """Say in a sentence or two what the run did."""
+        """Return a sentence or two on what the run did."""
         return summary(self._step, self._epoch, self._loaders.totals, self._guard.skipped)
 
     def __getattr__(self, name: str) -> Any:
@@ -170,7 +181,7 @@ class State:
         else:
             raise not_assignable(name, self._kinds.get(name), is_own=hasattr(type(self), name))
 
-    # --- for run and heal -------------------------------------------------------------------------
+    # --- for `run` and its rooms ------------------------------------------------------------------
 
     @property
     def _position(self) -> tuple[int, int]:
@@ -186,7 +197,7 @@ class State:
 
     @property
     def _has_stepped(self) -> bool:
-        """Dirty, but every optimizer that began its step also ended it."""
+        """True if every optimizer that began its step has also ended it, and no commit followed."""
         return not self._is_broken and self._guard.has_stepped
 
     @property
@@ -198,18 +209,18 @@ class State:
         return self._loaders.epoch_progress
 
     def _scalars(self) -> dict[str, float]:
-        """What the last commit was given, where it is known without waiting; any thread."""
+        """Return those numbers of the last commit that are known without waiting; any thread."""
         return self._given.known()
 
     def _enter(self, world: World, watch: StateWatch) -> None:
         """Get ready for `train` in this world; the calling thread becomes the training thread."""
         self._settle_back()
-        self._world, self._seed_epoch = world, -1
+        self._random.enter(world.rank)
         self._thread = threading.get_ident()
         self._hooks.take_off()
         self._build(world)
         if self._is_new:
-            self._tree()  # What cannot travel should be told now, not in the first failure.
+            self._tree()  # An entry that cannot be sent is refused now, not in the first failure.
         self._bind()
         for module in self._of(torch.nn.Module):
             for parameter in module.parameters():
@@ -218,7 +229,7 @@ class State:
             optimizer.zero_grad(set_to_none=True)
         self._loaders.place(world, watch, self._of(torch.nn.Module))
         self._hooks.note(self._objects.values())
-        # If this rank was dirty and nobody's state came, the ranks agreed that its own counts.
+        # If this rank was dirty and got no state, the ranks have agreed that its own counts.
         self._guard.reset()
         self._keep.copy(self._keep.collect())
         self._is_new = self._is_broken = False
@@ -226,34 +237,34 @@ class State:
         calls = meeting(optimizers, size), any_rank(optimizers, size)
         self._guard.arm(watch, OnNan(self._on_nan), *calls)
         self._watch = watch
-        self._reseed()
+        self._random.reseed(self._epoch, self._step)
 
     @property
     def _is_sharded(self) -> bool:
-        """No rank has the whole, so none can give it to others."""
+        """True if no rank has the whole state, so that none can give it to others."""
         return is_sharded(self._of(torch.optim.Optimizer))
 
     def _prebuild(self, world: World) -> None:
-        """Build what depends on the world, without the state of before: another one comes."""
+        """Build what depends on the world, into which another state will be loaded."""
         self._built, self._loaded = {}, {}
-        self._is_broken = self._position != (0, 0)  # Until that is there.
+        self._is_broken = self._position != (0, 0)  # It stays so until that is loaded.
         self._build(world)
         self._is_prebuilt = True
 
     def _make_room(self) -> None:
-        """Have a place for each tensor of a sharded state that is going to be loaded."""
+        """Allocate memory for each tensor of a sharded state that will be loaded."""
         make_room(self._of(torch.optim.Optimizer))
 
     def _leave(self) -> None:
-        """Train was left, in whatever way; nothing that is needed as a source is dropped."""
+        """Note that `train` was left, in whatever way; other ranks can still get the state."""
         self._guard.disarm()
         self._watch = None
         self._thread = None
 
     def _settle_back(self) -> None:
-        """Go back to the last commit, if this rank can; afterwards `_is_clean` is final.
+        """Go back to the last commit if this rank can; afterwards `_is_clean` is final.
 
-        May be done again, and must be done before `_tree`.
+        The caller may repeat this, and must do it before it calls `_tree`.
         """
         self._guard.undo()
         if not self._is_broken and not self._keep.put_back():
@@ -261,26 +272,26 @@ class State:
         self._guard.trust()
 
     def _structure(self) -> tuple[str, ...]:
-        """Lines that are the same on all ranks of one job."""
+        """Return lines that must be equal on all ranks of a job: names, types and shapes."""
         lines: list[str] = []
         for name, kind in self._kinds.items():
             lines += described(name, kind, getattr(self, name, None))
         return tuple(lines)
 
     def _check(self, _: bool = False) -> None:
-        """Raise where something cannot travel, what optimizers make in a step too, or is left."""
+        """Raise CallError if an entry cannot be sent, or no entry holds a trained parameter."""
         objects = [name for name, kind in self._kinds.items() if kind is Kind.OBJECT]
         check_coverage(self._of(torch.optim.Optimizer), self._tree(), objects)
 
     def _tree(self) -> Tree:
-        """The committed state, without a copy; `_settle_back` or a commit came before."""
+        """Return the committed state, not copied; it is called after `_settle_back` or a commit."""
         live = self._objects | self._loaders.named | self._built
         entries = {name: saved(value) for name, value in live.items()}
         entries |= self._values | self._loaded
         return tree.flatten("state", {**entries, "_ledgers": self._loaders.state_dict()})
 
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
-        """Take over another rank's committed state; afterwards clean, and at that position."""
+        """Take over another rank's committed state; afterwards this rank is clean at `position`."""
         entries = tree.unflatten(source)
         self._is_broken = True
         self._loaders.load_state_dict(entries.pop("_ledgers"))
@@ -323,7 +334,7 @@ class State:
             watch.check(self._step)
 
     def _take(self, step: int, epoch: int) -> None:
-        """Make what is live the committed state."""
+        """Make the live state the committed one."""
         if self._checks:
             has_stepped = self._has_stepped or self._keep.has_updated_scaler()
             self._checks[:] = [check for check in self._checks if check(has_stepped)]
@@ -335,32 +346,25 @@ class State:
         except BaseException as exc:
             self._guard.cancel_commit()
             if isinstance(exc, CallError):
-                self._tree()  # It knows the path of what cannot travel.
+                self._tree()  # Its error names the path of what cannot be sent.
             raise
         self._keep.copy(kept)
         self._loaders.commit(epoch if epoch > self._epoch else None, is_waiting=is_waiting)
         self.__dict__.update(_step=step, _epoch=epoch)  # As `__setattr__` would, without a call.
         self._guard.end_commit()
-        self._reseed()
-
-    def _reseed(self) -> None:
-        if self._seed_epoch != self._epoch:
-            assert self._world is not None
-            self._seed_epoch = self._epoch
-            self._seed_prefix = rng.mix(self._seed, self._world.rank, self._epoch)
-        rng.reseed(self._seed_prefix, self._step)
+        self._random.reseed(epoch, step)
 
     def _build(self, world: World) -> None:
-        """Call the builders; what they return gets the state of what they returned before."""
+        """Call the builders; each result gets the state of the result before."""
         if self._is_prebuilt:
             self._is_prebuilt = False
             return
         loaders = {n: v for n, v in self._loaders.named.items() if n in self._builders}
         before = {name: saved(value) for name, value in (self._built | loaders).items()}
-        # Kept until all are built: a builder may be interrupted too.
+        # The states stay until all are built: a builder may be interrupted, too.
         self._loaded = before | self._loaded
         self._built = {}
-        rng.reseed(rng.mix(self._seed, _NO_RANK, self._epoch), self._step)
+        self._random.reseed_alike(self._epoch, self._step)
         for name, builder in self._builders.items():
             value = builder(world)
             kind = kind_of(name, value, is_built=True)
@@ -378,7 +382,7 @@ class State:
         self._loaded = {}
 
     def _bind(self) -> None:
-        """Find out who owns what."""
+        """Sort the entries: what optimizers own, and what is copied at each commit."""
         owned = Ownership.of(self._objects | self._built)
         self._keep.bind(
             self._values, owned.others, owned.modules, tuple(owned.optimizers), owned.wrappers
@@ -392,9 +396,5 @@ class State:
         return [value for value in every if isinstance(value, kind)]
 
     def _modules(self) -> dict[str, torch.nn.Module]:
-        """Those that are not built anew with each world."""
-        return {
-            name: unwrapped(value)
-            for name, value in self._objects.items()
-            if isinstance(value, torch.nn.Module)
-        }
+        """Return the modules that are not built again for each world, by their names."""
+        return {n: unwrapped(v) for n, v in self._objects.items() if isinstance(v, torch.nn.Module)}

@@ -1,4 +1,4 @@
-"""How an entry's state is saved for another rank, loaded from one, and described in lines."""
+"""Saves an entry's state for another rank, loads it there, and describes its structure."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,15 +15,15 @@ __all__ = ["described", "load", "saved"]
 
 
 def saved(value: Any) -> Any:
-    """Return an entry's state; its tensors are the live ones."""
+    """Return an entry's state; its tensors are the live ones, not copies."""
     return (unwrapped(value) if isinstance(value, torch.nn.Module) else value).state_dict()
 
 
 def load(value: Any, state: Any) -> Any:
-    """Load what `saved` returned, in place where there is a place; return the plain value.
+    """Load what `saved` returned, in place if there is a place; return the entry, or a plain value.
 
-    Tensors of an optimizer's state that have no place become part of it: they are not to be
-    changed by anybody else afterwards.
+    Tensors of an optimizer's state that have no place become part of it. The caller must not change
+    them afterwards.
     """
     if isinstance(value, torch.nn.Module):
         module = unwrapped(value)
@@ -39,7 +39,7 @@ def load(value: Any, state: Any) -> Any:
 
 
 def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
-    """Say of what shape an entry is, and nothing that changes in training."""
+    """Yield lines on an entry's names, types and shapes; none of it changes in training."""
     if isinstance(value, torch.nn.Module) and kind is Kind.MODULE:
         for path, tensor in unwrapped(value).state_dict().items():
             if isinstance(tensor, torch.Tensor):
@@ -47,13 +47,13 @@ def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
             else:
                 yield f"{name}.{path} {type(tensor).__name__}"
     elif isinstance(value, torch.optim.Optimizer) and kind is Kind.OPTIMIZER:
-        # Its state comes into being with its first step.
+        # An optimizer has no state before its first step.
         yield f"{name} {type(value).__name__} of {len(value.param_groups)} groups"
         for index, tensor in enumerate(parameters_of(value)):
             yield f"{name} parameter {index} {_type_of(tensor)}"
     elif isinstance(value, Loader) and kind is Kind.LOADER:
         state = value.state_dict()
-        # Of a Subset ranks that have drawn other samples have another one.
+        # Ranks that have drawn different samples have different selections.
         selection = f", of the selection {state['selection']}" if state["selection"] else ""
         yield f"{name} of {state['length']} samples in batches of {state['batch_size']}{selection}"
     elif kind in (Kind.SCALER, Kind.OBJECT):
@@ -63,13 +63,13 @@ def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
 
 
 def _with_own(module: torch.nn.Module, state: Any) -> Any:
-    """Name the module's own tensors where what is to be loaded is already in their memory.
+    """Put the module's own tensors into a state whose values are in their memory already.
 
-    torch sees that a tensor is copied to itself, but not that a view of it is: a state that was
+    torch skips the copy of a tensor to itself, but not that of a view of it, so a state that was
     received in place would be written once more.
     """
     if not isinstance(state, dict):
-        return state  # As the module's own load_state_dict will have it.
+        return state  # The module has a load_state_dict of its own.
     own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     own.update(module.named_buffers(remove_duplicate=False))
     for name, each in state.items():
@@ -86,9 +86,9 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _filled(value: Any, state: Any) -> Any:
-    """Return a plain value that is what was saved, with the tensors of `value` where they fit.
+    """Return the plain value that was saved, in the tensors of `value` where they fit.
 
-    An optimizer may train them, and others may hold them too.
+    An optimizer may train these tensors, and the script may hold them.
     """
     if isinstance(value, torch.Tensor) and fits(value, state):
         with torch.no_grad():
@@ -103,7 +103,7 @@ def _filled(value: Any, state: Any) -> Any:
 
 
 def _own(value: Any) -> Any:
-    """Copy the tensors of nested state, which may be another's or a receiver's memory."""
+    """Copy the tensors of a nested state, whose memory may belong to something else."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, dict):
