@@ -24,8 +24,9 @@ LIVE_S = 2.0
 ASK_S = 10.0
 """How often it asks without a terminal, so that a rate is known when a line is due."""
 LINE_S = 60.0
-GOODPUT_S = 15.0
-"""How often the goodput is read: the account of a job is written to etcd that often."""
+GOODPUT_S = 5.0
+"""How often the goodput is read: the node of rank 0 writes its account to etcd that often. In the
+first minute it changes fast, and one that is half a minute old is another one."""
 JOIN_S = 0.2
 
 AskRanks = Callable[[World, Mapping[NodeId, Node]], tuple[RankProgress, ...]]

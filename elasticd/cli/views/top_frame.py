@@ -127,7 +127,7 @@ def _jobs(
             ">" if name == chosen else "",
             name,
             sign if is_narrow else f"{sign} {phase}",
-            f"{row['nodes']}/{row['wanted']}",
+            f"{row['nodes']}/{row['wanted']}" if not row["is_over"] else "",
             f"{step:,}" if step is not None else "",
             f"{1 / step_s:.3g}" if step_s else "",
         ]

@@ -90,5 +90,5 @@ def test_goodput_is_read_as_often_as_it_is_written() -> None:
     for now_s in range(0, 40, 2):
         case.now_s = float(now_s)
         case.reporter.turn()
-    assert case.goodputs == 3
-    assert "goodput 30 %" in case.last
+    assert case.goodputs == 7
+    assert "goodput 70 %" in case.last

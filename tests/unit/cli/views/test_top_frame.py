@@ -143,6 +143,13 @@ def test_of_many_jobs_those_near_the_chosen_one_are_shown_and_all_else_has_room(
     assert f"and {60 - shown} more jobs" in lines
 
 
+def test_job_that_is_over_lacks_no_nodes() -> None:
+    """It has none, and wants none."""
+    over = {**ROW, "phase": "succeeded", "is_over": True}
+    (line,) = (each for each in drawn(replace(BOARD, jobs=(over,)), 100) if "succeeded" in each)
+    assert "2/3" not in line and "1,234" in line
+
+
 def test_empty_cluster_and_trouble_are_said() -> None:
     """Nothing is drawn of a job that is not there."""
     assert "There are no jobs." in "\n".join(drawn(Board(version=1), 80))
