@@ -33,6 +33,7 @@ from elasticd_agent.node.presence import Presence
 from elasticd_agent.node.rejoin import Rejoins
 from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
 from elasticd_agent.pod.orphans import Children
+from elasticd_agent.workers.pool_client import fork_server_client
 from elasticd_agent.workers.workers import Workers
 
 __all__ = ["Agent"]
@@ -72,6 +73,12 @@ class Agent:
         self._comebacks = Rejoins(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._children = children or Children()
+        self._fork_server = fork_server_client(
+            self._settings.node,
+            self._settings.run_folder,
+            self._children,
+            self._settings.fork_server,
+        )
         self.accounts = AccountBook()
         self._meters = JobMeters(self.accounts.counted)
         presence.on_metrics_asked = self._meters.readings
@@ -99,6 +106,7 @@ class Agent:
             for workers in self._all_workers():
                 workers.end()
             self._closings.wait(CLOSING_TIMEOUT_S)
+            self._fork_server.close()
             self._dispatch.monitor.close()
             self._demands.close()
             for number, handler in previous.items():
@@ -328,6 +336,7 @@ class Agent:
             keys=self._keys,
             guard=self._guard,
             children=self._children,
+            fork_server=self._fork_server,
             monitor=self._dispatch.monitor,
             accounts=self.accounts,
             meters=self._meters,

@@ -50,6 +50,8 @@ class AgentSettings:
     """The port at which a supervisor without a certificate may ask how the agent is; 0 for none."""
     keeper_wait_s: float = 0.0
     """How long the agent waits for its keepers at its own end, where they would end with it."""
+    fork_server: str = ""
+    """The socket of the fork server of this machine; empty: the agent starts its own."""
     forwarded: ForwardedRanks = ForwardedRanks.NONE
     labels: Mapping[str, str] = field(default_factory=dict)
     event_log: Path | None = None

@@ -33,6 +33,7 @@ QUICK = {
     "growth": 1,
     "inprocess_recovery": 4,
     "planned_leave": 1,
+    "second_job": 2,
     "autoscaler_reaction": 2,
     "hang": 2,
     "late_node": 2,

@@ -10,9 +10,16 @@ import pytest
 
 from elasticd.channel.pool import Exited, PoolFailed, Raised, Started, StartFailed
 from elasticd.records.job import EntryKind
-from tests.fixtures.pool import PoolDriver, pool, running_pool
+from tests.fixtures.pool import (
+    PoolDriver,
+    either_pool,
+    fork_server,
+    forked_pool,
+    pool,
+    running_pool,
+)
 
-__all__ = ["pool"]
+__all__ = ["either_pool", "fork_server", "forked_pool", "pool"]
 
 PROBE = '''
 """A docstring."""
@@ -80,7 +87,7 @@ def warmly(
 
 @pytest.mark.parametrize("is_absolute", [True, False])
 def test_script_sees_what_it_would_see_under_python(
-    pool: PoolDriver, tmp_path: Path, is_absolute: bool
+    either_pool: PoolDriver, tmp_path: Path, is_absolute: bool
 ) -> None:
     """Arguments, path, `__main__`, streams, signals, environment, threads, seeds: all equal."""
     (tmp_path / "code").mkdir()
@@ -89,12 +96,14 @@ def test_script_sees_what_it_would_see_under_python(
     env = {**os.environ, "PROBE_VALUE": "a b", "RANK": "3", "PYTHONPATH": f"/x/y:{tmp_path}"}
     env.pop("OMP_NUM_THREADS", None)
     _, plain, _ = plainly(entry, "--lr", "1", folder=tmp_path, env=env)
-    _, warm, err = warmly(pool, entry, "--lr", "1", folder=tmp_path, env=env)
+    _, warm, err = warmly(either_pool, entry, "--lr", "1", folder=tmp_path, env=env)
     assert warm, err
     assert json.loads(warm) == json.loads(plain)
 
 
-def test_module_sees_what_it_would_see_under_python(pool: PoolDriver, tmp_path: Path) -> None:
+def test_module_sees_what_it_would_see_under_python(
+    either_pool: PoolDriver, tmp_path: Path
+) -> None:
     """`-m` gives a spec, a package for relative imports and the folder on the path."""
     package = tmp_path / "thing"
     package.mkdir()
@@ -105,7 +114,7 @@ def test_module_sees_what_it_would_see_under_python(pool: PoolDriver, tmp_path: 
     )
     _, plain, err = plainly("-m", "thing.go", "x", folder=tmp_path)
     assert plain, err
-    _, warm, err = warmly(pool, "thing.go", "x", folder=tmp_path, kind=EntryKind.MODULE)
+    _, warm, err = warmly(either_pool, "thing.go", "x", folder=tmp_path, kind=EntryKind.MODULE)
     assert warm, err
     assert json.loads(warm) == json.loads(plain)
 

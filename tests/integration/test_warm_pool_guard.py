@@ -13,17 +13,20 @@ import pytest
 
 from elasticd.channel.pool import Exited, License, PoolReady, Raised, Started, StartFailed
 from elasticd.records.job import EntryKind
+from elasticd_agent.workers.fork_server_client import ForkServerClient
 from tests.fixtures.pool import (
     PATIENCE_S,
     PoolDriver,
+    fork_server,
     is_alive,
+    origin,
     pool,
     read_number,
     running_pool,
     wait_until,
 )
 
-__all__ = ["pool"]
+__all__ = ["fork_server", "origin", "pool"]
 
 # Each writes the pid of the process that must not stay. `said` makes a file appear whole.
 SAID = """
@@ -246,42 +249,51 @@ def wait_for_all_gone(pids: list[int]) -> None:
     )
 
 
-def test_end_of_the_connection_ends_everything(tmp_path: Path) -> None:
+def test_end_of_the_connection_ends_everything(
+    origin: ForkServerClient | None, tmp_path: Path
+) -> None:
     """Workers must not run ownerless; the pool goes last."""
-    with running_pool() as driver:
+    with running_pool(forked_from=origin) as driver:
         pids = breed_all(driver, tmp_path)
-        assert driver.close() == 0
+        assert driver.close() == (0 if origin is None else None)
         assert not any(map(is_alive, pids))
 
 
-def test_sigterm_to_the_pool_ends_everything(tmp_path: Path) -> None:
+def test_sigterm_to_the_pool_ends_everything(
+    origin: ForkServerClient | None, tmp_path: Path
+) -> None:
     """The kernel's word that the agent died is as good as the connection's end."""
-    with running_pool() as driver:
+    with running_pool(forked_from=origin) as driver:
         pids = breed_all(driver, tmp_path)
         driver.process.terminate()
-        assert driver.process.wait(PATIENCE_S) == 0
+        assert driver.process.wait(PATIENCE_S) == (0 if origin is None else None)
         assert not any(map(is_alive, pids))
 
 
-def test_sigkill_of_the_pool_ends_its_workers(tmp_path: Path) -> None:
+def test_sigkill_of_the_pool_ends_its_workers(
+    origin: ForkServerClient | None, tmp_path: Path
+) -> None:
     """The kernel ends them with their parent."""
-    with running_pool() as driver:
+    with running_pool(forked_from=origin) as driver:
         write(tmp_path, "s.py", SLEEP)
         pid = driver.wait_for(Started, driver.start("s.py", folder=tmp_path)).pid
         driver.process.kill()
         wait_for_all_gone([pid])
 
 
-def test_sigkill_of_the_agent_ends_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["a program", "a fork"])
+def test_sigkill_of_the_agent_ends_everything(tmp_path: Path, kind: str) -> None:
     """With a real process in the agent's place, which gets no chance to say goodbye."""
     script = textwrap.dedent(f"""
         import sys, time
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from pathlib import Path
         from elasticd.channel.pool import PoolReady
-        from tests.fixtures.pool import PoolDriver
+        from tests.fixtures.pool import PoolDriver, own_fork_server
         from tests.integration.test_warm_pool_guard import breed_all
-        driver = PoolDriver()
+        server = own_fork_server()
+        client = server.__enter__() if {kind!r} == "a fork" else None
+        driver = PoolDriver(forked_from=client)
         driver.wait_for(PoolReady)
         pids = [*breed_all(driver, Path({str(tmp_path)!r})), driver.process.pid]
         print(*pids, flush=True)

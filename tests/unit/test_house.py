@@ -24,7 +24,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in PRODUCT]
 
 MOST_LINES = 400
 LONGER = {
-    "agent/elasticd_agent/workers/workers.py": 423,
+    "agent/elasticd_agent/workers/workers.py": 422,
 }
 """Files that have outgrown the rule, with the lines at which they may stand: none may grow."""
 
@@ -32,7 +32,6 @@ MEDIAN_LINES = 150
 
 MOST_LINES_OF_A_FUNCTION = 60
 LONGER_FUNCTIONS = {
-    "agent/elasticd_agent/pool/__main__.py:main": 63,
     "elasticd/cli/run/request.py:read_request": 103,
 }
 """Functions that are longer, with the lines at which they may stand: none may grow."""
@@ -65,7 +64,7 @@ NEVER_WRITTEN = {"PREEMPTED", "BELOW_MIN", "ISOLATED", "OTHER"}
 """Words that are only read: three are reserved, the last is what a newer version wrote."""
 
 MOST_FILES = 13
-FULLER = {"agent/elasticd_agent/pool": 20, "chaos": 25, "elasticd/cli/autoscale": 14}
+FULLER = {"agent/elasticd_agent/pool": 19, "chaos": 25, "elasticd/cli/autoscale": 14}
 """Rooms with more than twelve modules and a charter, with what they may hold: none may grow."""
 
 NO_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc|told|said|gone)$")

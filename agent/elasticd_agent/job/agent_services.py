@@ -19,6 +19,7 @@ from elasticd_agent.node.presence import Presence
 from elasticd_agent.output_watch.stdout_copy import StdoutCopy
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import ForwardedRanks
+from elasticd_agent.workers.fork_server_client import ForkServerClient
 
 __all__ = ["AgentServices", "host_of"]
 
@@ -40,6 +41,8 @@ class AgentServices:
     guard: Callable[[Callable[[], None]], None]
     """Runs something of this job; a bug of ours in it ends this job here, and nothing else."""
     children: Children
+    fork_server: ForkServerClient | None
+    """From which pools are forked; None if each is a program of its own."""
     monitor: WorkerMonitor
     accounts: AccountBook
     run_folder: Path
@@ -68,6 +71,7 @@ def host_of(
     keys: Keys,
     guard: JobGuard,
     children: Children,
+    fork_server: ForkServerClient | None,
     monitor: WorkerMonitor,
     accounts: AccountBook,
     meters: JobMeters,
@@ -86,6 +90,7 @@ def host_of(
         post=guard.post_for(spec.name),
         guard=partial(guard.run, spec.name),
         children=children,
+        fork_server=fork_server,
         monitor=monitor,
         accounts=accounts,
         meters=meters,

@@ -73,8 +73,7 @@ class Runner:
         self._log = log.bind(job=spec.name)
         self.state = JobState(me=host.me(incarnation), spec=spec, past=past)
         self.retired: Retired | None = None
-        lease = host.lease()
-        self.lease_id = lease.id if lease is not None else None
+        self.lease_id = lease.id if (lease := host.lease()) is not None else None
         """Under which it joined; it ends with it."""
         self.peers: tuple[Peer, ...] = ()
         self._gentle: list[tuple[float, fx.StopWorker]] = []
@@ -90,6 +89,7 @@ class Runner:
             address=host.address,
             run_folder=host.run_folder,
             children=host.children,
+            fork_server=host.fork_server,
             monitor=host.monitor,
             post=host.post,
             forwarding=host.forwarding.of(spec.name),

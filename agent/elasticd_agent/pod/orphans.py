@@ -63,6 +63,10 @@ class Children:
             self._pids.add(process.pid)
         return process
 
+    def adopt(self, pid: int) -> None:
+        """Know that a process is one of ours although a child of ours has started it."""
+        self._pids.add(pid)
+
     def forget(self, pid: int) -> None:
         """Know that it has ended."""
         self._pids.discard(pid)

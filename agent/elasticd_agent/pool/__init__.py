@@ -1,12 +1,12 @@
 """The warm pool: one process that has imported torch, forks a job's workers, reaps and guards them.
 
-Its own process, started by the agent as `python -u -m elasticd_agent.pool --fd N`. The agent never
-imports this package: importing torch there would cost seconds, threads and memory. What is said
-over the socket stands in `elasticd.channel`.
+Its own process, forked from the fork server or started by the agent as `python -u -m
+elasticd_agent.pool --fd N`. The agent never imports torch: that would cost it seconds, threads and
+memory. What is said over the socket stands in `elasticd.channel`.
 
-From the outside in: `__main__` (start), `warmup` (the imports), `guardian` (the loop),
-`launch` (fork or spawn), `child` and `subtree` (one worker and all that descends from it),
-`store_keeper` and `store_host` (fresh TCPStores), then what runs in the new process:
+From the outside in: `__main__` (start), `job_pool` (its life), `warmup` (the imports), `guardian`
+(the loop), `launch` (fork or spawn), `child` and `subtree` (one worker and all that descends from
+it), `stores` (fresh TCPStores), then what runs in the new process:
 `inheritance` (shed what is the pool's), `worker` (become the job's), `as_main` (run the script).
 """
 

@@ -10,23 +10,31 @@ import os
 import signal
 import sys
 
-from elasticd.channel.pool import PoolFailed
-from elasticd.channel.wire import pack
-from elasticd.errors import EnvironmentProblem
 from elasticd.records.job import EntryKind
-from elasticd_agent.pool import as_main, mark, worker
-from elasticd_agent.pool.guardian import Guardian
-from elasticd_agent.pool.inheritance import open_fds
-from elasticd_agent.pool.launch import BornChild, Launcher
-from elasticd_agent.pool.link import Link
+from elasticd_agent.pool import as_main, mark
+from elasticd_agent.pool.job_pool import PoolOptions, run_pool
 from elasticd_agent.pool.prctl import adopt_orphans, ask_for_signal_at_parents_end
-from elasticd_agent.pool.warmup import warm_up
 from elasticd_agent.pool.zygote.learned_set import Script
-from elasticd_agent.pool.zygote.zygote_keeper import ZygotePlan
 
 
 def main() -> None:
     """Run the pool; comes back in a forked worker whose script is over, and nowhere else."""
+    options = _options()
+    # Not SIGKILL: workers' own descendants would stay. By default it ends us during the imports,
+    # when there are none yet; afterwards the guardian catches it and cleans up first.
+    ask_for_signal_at_parents_end(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not mark.has_room(os.environ):
+        mark.exec_again_with_room()
+    room = mark.take_room()
+    os.set_inheritable(options.agent_fd, False)
+    adopt_orphans()
+    if not sys.flags.safe_path:
+        del sys.path[0]  # Our own folder, which `python -m` put there; workers have another.
+    run_pool(options, mark_room=room, pythonpath=as_main.python_path(os.environ, os.getcwd()))
+
+
+def _options() -> PoolOptions:
     parser = argparse.ArgumentParser(prog="python -m elasticd_agent.pool")
     parser.add_argument("--fd", type=int, required=True, help="our end of the agent's socketpair")
     parser.add_argument("--preload", default="", help="modules to import, separated by commas")
@@ -35,57 +43,17 @@ def main() -> None:
     parser.add_argument("--script", default="", help="what the workers run")
     parser.add_argument("--is-module", action="store_true", help="it is the name of a module")
     parser.add_argument("--learn-in", default="", help="learn what it loads, and keep that here")
-    options = parser.parse_args()
-    # Not SIGKILL: workers' own descendants would stay. By default it ends us during the imports,
-    # when there are none yet; afterwards the guardian catches it and cleans up first.
-    ask_for_signal_at_parents_end(signal.SIGTERM)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if not mark.has_room(os.environ):
-        mark.exec_again_with_room()
-    room = mark.take_room()
-    os.set_inheritable(options.fd, False)
-    adopt_orphans()
-    if not sys.flags.safe_path:
-        del sys.path[0]  # Our own folder, which `python -m` put there; workers have another.
-    pythonpath = as_main.python_path(os.environ, os.getcwd())
-    try:
-        preload = tuple(filter(None, options.preload.split(",")))
-        warmth = warm_up(preload, options.folder, needs_torch=not options.no_torch)
-    except EnvironmentProblem as exc:
-        os.write(options.fd, pack(PoolFailed(message=str(exc))))
-        sys.stderr.flush()
-        os._exit(1)
-    kept_fds = open_fds() - {options.fd}
-    pool_pid = os.getpid()
-    launcher = Launcher(can_fork=warmth.can_fork, pool_pid=pool_pid, kept_fds=kept_fds)
-    plan = None
-    if options.learn_in and warmth.can_fork and not options.no_torch:
-        plan = ZygotePlan(
-            script=Script(
-                entry=options.script,
-                kind=EntryKind.MODULE if options.is_module else EntryKind.SCRIPT,
-                folder=options.folder,
-            ),
-            record_folder=options.learn_in,
-            pool_pid=pool_pid,
-            kept_fds=kept_fds,
-            environment=dict(os.environ),
-        )
-    try:
-        Guardian(Link(options.fd), launcher, warmth, plan).run()
-    except BornChild as child:
-        start, report_fd, heritage = child.start, child.report_fd, child.heritage
-    else:
-        os._exit(0)
-    worker.become(
-        start,
-        report_fd,
-        worker.Inheritance(
-            pool_pid=pool_pid,
-            heritage=heritage,
-            mark_room=room,
-            pythonpath=pythonpath,
-            is_asked=plan is not None,
+    given = parser.parse_args()
+    return PoolOptions(
+        agent_fd=given.fd,
+        preload=tuple(filter(None, given.preload.split(","))),
+        folder=given.folder,
+        needs_torch=not given.no_torch,
+        learn_in=given.learn_in,
+        script=Script(
+            entry=given.script,
+            kind=EntryKind.MODULE if given.is_module else EntryKind.SCRIPT,
+            folder=given.folder,
         ),
     )
 

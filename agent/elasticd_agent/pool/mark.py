@@ -23,22 +23,32 @@ __all__ = [
     "exec_again_with_room",
     "has_room",
     "read_mark",
+    "take_environment_room",
     "take_room",
+    "write_environment",
     "write_mark",
 ]
 
 MARK = "ELASTICD_WORKER"
 NAME_LIMIT_BYTES = 200
 _ROOM = "_" * NAME_LIMIT_BYTES
+_ENVIRONMENT = "ELASTICD_ENVIRONMENT"
+_ENVIRONMENT_BYTES = 65_536
+"""Less than Linux allows for one variable, more than the environment of most jobs."""
 
 
 def has_room(env: Mapping[str, str]) -> bool:
     return env.get(MARK) == _ROOM
 
 
-def exec_again_with_room() -> NoReturn:
-    """Start this program anew, in the same process, with room for a name. Costs 20 ms, once."""
+def exec_again_with_room(*, has_environment: bool = False) -> NoReturn:
+    """Start this program anew, in the same process, with room for a name. Costs 20 ms, once.
+
+    `has_environment`: also with room for another environment, which a fork of it is to show.
+    """
     env = {**os.environ, MARK: _ROOM}
+    if has_environment:
+        env[_ENVIRONMENT] = "_" * _ENVIRONMENT_BYTES
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], env)  # noqa: S606  # itself
 
 
@@ -47,6 +57,26 @@ def take_room() -> int:
     address, size = environment_area(MARK)
     os.environ.pop(MARK, None)
     return address if size == NAME_LIMIT_BYTES else 0
+
+
+def take_environment_room() -> tuple[int, int]:
+    """Return where an environment can be written, and how many bytes; (0, 0): nowhere."""
+    address, size = environment_area(_ENVIRONMENT)
+    os.environ.pop(_ENVIRONMENT, None)
+    return (address, size) if size == _ENVIRONMENT_BYTES else (0, 0)
+
+
+def write_environment(room: tuple[int, int], env: Mapping[str, str]) -> None:
+    """Show these variables in our /proc/PID/environ too, as far as there is room for them."""
+    address, size = room
+    text = b""
+    for name, value in env.items():
+        entry = os.fsencode(f"{name}={value}") + b"\0"
+        if len(text) + len(entry) < size:
+            text += entry
+    if address:
+        # The first entry would be taken for the value of the variable that has made the room.
+        ctypes.memmove(address, (b"\0" + text).ljust(size, b"\0"), size)
 
 
 def write_mark(room: int, name: str) -> None:

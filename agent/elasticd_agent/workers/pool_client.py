@@ -12,18 +12,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
 
+from elasticd.channel.fork_server import ForkOrder
 from elasticd.channel.pool import FromPool, PoolLearned, ToPool, unpack_from_pool
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
+from elasticd.records.ids import NodeId
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd.telemetry.log import get_logger, open_log
 from elasticd_agent.loop.open_file_limit import give_first_limit
 from elasticd_agent.pod.orphans import Children
+from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.worker_setup.worker_env import without_secrets
+from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
 
 __all__ = [
     "LEARNED_FOLDER",
@@ -31,7 +35,7 @@ __all__ = [
     "PoolNotStarted",
     "PoolTrouble",
     "WarmPool",
-    "log_learned",
+    "fork_server_client",
     "open_pool",
 ]
 
@@ -109,8 +113,13 @@ class WarmPool:
         log_path: str,
         children: Children,
         prepare: Callable[[], None] | None = None,
+        job: str = "",
+        fork_server: ForkServerClient | None = None,
     ) -> None:
-        """Start the thread; `prepare` makes the folder in which the pool's log stands."""
+        """Start the thread; `prepare` makes the folder in which the pool's log stands.
+
+        The pool is forked from the fork server if that can be; None: it is always a new program.
+        """
         self._sock, self._theirs = socket.socketpair()
         # `-u` gives its workers the flags that torchrun gives; in "/" no file of the job's folder
         # can stand in for a module of Python's own while the pool starts.
@@ -124,8 +133,19 @@ class WarmPool:
             self._command += ["--learn-in", str(learning.folder), "--script", learning.entry]
             self._command += ["--is-module"] if learning.is_module else []
         self._env, self._log_path = dict(env), Path(log_path)
+        self._fork_server = fork_server
+        self._order = ForkOrder(
+            job=job,
+            env=self._env,
+            surroundings={},
+            folder=cwd,
+            preload=preload,
+            script=learning.entry if learning is not None else "",
+            is_module=learning is not None and learning.is_module,
+            learn_in=str(learning.folder) if learning is not None else "",
+        )
         self._children, self._prepare, self._heard = children, prepare, heard
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedPool | None = None
         """None until it is started."""
         self._is_closing = Event()
         self._lock = Lock()
@@ -207,7 +227,7 @@ class WarmPool:
             self._sock.close()
             self._heard(None)
 
-    def _start(self) -> subprocess.Popen[bytes] | None:
+    def _start(self) -> subprocess.Popen[bytes] | ForkedPool | None:
         """Start the process; None if nobody wants it any more.
 
         Raises: OSError: the folder cannot be used, or no process can be made. ValueError: the
@@ -217,33 +237,49 @@ class WarmPool:
             if self._prepare is not None:
                 self._prepare()
             with open_log(self._log_path) as log:
-                if self._is_closing.is_set():
-                    return None
-                process = self._children.start(
-                    lambda: subprocess.Popen(
-                        self._command,
-                        env=self._env,
-                        cwd="/",
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        pass_fds=[theirs.fileno()],
-                        start_new_session=True,
-                    )
-                )
-        give_first_limit(process.pid)
+                process = self._forked(theirs.fileno(), log.fileno())
+                if process is None:
+                    if self._is_closing.is_set():
+                        return None
+                    process = self._spawned(theirs.fileno(), log.fileno())
         self.process = process
         if self._is_closing.is_set():
             process.terminate()  # Whoever closes may have looked just before.
+        return process
+
+    def _forked(self, fd: int, log_fd: int) -> subprocess.Popen[bytes] | ForkedPool | None:
+        if self._fork_server is None:
+            return None
+        order = replace(self._order, surroundings=surroundings())
+        return self._fork_server.fork(order, fd, log_fd, lambda: not self._is_closing.is_set())
+
+    def _spawned(self, fd: int, log_fd: int) -> subprocess.Popen[bytes]:
+        process = self._children.start(
+            lambda: subprocess.Popen(
+                self._command,
+                env=self._env,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log_fd,
+                stderr=log_fd,
+                pass_fds=[fd],
+                start_new_session=True,
+            )
+        )
+        give_first_limit(process.pid)
         return process
 
     def _listen(self) -> None:
         # A pool that was killed in the middle of a line leaves half a message.
         with self._sock.makefile("rb") as lines, suppress(OSError, InvariantBroken):
             while line := lines.readline(LINE_LIMIT_BYTES):
-                self._heard(unpack_from_pool(line))
+                message = unpack_from_pool(line)
+                if isinstance(message, PoolLearned):
+                    _log_learned(message)
+                else:
+                    self._heard(message)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, process: subprocess.Popen[bytes] | ForkedPool) -> None:
         """Wait for the pool's end, and make sure that none of its workers lives on unnoticed."""
         process.terminate()
         try:
@@ -262,7 +298,7 @@ def _why(exc: OSError | ValueError) -> str:
     return str(exc)
 
 
-def log_learned(learned: PoolLearned) -> None:
+def _log_learned(learned: PoolLearned) -> None:
     """Log which modules workers of a job get preloaded from now on, and which not."""
     log.info(
         "pool.learned",
@@ -282,8 +318,11 @@ def open_pool(
     heard: Heard,
     children: Children,
     prepare: Callable[[], None],
+    fork_server: ForkServerClient | None,
 ) -> WarmPool:
     """Start the pool from which a job's workers are forked."""
+    if spec.python or spec.needs_no_torch:
+        fork_server = None  # It has another interpreter than ours, or no use for torch.
     learning = None
     if spec.learns_imports and spec.entry_kind is not EntryKind.COMMAND:
         is_module = spec.entry_kind is EntryKind.MODULE
@@ -300,4 +339,18 @@ def open_pool(
         log_path=str(log_path),
         children=children,
         prepare=prepare,
+        job=spec.name,
+        fork_server=fork_server,
+    )
+
+
+def fork_server_client(
+    node: NodeId, run_folder: Path, children: Children, path: str
+) -> ForkServerClient:
+    """Make the way to the fork server whose socket this is, or to one of our own."""
+    return ForkServerClient(
+        children=children,
+        env=without_secrets(os.environ),
+        log_path=run_folder / f".fork-server-{node}.log",
+        path=path,
     )

@@ -36,13 +36,13 @@ from elasticd_agent.workers.attached_workers import Attached
 from elasticd_agent.workers.exit_files import Accounts
 from elasticd_agent.workers.exit_report import Told
 from elasticd_agent.workers.final_save import LastSave
+from elasticd_agent.workers.fork_server_client import ForkServerClient
 from elasticd_agent.workers.fresh_stores import FreshStores
 from elasticd_agent.workers.hang_report import Examiner, is_final, output_limits
 from elasticd_agent.workers.pool_client import (
     PoolNotStarted,
     PoolTrouble,
     WarmPool,
-    log_learned,
     open_pool,
 )
 from elasticd_agent.workers.worker_process import Home, Process, failure_of, heard_of, not_started
@@ -77,13 +77,14 @@ class Workers:
         address: str,
         run_folder: Path,
         children: Children,
+        fork_server: ForkServerClient | None,
         monitor: WorkerMonitor,
         post: Callable[[Callable[[], None]], None],
         forwarding: JobForwarding | None = None,
     ) -> None:
         self._spec, self._node = spec, node
         self.home = Home(node=node, incarnation=Incarnation(""), host=host)
-        self._run_folder, self._children = run_folder, children
+        self._run_folder, self._children, self._fork_server = run_folder, children, fork_server
         self._feed: Feed = _unheard
         self._broke: Callable[[PoolTrouble], None] = _unheard
         self._post = post
@@ -127,8 +128,7 @@ class Workers:
         """Report to this incarnation from now on, beginning with the workers that it takes over."""
         self.home = replace(self.home, incarnation=incarnation)
         self._feed, self._broke = feed, broke
-        kept = list(self._processes.values())
-        if kept:
+        if kept := list(self._processes.values()):
             states = (p.slot for p in kept if p.pid and self.attached.has_state(p.pid))
             workers = tuple((p.slot, p.nonce) for p in kept)
             feed(ev.WorkersKept(workers=workers, with_state=tuple(states)))
@@ -298,6 +298,7 @@ class Workers:
             heard=self._overhear,
             children=self._children,
             prepare=self._prepare_folder,
+            fork_server=self._fork_server,
         )
 
     def _prepare_folder(self) -> None:
@@ -328,8 +329,6 @@ class Workers:
                 if self._until_s is not None:
                     self._pool.tell(ch.License(until_s=self._until_s))
                 self._stores.keep()
-            case ch.PoolLearned():
-                log_learned(message)
             case ch.PoolFailed(message=why):
                 self._break(PoolTrouble(why=why, may_pass=False))
             case ch.StoresReady(stores=stores):
@@ -386,7 +385,7 @@ class Workers:
 
     def judge(self, verdict: Verdict) -> None:
         """Act on a verdict about a process, if it is one of ours."""
-        found = ((n, p) for n, p in self._processes.items() if p.pid == verdict.pid)
+        found = (each for each in self._processes.items() if each[1].pid == verdict.pid)
         name, process = next(found, ("", None))
         if process is None or process.is_examined:
             return
@@ -404,8 +403,8 @@ class Workers:
         self._examiner.explain(generation, culprit)
 
     def _kill(self, name: str) -> None:
-        if name in self._processes:
-            self._end(name, self._processes[name].stop_grace_s)
+        if process := self._processes.get(name):
+            self._end(name, process.stop_grace_s)
 
     def _pool_ended(self, told: Mapping[str, Told]) -> None:
         """Report all workers as killed and begin anew, since no worker outlives its pool."""

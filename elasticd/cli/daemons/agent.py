@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from elasticd.channel.fork_server import SERVER_VARIABLE
 from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, required_settings
 from elasticd.cli.label_flags import labels_of
 from elasticd.cli.machine import gpu_count, own_address
@@ -114,6 +115,7 @@ def agent(**values: Any) -> int:
         end_with(values["parent_pid"])
     environ = os.environ
     settings, named = agent_settings(values, environ), node_name(environ)
+    environ.pop(SERVER_VARIABLE, None)  # Workers have no use for it.
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
@@ -160,6 +162,7 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         http_port=http_port,
         probe_port=probe_port,
         keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
+        fork_server=environ.get(SERVER_VARIABLE, ""),
         forwarded=_forwarded(_text(values, environ, "forward_output") or "none"),
         labels=labels_of(
             "--label", values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")

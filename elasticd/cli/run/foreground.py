@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from pathlib import Path
 
+from elasticd.channel.fork_server import SERVER_VARIABLE
 from elasticd.cli.daemons.agent import default_node_id
 from elasticd.cli.etcd_flags import open_store
 from elasticd.cli.progress.reporter import Reporter
@@ -18,6 +19,7 @@ from elasticd.control import jobs
 from elasticd.control.job_policy import set_policy
 from elasticd.control.local_run.archive import archive, last_records
 from elasticd.control.local_run.etcd_guard import EtcdGuard
+from elasticd.control.local_run.fork_server import LocalForkServer
 from elasticd.control.local_run.last_checkpoint import wait_for_keepers
 from elasticd.control.local_run.last_events import wait_for_event_writers
 from elasticd.control.local_run.launch import AgentCall, Agents, adopt_orphans, end_descendants
@@ -70,6 +72,7 @@ class Foreground:
         )
         self._interrupt = Interrupt()
         self._agents = Agents()
+        self._fork_server = LocalForkServer()
         self._awaits_checkpoint = spec.checkpoint is not None
         self._interrupt.kill = lambda: self._agents.signal(signal.SIGKILL)
         for note in request.notes:
@@ -88,6 +91,8 @@ class Foreground:
         with ExitStack() as stack:
             stack.callback(folder.release)
             stack.callback(self._end_rest)
+            stack.callback(self._fork_server.close)
+            fork_server = self._start_fork_server(folder)
             etcd = EmbeddedEtcd(folder.etcd, is_private=True)
             stack.callback(etcd.stop)
             etcd.start()
@@ -96,7 +101,7 @@ class Foreground:
             settings = StoreSettings(endpoints=(etcd.url,))
             stack.callback(self._agents.stop, AGENT_GRACE_S)
             # They take as long to import as we do: start them before we connect.
-            self._agents.start(self._local_calls(settings))
+            self._agents.start(self._local_calls(settings, fork_server))
             store = open_store(settings, self._keys)
             stack.callback(store.close)
             jobs.submit(store, self._keys, self._spec)
@@ -324,12 +329,21 @@ class Foreground:
         prometheus, note = self._request.prometheus, self._screen.note
         return autoscaler(endpoint, prometheus, log_path, self._environ, note)
 
-    def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
+    def _start_fork_server(self, folder: JobFolder) -> str:
+        """Begin to import torch, for all agents; return the path of a socket, empty for none."""
+        if self._spec.python or self._spec.needs_no_torch:
+            return ""
+        log_path = folder.path / "agents" / "fork-server.log"
+        return self._fork_server.start(self._own_environ(), log_path)
+
+    def _local_calls(self, settings: StoreSettings, fork_server: str) -> list[AgentCall]:
         count, slots = self._request.local_agents, self._request.slots
         gpus = visible_gpus(self._environ)
         calls = []
         for number in range(count):
             env = self._own_environ()
+            if fork_server:
+                env[SERVER_VARIABLE] = fork_server
             if self._request.local_agents > 1:
                 # As many nodes as there are agents share the cores of this machine.
                 env.setdefault("OMP_NUM_THREADS", "1")

@@ -83,11 +83,12 @@ def read(path):
     except OSError:  # A thread or a process that ended meanwhile.
         return ""
 
-agent = int(read(f"/proc/{os.getppid()}/stat").rpartition(")")[2].split()[1])
-children = []  # The kernel lists them by the thread that started them.
-for thread in os.listdir(f"/proc/{agent}/task"):
-    children += read(f"/proc/{agent}/task/{thread}/children").split()
-keeper = [pid for pid in children if "keeper" in read(f"/proc/{pid}/cmdline")]
+mark = f"TEST_CLUSTER_MARK={os.environ['TEST_CLUSTER_MARK']}"
+keeper = [
+    pid
+    for pid in filter(str.isdecimal, os.listdir("/proc"))
+    if "elasticd.keeper" in read(f"/proc/{pid}/cmdline") and mark in read(f"/proc/{pid}/environ")
+]
 assert elasticd.checkpoint.save({"w": torch.ones(16_000_000)}, 7)
 os.kill(int(keeper[0]), signal.SIGSTOP)
 Path("keeper").write_text(keeper[0])

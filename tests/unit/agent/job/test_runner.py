@@ -84,6 +84,7 @@ class Scene:
             post=guard.post_for(JOB),
             guard=guarded,
             children=Children(),
+            fork_server=None,
             monitor=None,  # type: ignore[arg-type]
             accounts=AccountBook(),
             run_folder=run_folder,

@@ -1,6 +1,14 @@
 """A worker's name is found in what /proc shows of an environment."""
 
-from elasticd_agent.pool.mark import MARK, NAME_LIMIT_BYTES, has_room, read_mark
+import ctypes
+
+from elasticd_agent.pool.mark import (
+    MARK,
+    NAME_LIMIT_BYTES,
+    has_room,
+    read_mark,
+    write_environment,
+)
 
 ROOM = "_" * NAME_LIMIT_BYTES
 
@@ -22,3 +30,18 @@ def test_no_mark_in_other_environments() -> None:
     assert read_mark(b"") == ""
     assert read_mark(f"A={MARK}=x\0".encode()) == ""
     assert not has_room({})
+
+
+def test_environment_written_into_its_room_is_read_variable_by_variable() -> None:
+    """What does not fit is left out, and nothing is written behind the room."""
+    buffer = ctypes.create_string_buffer(b"_" * 64, 80)
+    room = (ctypes.addressof(buffer), 64)
+    write_environment(room, {"A": "1", "LONG": "x" * 60, "B": "2 3"})
+    entries = buffer.raw[:64].split(b"\0")
+    assert [entry for entry in entries if entry] == [b"A=1", b"B=2 3"]
+    assert entries[0] == b""
+    assert buffer.raw[64:] == b"\0" * 16
+
+
+def test_environment_without_a_room_is_written_nowhere() -> None:
+    write_environment((0, 0), {"A": "1"})

@@ -1,0 +1,52 @@
+"""From a copy of the fork server to the pool of one job."""
+
+import os
+import signal
+import time
+
+from elasticd.records.job import EntryKind
+from elasticd.telemetry.process_title import set_title
+from elasticd_agent.pool.fork_server.server import BornPool
+from elasticd_agent.pool.inheritance import open_fds, restore_signals
+from elasticd_agent.pool.job_pool import PoolOptions
+from elasticd_agent.pool.mark import write_environment
+from elasticd_agent.pool.prctl import adopt_orphans
+from elasticd_agent.pool.zygote.learned_set import Script
+
+__all__ = ["settle"]
+
+
+def settle(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> PoolOptions:
+    """Leave the server's session, descriptors, signals and environment; return what to be.
+
+    Expects all signals blocked. `room` is where the environment can be shown, `kept_fds` what
+    imported modules have opened. The kernel's word that the parent died is not asked for: the
+    parent is the server, whose end is no reason to end, and the agent's end closes our connection.
+    """
+    order = born.order
+    os.setsid()
+    adopt_orphans()  # A fork does not inherit it.
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    for fd, number in ((null_fd, 0), (born.log_fd, 1), (born.log_fd, 2)):
+        os.dup2(fd, number)
+    for fd in open_fds() - kept_fds - {0, 1, 2, born.agent_fd}:
+        os.close(fd)
+    restore_signals()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(order.env)
+    time.tzset()
+    write_environment(room, order.env)
+    set_title(f"elasticd: pool of {order.job}", "pool")
+    script = Script(
+        entry=order.script,
+        kind=EntryKind.MODULE if order.is_module else EntryKind.SCRIPT,
+        folder=order.folder,
+    )
+    return PoolOptions(
+        agent_fd=born.agent_fd,
+        preload=order.preload,
+        folder=order.folder,
+        learn_in=order.learn_in,
+        script=script,
+    )

@@ -1,0 +1,202 @@
+"""The fork server's loop: it forks pools, reaps them, and ends what a killed one leaves behind.
+
+One thread, which waits in poll() alone: a fork copies only the thread that calls it. It is no
+guardian: each pool has its own connection to its agent, and ends with that. So if the server ends,
+the pools go on, as children of the next subreaper above.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass
+
+from elasticd.channel.fork_server import (
+    BURY,
+    FORK,
+    ORDER_FDS,
+    PACKET_BYTES,
+    Buried,
+    ForkOrder,
+    ForkRefused,
+    FromServer,
+    PoolForked,
+    ServerReady,
+    unpack_order,
+)
+from elasticd.channel.wire import pack
+from elasticd.errors import InvariantBroken
+from elasticd_agent.pool.fork_server.fork_check import ServerFacts, refusal
+from elasticd_agent.pool.fork_server.installation import installation
+from elasticd_agent.pool.launch import fork
+from elasticd_agent.pool.process_table import children_of
+from elasticd_agent.pool.subtree import Subtree
+
+__all__ = ["BornPool", "ForkServer"]
+
+_ROUNDS = 20
+_PAUSE_S = 0.01
+_PEER_BYTES = 12
+"""The size of what SO_PEERCRED gives: process, user and group, an int each."""
+
+
+class BornPool(BaseException):
+    """Raised in a forked pool only; not an Exception, so that nothing on the way handles it."""
+
+    def __init__(self, order: ForkOrder, agent_fd: int, log_fd: int) -> None:
+        super().__init__(order.job)
+        self.order, self.agent_fd, self.log_fd = order, agent_fd, log_fd
+
+
+@dataclass(slots=True)
+class ForkServer:
+    owner: socket.socket
+    """The connection of the process that has started this one; the server ends with it."""
+    listener: socket.socket | None
+    """Where agents of the same user connect, if there are others than the owner."""
+    facts: ServerFacts
+    import_s: float
+
+    def run(self) -> None:
+        """Serve until the owner is gone.
+
+        Raises: BornPool: in a forked pool, which must leave this stack at once.
+        """
+        clients = {self.owner.fileno(): self.owner}
+        self._tell(self.owner, ServerReady(import_s=self.import_s))
+        try:
+            self._loop(clients)
+        except BornPool:
+            # The pool closes their descriptors by number, and opens others with these numbers.
+            for each in (*clients.values(), *([self.listener] if self.listener else ())):
+                each.detach()
+            raise
+
+    def _loop(self, clients: dict[int, socket.socket]) -> None:
+        wake_fd = _wake_at_end_of_child()
+        pools: set[int] = set()
+        while True:
+            poll = select.poll()
+            for fd in (wake_fd, *clients):
+                poll.register(fd, select.POLLIN)
+            if self.listener is not None:
+                poll.register(self.listener, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll()}
+            if wake_fd in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_fd, 4096)
+                _bury(pools)
+            if self.listener is not None and self.listener.fileno() in ready:
+                self._accept(clients)
+            for fd in ready & clients.keys():
+                if not self._serve(clients[fd], pools):
+                    if clients[fd] is self.owner:
+                        return
+                    clients.pop(fd).close()
+
+    def _accept(self, clients: dict[int, socket.socket]) -> None:
+        assert self.listener is not None
+        with contextlib.suppress(OSError):  # It has hung up already, or no descriptor is left.
+            client, _ = self.listener.accept()
+            client.setblocking(True)
+            peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_BYTES)
+            user = int.from_bytes(peer[4:8], "little")
+            if user != os.geteuid():
+                client.close()
+                return
+            clients[client.fileno()] = client
+            self._tell(client, ServerReady(import_s=self.import_s))
+
+    def _serve(self, client: socket.socket, pools: set[int]) -> bool:
+        """Answer one packet; return False if the connection is over."""
+        try:
+            packet, fds, _, _ = socket.recv_fds(
+                client, PACKET_BYTES, ORDER_FDS, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            return False
+        try:
+            if packet == FORK and len(fds) == ORDER_FDS:
+                return self._fork(client, fds, pools)
+            if packet.startswith(BURY):
+                # What is left of a pool is ended before anybody may begin another.
+                _bury(pools)
+                return self._tell(client, Buried(pid=int(packet.removeprefix(BURY))))
+            return False  # The end, or a client of another version.
+        except ValueError:
+            return False
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fork(self, client: socket.socket, fds: list[int], pools: set[int]) -> bool:
+        order_fd, agent_fd, log_fd = fds
+        try:
+            order = unpack_order(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
+        except InvariantBroken as exc:
+            return self._tell(client, ForkRefused(why=str(exc)))
+        refused = refusal(order, self.facts, installation())
+        if refused is not None:
+            return self._tell(client, refused)
+        try:
+            pid = fork()
+        except OSError as exc:
+            return self._tell(client, ForkRefused(why=f"no process could be made: {exc.strerror}"))
+        if pid == 0:
+            # `_serve` closes what came with the packet, on the way out of here too.
+            raise BornPool(order, os.dup(agent_fd), os.dup(log_fd))
+        pools.add(pid)
+        try:
+            pid_fd = os.pidfd_open(pid)
+        except OSError as exc:  # A kernel before 5.3, or no descriptor is left.
+            os.kill(pid, signal.SIGKILL)
+            return self._tell(client, ForkRefused(why=f"pidfd_open: {exc.strerror}"))
+        try:
+            socket.send_fds(client, [pack(PoolForked(pid=pid))], [pid_fd])
+        except OSError:
+            return False  # The pool's own connection ends with its agent.
+        finally:
+            os.close(pid_fd)
+        return True
+
+    @staticmethod
+    def _tell(client: socket.socket, message: FromServer) -> bool:
+        try:
+            client.send(pack(message), socket.MSG_NOSIGNAL)
+        except OSError:
+            return False
+        return True
+
+
+def _bury(pools: set[int]) -> None:
+    """Reap the pools that have ended, and kill what they have left behind.
+
+    A pool that was killed leaves to us, the subreaper above it, what its workers had started in
+    sessions of their own. Whatever is our child and no pool is of that kind.
+    """
+    for pid in list(pools):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        pools.discard(pid)
+    subtree = Subtree()
+    for _ in range(_ROUNDS):
+        orphans = [pid for pid in children_of(os.getpid()) if pid not in pools]
+        if not orphans:
+            return
+        for pid in orphans:
+            subtree.kill(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_PAUSE_S)
+
+
+def _wake_at_end_of_child() -> int:
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return read_fd

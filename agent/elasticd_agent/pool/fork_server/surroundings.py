@@ -1,0 +1,60 @@
+"""Where a process runs: what it has from its parent and a fork of another process has not.
+
+A pool that is forked from a server must run where its agent runs. The server serves agents that it
+was not started by, so each names its own surroundings, and none is served that has others.
+"""
+
+import os
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import elasticd
+import elasticd_agent
+
+__all__ = ["surroundings"]
+
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
+_LIMITS = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
+_PRIVILEGES = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
+
+
+def surroundings() -> dict[str, str]:
+    """Return each by a name for people; what the kernel does not tell is left out."""
+    found = {
+        "interpreter": sys.executable,
+        "installation of elasticd": f"{elasticd.__file__} {elasticd_agent.__file__}",
+        "version of elasticd": elasticd.__version__,
+        "user": f"{os.getresuid()} {os.getresgid()} {sorted(os.getgroups())}",
+        "niceness": str(os.getpriority(os.PRIO_PROCESS, 0)),
+        "set of cores": str(sorted(os.sched_getaffinity(0))),
+        "umask": _umask(),
+    }
+    for name in _NAMESPACES:
+        with suppress(OSError):
+            found[f"{name} namespace"] = os.readlink(f"/proc/self/ns/{name}")
+    with suppress(OSError):
+        root = os.stat("/")
+        found["root folder"] = f"{root.st_dev} {root.st_ino}"
+    with suppress(OSError):
+        found["cgroup"] = Path("/proc/self/cgroup").read_text()
+    for name in _LIMITS:
+        soft, hard = resource.getrlimit(getattr(resource, name))
+        # An agent raises its own limit of files; a pool gets the one that it began with.
+        found[name] = str(hard if name == "RLIMIT_NOFILE" else (soft, hard))
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in _PRIVILEGES:
+                found[name] = value.strip()
+    return found
+
+
+def _umask() -> str:
+    """Read it from the kernel: to read it by a call means to set it, for all threads."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return line.split()[1]
+    return ""

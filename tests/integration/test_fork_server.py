@@ -1,0 +1,253 @@
+"""Pools are forked from a process that has imported torch once, and from none that differs."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from elasticd.channel.fork_server import ForkOrder
+from elasticd.channel.pool import PoolReady
+from elasticd.control.local_run.fork_server import LocalForkServer
+from elasticd.records.reason import Phase
+from elasticd_agent.pod.orphans import Children
+from elasticd_agent.pool.fork_server.surroundings import surroundings
+from elasticd_agent.pool.process_table import children_of, look_up
+from elasticd_agent.workers import fork_server_client
+from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
+from tests.fixtures.cluster import Cluster, cluster_on, until
+from tests.fixtures.pool import (
+    PATIENCE_S,
+    PoolDriver,
+    fork_server,
+    is_alive,
+    own_fork_server,
+    read_number,
+    running_pool,
+    wait_until,
+)
+
+__all__ = ["fork_server"]
+
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open("n.tmp", "w").write(f"{os.getpid()}\\n")
+    os.rename("n.tmp", "n")
+    time.sleep(1000)
+os.wait()
+time.sleep(1000)
+"""
+
+
+def parent_of(pid: int) -> int:
+    process = look_up(pid)
+    assert process is not None
+    return process.parent
+
+
+def ask(client: ForkServerClient, *, env: Mapping[str, str] | None = None) -> ForkedPool | None:
+    """Ask for a pool of which nobody holds the other end, so that it ends at once."""
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    order = ForkOrder(
+        job="asked",
+        env=dict(os.environ if env is None else env),
+        surroundings=surroundings(),
+        folder="/",
+    )
+    try:
+        pool = client.fork(order, write_fd, 2, lambda: True)
+    finally:
+        os.close(write_fd)
+    if pool is not None:
+        pool.wait(PATIENCE_S)
+    return pool
+
+
+def test_pools_of_two_jobs_have_one_parent_that_has_imported_torch(
+    fork_server: ForkServerClient,
+) -> None:
+    with (
+        running_pool(forked_from=fork_server) as first,
+        running_pool(forked_from=fork_server) as second,
+    ):
+        assert first.process.pid != second.process.pid
+        assert parent_of(first.process.pid) == parent_of(second.process.pid) != os.getpid()
+
+
+def test_environment_of_a_pool_is_its_own_also_for_others_to_see(
+    fork_server: ForkServerClient, tmp_path: Path
+) -> None:
+    env = {**os.environ, "OF_THE_JOB": "seen"}
+    with running_pool(forked_from=fork_server, env=env) as driver:
+        shown = Path(f"/proc/{driver.process.pid}/environ").read_bytes().split(b"\0")
+        assert b"OF_THE_JOB=seen" in shown
+        title = Path(f"/proc/{driver.process.pid}/cmdline").read_bytes().rstrip(b"\0")
+        assert title == b"elasticd: pool of driven"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCH_LOGS", "+dynamo"),
+        ("PYTHONPATH", "/other"),
+        ("OMP_PROC_BIND", "true"),
+    ],
+)
+def test_job_with_another_value_of_what_was_read_gets_no_fork(
+    fork_server: ForkServerClient, name: str, value: str
+) -> None:
+    """It would have the server's for good."""
+    assert ask(fork_server, env={**os.environ, name: value}) is None
+    assert ask(fork_server) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "MY_OWN", "OMP_NUM_THREADS"]
+)
+def test_job_with_another_value_of_what_workers_read_gets_a_fork(
+    fork_server: ForkServerClient, name: str
+) -> None:
+    assert ask(fork_server, env={**os.environ, name: "3"}) is not None
+
+
+def test_agent_in_other_surroundings_gets_no_fork(
+    fork_server: ForkServerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert ask(fork_server) is not None
+    own = {**surroundings(), "niceness": str(before + 1)}
+    monkeypatch.setattr("tests.integration.test_fork_server.surroundings", lambda: own)
+    assert ask(fork_server) is None
+
+
+def test_packages_that_are_installed_later_are_seen(tmp_path: Path) -> None:
+    """A server that is older than what is installed forks nothing, and another takes its place."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    env = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{packages}"}
+    with own_fork_server(env) as client:
+        assert ask(client, env=env) is not None
+        (packages / "new_package").mkdir()
+        assert ask(client, env=env) is None
+        assert ask(client, env=env) is not None
+
+
+def test_pool_outlives_its_server_and_the_next_has_another(tmp_path: Path) -> None:
+    """The server guards nothing, so its end costs no worker."""
+    with own_fork_server() as client, running_pool(forked_from=client) as driver:
+        server = parent_of(driver.process.pid)
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: not is_alive(server), because="the server lives")
+        (tmp_path / "s.py").write_text("raise SystemExit(7)\n")
+        assert driver.run("s.py", folder=tmp_path).code == 7
+        assert ask(client) is None  # It finds out that there is nobody.
+        with running_pool(forked_from=client) as other:
+            assert parent_of(other.process.pid) not in (server, os.getpid())
+
+
+def test_server_that_stands_still_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server_client, "ANSWER_LIMIT_S", 0.2)
+    with own_fork_server() as client, running_pool(forked_from=client) as driver:
+        server = parent_of(driver.process.pid)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            assert ask(client) is None
+        finally:
+            os.kill(server, signal.SIGKILL)
+
+
+def test_nothing_is_left_of_a_killed_pool_when_its_end_is_known(
+    fork_server: ForkServerClient, tmp_path: Path
+) -> None:
+    """Also what has left the session of its worker: the server inherits it."""
+    driver = PoolDriver(forked_from=fork_server)
+    driver.wait_for(PoolReady)
+    (tmp_path / "s.py").write_text(DAEMON)
+    driver.start("s.py", folder=tmp_path)
+    daemon = read_number(tmp_path / "n")
+    driver.process.kill()
+    driver.process.wait(PATIENCE_S)
+    assert not is_alive(daemon)
+    driver.socket.close()
+
+
+def test_server_ends_with_its_owner() -> None:
+    client = ForkServerClient(
+        children=(children := Children()), env=os.environ, log_path=Path(os.devnull)
+    )
+    assert ask(client) is not None
+    (server,) = children.pids & set(children_of(os.getpid()))
+    client.close()
+    wait_until(lambda: not is_alive(server), because="the server lives")
+
+
+def test_server_without_torch_says_so_and_pools_are_programs(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('broken')\n")
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    with own_fork_server(env) as client:
+        assert ask(client, env=env) is None
+
+
+@pytest.fixture
+def shared_path() -> Iterator[str]:
+    server = LocalForkServer()
+    yield server.start(os.environ, Path(os.devnull))
+    server.close()
+
+
+def test_agents_of_one_machine_share_a_server(shared_path: str) -> None:
+    clients = [
+        ForkServerClient(children=Children(), env={}, log_path=Path(os.devnull), path=shared_path)
+        for _ in range(2)
+    ]
+    with (
+        running_pool(forked_from=clients[0]) as first,
+        running_pool(forked_from=clients[1]) as second,
+    ):
+        assert parent_of(first.process.pid) == parent_of(second.process.pid)
+        clients[0].close()
+        assert ask(clients[1]) is not None
+
+
+def test_path_of_no_server_is_done_without(tmp_path: Path) -> None:
+    client = ForkServerClient(
+        children=Children(), env={}, log_path=Path(os.devnull), path=str(tmp_path / "none")
+    )
+    assert ask(client) is None
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster_on(tmp_path) as running:
+        running.fork_server_environ = {}
+        yield running
+
+
+def test_second_job_of_a_daemon_is_forked_from_the_server_of_the_first(cluster: Cluster) -> None:
+    """The server is the agent's, and goes with it, however that ends."""
+    daemon = cluster.daemon("n")
+    servers = []
+    for name in ("first", "second"):
+        job = cluster.submit(name)
+        generation = job.wait_steady(1)
+        servers.append(parent_of(daemon.pool))
+        assert "elasticd_agent.pool.fork_server" in daemon.processes[servers[-1]]
+        assert parent_of(servers[-1]) == daemon.pid
+        if name == "first":
+            assert job.finish().phase is Phase.SUCCEEDED
+            until(lambda: len(daemon.processes) == 2, lambda: f"left: {daemon.processes}")
+    assert servers[0] == servers[1]
+    daemon.kill()
+    daemon.wait_gone()
+    daemon.start()
+    job.wait_step(size=1, after=generation)
+    assert parent_of(daemon.pool) != servers[0]
+    assert job.finish().phase is Phase.SUCCEEDED
+    assert daemon.end() == 0
+    daemon.wait_gone()
