@@ -44,11 +44,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--trials", type=int, default=100, metavar="N", help="curves")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn")
+    parser.add_argument("--alone", action="store_true", help="without the rules of others")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(1_000_000)
     with get_context("spawn").Pool(given.jobs) as pool:
-        work = [(seed, given.trials, number) for number in range(given.trials)]
+        names = (OURS, WAITING, KNOWING) if given.alone else tuple(SCALERS)
+        work = [(seed, given.trials, number, names) for number in range(given.trials)]
         found = pool.map(_scores, work, chunksize=1)
     result = _result(seed, found)
     show(result)
@@ -56,14 +58,13 @@ def main() -> None:
         dump([result], given.json)
 
 
-def _scores(work: tuple[int, int, int]) -> dict[str, Score]:
-    """Let all scalers live through one scenario."""
-    seed, count, number = work
+def _scores(work: tuple[int, int, int, tuple[str, ...]]) -> dict[str, Score]:
+    """Let these scalers live through one scenario."""
+    seed, count, number, names = work
     scenario = scenarios(seed, count)[number]
     share = POLICY.goodput.least_share if POLICY.goodput is not None else 0.0
     return {
-        name: score(scenario, simulate(scenario, make(scenario)), share)
-        for name, make in SCALERS.items()
+        name: score(scenario, simulate(scenario, SCALERS[name](scenario)), share) for name in names
     }
 
 
@@ -127,7 +128,7 @@ def _result(seed: int, found: Sequence[dict[str, Score]]) -> Result:
             ),
         ),
         notes=tuple(by_kind),
-        text=table(HEADS, [_row(name, [each[name] for each in found]) for name in SCALERS]),
+        text=table(HEADS, [_row(name, [each[name] for each in found]) for name in found[0]]),
         more={"seed": seed, "goodput": shares, "turns": turns},
     )
 

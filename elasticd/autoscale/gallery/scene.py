@@ -118,7 +118,7 @@ SCENES = (
         policy="[goodput]\n",
         scenario=_scenario(
             "cliff",
-            (0.0, Shape(b=1.2, cliff_nodes=4, cliff_factor=2.0)),
+            (0.0, Shape(b=1.2, cliff_nodes=4, cliff_factor=2.4)),
             duration_s=0.5 * HOUR_S,
         ),
     ),

@@ -34,6 +34,7 @@ from elasticd.autoscale.rules.goodput_text import (
     why_cliff,
     why_lower,
     why_not,
+    why_telling,
     why_trial,
 )
 from elasticd.autoscale.rules.size_range import size_range
@@ -45,6 +46,7 @@ from elasticd.autoscale.rules.size_trial import (
     is_fit_right,
     lower,
     only_known,
+    telling,
 )
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve
@@ -82,6 +84,10 @@ def propose(
     for wish, said in _wishes(scene, curve, low, high, sizes):
         if wish is not None and low <= wish.nodes <= high and _is_worth_a_turn(curve, scene, wish):
             return _proposal(scene, wish, said(scene, wish), sizes)
+    # It counts turns by itself: what a trial tells may be worth one, though it promises nothing.
+    told = telling(scene, curve, low, high)
+    if told is not None:
+        return _proposal(scene, told, why_telling(scene, told), sizes)
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=min(high, max(low, seen.nodes)),

@@ -14,6 +14,7 @@ __all__ = [
     "why_cliff",
     "why_lower",
     "why_not",
+    "why_telling",
     "why_trial",
 ]
 
@@ -98,6 +99,15 @@ def why_trial(scene: Scene, size: SizeWorth) -> str:
         f"No size but {counted(scene.now.nodes, 'node')} has been measured "
         f"({number(scene.now.per_s)} steps/s): {size.nodes} "
         f"{'is' if size.nodes == 1 else 'are'} tried for {span(scene.rule.probe_s)}."
+    )
+
+
+def why_telling(scene: Scene, size: SizeWorth) -> str:
+    """Return the sentence that a size is tried before the job settles, for what that tells."""
+    return (
+        f"{_rate(scene.now)}, and of other sizes too little is known to settle: "
+        f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
+        f"{span(scene.rule.probe_s)}, in case a better size is hidden by a cliff."
     )
 
 

@@ -7,14 +7,14 @@ below are tried downwards, one after the other, until one is as good as those be
 or until the rates fall as a smooth curve lets them. It searches once upwards and once downwards, so
 that a job does not go to and fro. Where it has settled before the cliff, and what was measured
 behind it grows with the nodes so that more of them would be better than all that is known, the next
-doubling is tried.
+doubling is tried. Where all this has settled, `telling` asks what else a trial would tell.
 """
 
 import math
 from collections.abc import Sequence
 
 from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
-from elasticd.autoscale.curve.spread import spread_share, spread_shares
+from elasticd.autoscale.curve.spread import is_measured, spread_share, spread_shares
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
@@ -24,9 +24,12 @@ __all__ = [
     "behind_cliff",
     "far_side",
     "further",
+    "is_exact",
     "is_fit_right",
+    "is_too_long",
     "lower",
     "only_known",
+    "telling",
 ]
 
 TRIAL_SHARE = 0.1
@@ -60,6 +63,11 @@ LARGEST_CLIFF = 2.5
 known."""
 ROOM_SHARE = 0.25
 """The allowed sizes must be larger by at least this factor for a larger one to tell anything."""
+GRAIN = 0.005
+"""What was measured is rounded to this part of a step, so that one answer serves for the
+evaluations between two windows, and for windows that bring nothing new."""
+OTHERS_ERROR = 0.02
+"""The error of sizes from before the job changed, as a part of the step."""
 PARTS = 8
 """A gap between two measured sizes is searched in at most this many steps."""
 
@@ -70,7 +78,7 @@ def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
     at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), 0)
-    if at == 0 or _is_too_long(scene) or _is_exact(curve, known):
+    if at == 0 or is_too_long(scene) or is_exact(curve, known):
         return None
     # What was measured counts: the fit through both sides of a cliff is wrong everywhere.
     share = scene.rule.least_share
@@ -90,7 +98,7 @@ def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes]
     at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), len(known))
-    if at + 1 >= len(known) or _is_too_long(scene) or _is_smooth(curve, known):
+    if at + 1 >= len(known) or is_too_long(scene) or _is_smooth(curve, known):
         return None
     # The nodes behind the cliff may be gone, and some before it be left.
     return _below(scene, curve, known, at + 1, 1.0, high)
@@ -104,7 +112,7 @@ def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
     """
     known = measured_sizes(curve)
     now = known[-1]
-    if len(known) < 2 or now.nodes != scene.now.nodes or now.nodes >= high or _is_too_long(scene):
+    if len(known) < 2 or now.nodes != scene.now.nodes or now.nodes >= high or is_too_long(scene):
         return None
     is_guess = any(size.nodes > now.nodes for size in curve.sizes)
     if is_fit_right(curve, known[-2:]) and not is_guess:
@@ -126,7 +134,7 @@ def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
     """
     known = measured_sizes(curve)
     cliff = next((at for at in range(1, len(known)) if _is_cliff(curve, known, at)), None)
-    if cliff is None or _is_too_long(scene) or _is_exact(curve, known):
+    if cliff is None or is_too_long(scene) or is_exact(curve, known):
         return None
     last = known[-1]
     if scene.now.nodes >= known[cliff].nodes or last.nodes >= high:
@@ -148,7 +156,7 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
     After the job changed there are other sizes whose shape is known, but perhaps not true any more.
     """
     nodes = scene.now.nodes
-    if len(measured_sizes(curve)) > 1 or _is_too_long(scene):
+    if len(measured_sizes(curve)) > 1 or is_too_long(scene):
         return None
     more = min(high, nodes + max(1, nodes // 2))
     fewer = max(low, nodes // 2)
@@ -170,7 +178,7 @@ def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
     """
     known = measured_sizes(curve)
     is_beginning = len(curve.sizes) == len(known) == 2
-    if not is_beginning or known[0].nodes != scene.now.nodes or _is_too_long(scene):
+    if not is_beginning or known[0].nodes != scene.now.nodes or is_too_long(scene):
         return None
     gains, other = _elasticity(*known), max(low, scene.now.nodes // 2)
     if gains <= LEAST_GAIN or other >= scene.now.nodes:
@@ -190,6 +198,63 @@ def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
     return next((size for size in sizes if not size.is_refused), None)
 
 
+def telling(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
+    """Return the size whose trial tells most for what it costs; None if none is worth it.
+
+    It is asked where the job would settle. It needs numpy, for which nobody should wait who decides
+    nothing.
+    """
+    from elasticd.autoscale.curve.belief import MeasuredStep
+    from elasticd.autoscale.curve.information_value import (
+        MOST_TURNS,
+        SIZES_MOST,
+        TrialQuestion,
+        trial_answer,
+    )
+
+    now = scene.now.nodes
+    if curve.turns >= MOST_TURNS or not low <= now <= high or len(curve.sizes) > SIZES_MOST:
+        return None
+    if is_too_long(scene) or is_exact(curve, measured_sizes(curve)):
+        return None
+    unit_s = scene.now.seconds
+    known = tuple(
+        MeasuredStep(
+            size.nodes,
+            _rounded(math.log(size.step_s / unit_s)),
+            _rounded(scene.errors[size.nodes]),
+        )
+        for size in curve.sizes
+        if is_measured(size)
+    )
+    former = tuple(
+        MeasuredStep(size.nodes, _rounded(math.log(size.step_s / unit_s)), OTHERS_ERROR)
+        for size in curve.sizes
+        if not is_measured(size)
+    )
+    rule = scene.rule
+    found = trial_answer(
+        TrialQuestion(
+            known=known,
+            former=former,
+            refused=curve.refused,
+            now=now,
+            low=low,
+            high=high,
+            turns=curve.turns,
+            share=rule.least_share,
+            probe=_short(rule.probe_s / unit_s),
+            horizon=_short(scene.horizon_s / unit_s),
+            cost=_short(scene.cost_s / unit_s),
+        )
+    )
+    if found is None:
+        return None
+    nodes, seconds = found
+    seconds *= unit_s
+    return size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+
+
 def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
     """Return whether the fit is what was measured at all these sizes."""
     spreads = spread_shares(curve)
@@ -198,7 +263,8 @@ def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
     )
 
 
-def _is_too_long(scene: Scene) -> bool:
+def is_too_long(scene: Scene) -> bool:
+    """Return whether a trial costs more than a size may that nothing recommends."""
     return scene.rule.probe_s + 2.0 * scene.cost_s > TRIAL_SHARE * scene.horizon_s
 
 
@@ -206,7 +272,7 @@ def _is_smooth(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
     return len(known) >= SMOOTH_SIZES and is_fit_right(curve, known)
 
 
-def _is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
+def is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
     """Return whether the fit is so close that there is no room for a cliff between two sizes."""
     offs = (abs(off_share(curve, size) - 1.0) for size in known)
     return len(known) >= SMOOTH_SIZES and max(offs) <= EXACT_SHARE
@@ -277,3 +343,11 @@ def _gains(known: Sequence[SizeMeasured], at: int) -> float:
 def _elasticity(smaller: SizeMeasured, larger: SizeMeasured) -> float:
     """Return how the rate grows with the nodes between two sizes: 1 is in proportion to them."""
     return math.log(smaller.step_s / larger.step_s) / math.log(larger.nodes / smaller.nodes)
+
+
+def _rounded(value: float) -> float:
+    return round(value / GRAIN) * GRAIN
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.2g}")
