@@ -42,8 +42,8 @@ test-slow: TEST_PROCESSES = 2
 test-slow: $(VENV)/.dev $(VENV)/.azurite ## the soaks among the tests: many faults, whole trainings
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
+test-torch: .constraints-without-torch.txt
 test-torch: ## the same with another torch, in an environment of its own: TORCH=torch==2.15.0
-	sed '/^torch==/d' $(CONSTRAINTS) >.constraints-without-torch.txt
 	$(MAKE) test VENV=.venv-$(subst ==,-,$(TORCH)) CONSTRAINTS=.constraints-without-torch.txt \
 	  TORCH='$(TORCH)'
 
@@ -88,6 +88,10 @@ mutants: $(VENV)/.dev ## break each invariant on purpose, and see its test turn 
 clean: ## remove what the targets made
 	rm -rf $(VENV) $(RUN_FOLDER) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# It is written only when it is older: what is newer than an environment has all of it installed anew.
+.constraints-without-torch.txt: constraints.txt
+	sed '/^torch==/d' constraints.txt >$@
 
 $(VENV)/.base: $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit("elasticd needs Python 3.11 or newer: set PYTHON" \
