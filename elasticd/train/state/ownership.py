@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from elasticd.train.optimizer.grad_scaler import ScalerState
+from elasticd.train.optimizer.scheduler_state import SchedulerState
 from elasticd.train.state.entry import inner_optimizers, unwrapped
 
 __all__ = ["Ownership"]
@@ -56,7 +58,7 @@ class Ownership:
             self.optimizers.setdefault(optimizer, ())
 
     def _add_other(self, name: str, value: Any) -> None:
-        self.others[name] = value
+        self.others[name] = SchedulerState(value) if isinstance(value, LRScheduler) else value
         for inner in inner_optimizers(value):
             self.optimizers.setdefault(inner, ())
             self.wrappers.add(name)

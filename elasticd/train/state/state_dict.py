@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from elasticd.tensors.local_shard import memory_of
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.optimizer_undo import parameters_of
+from elasticd.train.optimizer.scheduler_state import SchedulerState
 from elasticd.train.state.entry import Kind, held_optimizers, unwrapped
 from elasticd.train.state.optimizer_load import fits, load_optimizer, own_groups_and_types
 
@@ -16,6 +18,8 @@ __all__ = ["described", "load", "saved"]
 
 def saved(value: Any) -> Any:
     """Return an entry's state; its tensors are the live ones, not copies."""
+    if isinstance(value, LRScheduler):
+        return SchedulerState(value).state_dict()
     return (unwrapped(value) if isinstance(value, torch.nn.Module) else value).state_dict()
 
 

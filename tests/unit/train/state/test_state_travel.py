@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
+from elasticd.errors import CallError
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import state_dict as transfer
 from elasticd.train.state.state import State
@@ -23,6 +24,15 @@ from tests.unit.train.state.state_case import (
     same,
     train,
 )
+
+_LR = torch.optim.lr_scheduler
+
+
+class SWALROf29(torch.optim.swa_utils.SWALR):
+    """As torch 2.9 has it: its state has the function of its curve."""
+
+    state_dict = _LR.LRScheduler.state_dict
+    load_state_dict = _LR.LRScheduler.load_state_dict
 
 
 @pytest.mark.parametrize("case", ["SGD", "Adam", "scaler", "two optimizers", "average", "closure"])
@@ -218,3 +228,41 @@ def test_module_with_a_state_dict_of_its_own_is_loaded_by_its_own_rules() -> Non
     module = Own(2, 1)
     transfer.load(module, [torch.full((1, 2), 3.0)])
     assert module.weight.tolist() == [[3.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda each: each,
+        lambda each: _LR.SequentialLR(each.optimizer, [_LR.ConstantLR(each.optimizer), each], [2]),
+    ],
+    ids=["alone", "within another"],
+)
+def test_scheduler_whose_state_has_a_function_keeps_its_own(
+    wrapped: Callable[[SWALROf29], Any],
+) -> None:
+    def made(strategy: Any) -> tuple[State, SWALROf29]:
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        scheduler = SWALROf29(optimizer, 0.5, anneal_strategy=strategy)
+        state = State(
+            model=net, optimizer=optimizer, scheduler=wrapped(scheduler), seen=0, history=[]
+        )
+        return state, scheduler
+
+    (source, _), (disturbed, _), (target, scheduler) = made("linear"), made("linear"), made("cos")
+    train((source, plain_step))
+    train((disturbed, plain_step), at=Killer(disturbed, "schedule", 2))
+    assert same(facts(disturbed), facts(source))
+    target._load(copy.deepcopy(source._tree()), source._position)
+    assert same(facts(target), facts(source))
+    assert scheduler.anneal_func is SWALROf29._cosine_anneal
+
+
+def test_function_of_the_script_in_the_state_of_a_scheduler_is_refused() -> None:
+    """Whether another rank has the same one, nobody knows."""
+    optimizer = torch.optim.SGD(model().parameters(), lr=0.1)
+    scheduler = SWALROf29(optimizer, 0.5)
+    scheduler.anneal_func = lambda part: part
+    with pytest.raises(CallError, match="anneal_func is a builtins"):
+        State(optimizer=optimizer, scheduler=scheduler)._tree()
