@@ -69,9 +69,11 @@ check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, l
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/rooms.py --check
+	$(BIN)/python .ci/states.py --check
 
-picture: $(VENV)/.dev ## write docs/rooms.md from the code: which package imports which, and why it is
+picture: $(VENV)/.dev ## write docs/rooms.md and docs/states.md from the code: its packages, its states
 	$(BIN)/python .ci/rooms.py
+	$(BIN)/python .ci/states.py
 
 bench: $(VENV)/.dev ## elasticd and torchrun in turn; figures as in docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.all $(BENCH_ARGS)

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from threading import Condition, Thread
 
 from elasticd.checkpoint.commit.committer import Committer, Outcome
@@ -20,13 +19,14 @@ from elasticd.checkpoint.commit.fetch import read_back
 from elasticd.checkpoint.commit.upload import Abandoned, upload
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
-from elasticd.checkpoint.format.manifest import Fragment, Manifest
+from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, Refused
 from elasticd.keeper.cancellable_bucket import CancellableBucket
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
+from elasticd.keeper.snapshot_save import SaveStage, SnapshotSave
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Saver"]
@@ -42,32 +42,6 @@ GIVE_UP_S = 900.0
 """A snapshot of which something is missing for so long will never be complete."""
 
 log = get_logger()
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Job:
-    """A snapshot that is being saved."""
-
-    snapshot: Snapshot
-    shares: int
-    begun_s: float
-    uploaded_s: float
-    """When nothing was left to upload here."""
-    own: dict[int, Fragment] = field(default_factory=dict)
-    outcome: Outcome | None = None
-    why: str = ""
-    missing_s: float | None = None
-    """Since when nothing is left to do here, but a share of others is missing."""
-
-    @property
-    def took_s(self) -> float:
-        return self.uploaded_s - self.begun_s
-
-    def is_missing(self, now_s: float, least_s: float) -> bool:
-        """True if others take longer than that, and much longer than this node did."""
-        if self.missing_s is None:
-            return False
-        return now_s - self.missing_s > max(least_s, 2 * self.took_s)
 
 
 class Saver:
@@ -95,7 +69,7 @@ class Saver:
         self._metrics = metrics or Metrics(committer.job, "")
         self._writer = secrets.token_hex(4)
         self._changed = Condition()
-        self._jobs: dict[Snapshot, _Job] = {}
+        self._jobs: dict[Snapshot, SnapshotSave] = {}
         self._to_open: list[tuple[int, int]] = []
         self._run = 0
         self._durable: Snapshot | None = None
@@ -126,7 +100,7 @@ class Saver:
             if share.snapshot in self._jobs:
                 return
             now_s = time.monotonic()
-            job = _Job(
+            job = SnapshotSave(
                 snapshot=share.snapshot, shares=share.shares, begun_s=now_s, uploaded_s=now_s
             )
             self._jobs[share.snapshot] = job
@@ -156,7 +130,7 @@ class Saver:
             notes, self._notes = tuple(self._notes), []
         return notes
 
-    def wait(self, snapshot: Snapshot, timeout_s: float) -> _Job | None:
+    def wait(self, snapshot: Snapshot, timeout_s: float) -> SnapshotSave | None:
         """Wait until a snapshot is settled; None if it was not in time, or is not known here."""
         with self._changed:
             job = self._jobs.get(snapshot)
@@ -223,7 +197,7 @@ class Saver:
                 # A newer one was opened meanwhile, or the next commit meets the same trouble.
                 log.warning("generation.not_opened", generation=generation, why=str(exc))
 
-    def _save(self, job: _Job) -> None:
+    def _save(self, job: SnapshotSave) -> None:
         os.nice(
             self._niceness
         )  # On Linux that is this thread, and those of the pool that it starts.
@@ -243,14 +217,14 @@ class Saver:
             self._note_failed(job)
         with self._changed:
             if job.outcome is None:
-                job.outcome = Outcome.TOO_LATE
+                job.enter(SaveStage.TOO_LATE)
                 self._metrics.failed()
                 log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
             for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
                 del self._jobs[old]
             self._changed.notify_all()
 
-    def _upload(self, job: _Job) -> None:
+    def _upload(self, job: SnapshotSave) -> None:
         """Upload all shares of which this node is the first holder."""
         while mine := [r for r in self._held(job) if r.share.holder == 0 and not r.is_uploaded]:
             job.missing_s = None
@@ -258,7 +232,8 @@ class Saver:
                 self._upload_one(job, record)
                 job.uploaded_s = time.monotonic()
 
-    def _upload_one(self, job: _Job, record: ShareRecord) -> None:
+    def _upload_one(self, job: SnapshotSave, record: ShareRecord) -> None:
+        job.enter(SaveStage.UPLOADING)
         fail_point("upload.begun")
 
         def is_wanted() -> bool:
@@ -276,9 +251,10 @@ class Saver:
             sums_of=record.sums_of,
         )
         record.is_uploaded = True
+        job.enter(SaveStage.WAITING)
         fail_point("upload.fragment")
 
-    def _settle(self, job: _Job) -> None:
+    def _settle(self, job: SnapshotSave) -> None:
         """Wait for the other shares, and commit; or see that another keeper did."""
         pause_s = FIRST_PAUSE_S
         while not self._is_closing:
@@ -305,7 +281,7 @@ class Saver:
                 self._changed.wait(pause_s)
             pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
 
-    def _stand_in(self, job: _Job) -> None:
+    def _stand_in(self, job: SnapshotSave) -> None:
         """Upload the second copy of a share whose first holder has not."""
         for record in self._held(job):
             share = record.share
@@ -315,7 +291,7 @@ class Saver:
                 else:
                     record.is_uploaded = True
 
-    def _try_commit(self, job: _Job) -> bool:
+    def _try_commit(self, job: SnapshotSave) -> bool:
         manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
         if manifest is None:
             return self._is_settled(job)
@@ -351,7 +327,7 @@ class Saver:
             ) from exc
         self._has_read_back = True
 
-    def _is_settled(self, job: _Job) -> bool:
+    def _is_settled(self, job: SnapshotSave) -> bool:
         """Return whether somebody committed this one, or it may not be committed any more."""
         ruling = self._committer.log.ruling()
         if self._committer.may_commit(ruling, job.snapshot):
@@ -362,9 +338,9 @@ class Saver:
             self._vault.forget_before(ruling.last)
         return True
 
-    def _end(self, job: _Job, outcome: Outcome) -> None:
+    def _end(self, job: SnapshotSave, outcome: Outcome) -> None:
         with self._changed:
-            job.outcome = outcome
+            job.enter(SaveStage(outcome))
             if outcome is Outcome.TOO_LATE:
                 job.why = "A newer checkpoint or generation came before it."
                 self._note_other_run()
@@ -374,7 +350,7 @@ class Saver:
                 self._vault.forget_before(job.snapshot)
             self._changed.notify_all()
 
-    def _note_failed(self, job: _Job) -> None:
+    def _note_failed(self, job: SnapshotSave) -> None:
         self.note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
 
     def _note_other_run(self) -> None:
@@ -386,7 +362,7 @@ class Saver:
                 "one is saved any more: stop one of the two."
             )
 
-    def _held(self, job: _Job) -> list[ShareRecord]:
+    def _held(self, job: SnapshotSave) -> list[ShareRecord]:
         return [
             record
             for record in self._vault.records()

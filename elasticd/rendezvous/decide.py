@@ -20,6 +20,7 @@ from elasticd.rendezvous.facts import etcd_facts, result_facts
 from elasticd.rendezvous.facts.worker_facts import with_kept, worker_changed
 from elasticd.rendezvous.next_world.node_condition import has_ended, is_world_missed
 from elasticd.rendezvous.next_world.propose import PROPOSERS, look, may_propose, propose, proposers
+from elasticd.rendezvous.stages import with_stage
 from elasticd.rendezvous.state import JobState, Stage, replace
 
 __all__ = ["RACES_BEFORE_REREAD", "REREAD_S", "decide", "wake_at_s"]
@@ -104,7 +105,7 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
             if ok or state.stage is not Stage.WITHDRAWING:
                 return retirement(state) if state.stage is Stage.WITHDRAWING else (state, ())
             stage = Stage.MEMBER if state.leaving is None else Stage.LEAVING
-            state = _to_retry(replace(state, stage=stage), now_s)
+            state = _to_retry(with_stage(state, stage), now_s)
         case ev.MemberWritten() | ev.ProposalAnswered() | ev.StatusWritten() | ev.EffectDone():
             state = _answered(state, event, now_s)
         case (
@@ -200,7 +201,7 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
             state = replace(state, leaving=reason)
             if state.stage is not Stage.MEMBER:
                 return state
-            state = replace(state, stage=Stage.LEAVING)
+            state = with_stage(state, Stage.LEAVING)
             return look(state, reason, now_s=now_s, is_own=True)
         case ev.LeaseHeld():
             if not state.is_fenced or state.stage is Stage.VOID:
@@ -212,7 +213,7 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
         case ev.LeaseUncertain():
             return replace(state, is_fenced=True)
         case ev.LeaseEnded():
-            return replace(state, is_fenced=True, stage=Stage.VOID)
+            return with_stage(replace(state, is_fenced=True), Stage.VOID)
         case ev.Ticked():
             return _ticked(state, now_s)
         case _:

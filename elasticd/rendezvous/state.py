@@ -26,6 +26,7 @@ __all__ = [
     "Timing",
     "Worker",
     "WorkerStage",
+    "due_in_s",
     "replace",
 ]
 
@@ -141,6 +142,21 @@ class Pace:
         """Return what is known after the report `now`."""
         is_same = not is_paused and (now.generation, now.step) == (self.generation, self.step)
         return dataclasses.replace(now, stepped_s=self.stepped_s if is_same else now.at_s)
+
+
+_DUE_MARGIN = 3.0
+"""Added because steps differ in length, and the ranks may agree on one step more than the world
+names."""
+
+
+def due_in_s(pace: Pace | None, world: World) -> float:
+    """Return how long it may take, without faults, until this world's `at_step` is made.
+
+    0 if that is not known, or if the world begins at once.
+    """
+    if pace is None or world.at_step is None:
+        return 0.0
+    return _DUE_MARGIN * max(1, world.at_step + 1 - pace.step) * pace.step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ from elasticd.rendezvous.own_record import (
     is_shut_out,
     my_node,
 )
+from elasticd.rendezvous.stages import with_stage
 from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage, replace
 
 __all__ = ["conduct", "retirement"]
@@ -242,7 +243,7 @@ def _leave(state: JobState, now_s: float) -> Step:
         return _retired(state, rejoin_after_s=None) if is_last else (state, ())
     if state.retry_at_s is not None and now_s < state.retry_at_s:
         return state, ()
-    state = replace(state, stage=Stage.WITHDRAWING)
+    state = with_stage(state, Stage.WITHDRAWING)
     return state, (Withdraw(result=desired_result(state, has_left=True)),)
 
 
@@ -266,7 +267,7 @@ def _retired(state: JobState, *, rejoin_after_s: float | None, is_cut_off: bool 
         is_cut_off=is_cut_off,
         keeps_workers=rejoin_after_s is not None and bool(state.workers),
     )
-    return replace(state, stage=Stage.RETIRED), (retire,)
+    return with_stage(state, Stage.RETIRED), (retire,)
 
 
 def _is_free_to_leave(state: JobState) -> bool:

@@ -28,8 +28,15 @@ from elasticd.rendezvous.own_record import (
     my_node,
     next_nonce,
 )
-from elasticd.rendezvous.pace import due_in_s
-from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage, replace
+from elasticd.rendezvous.state import (
+    JobState,
+    Stage,
+    Timing,
+    Worker,
+    WorkerStage,
+    due_in_s,
+    replace,
+)
 
 __all__ = [
     "are_idle",

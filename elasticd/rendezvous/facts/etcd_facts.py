@@ -31,8 +31,13 @@ from elasticd.rendezvous.next_world.node_condition import (
     is_world_missed,
 )
 from elasticd.rendezvous.next_world.propose import PROPOSERS, look
-from elasticd.rendezvous.pace import due_in_s
-from elasticd.rendezvous.state import JobState, SeenMember, Timing, replace
+from elasticd.rendezvous.state import (
+    JobState,
+    SeenMember,
+    Timing,
+    due_in_s,
+    replace,
+)
 from elasticd.rendezvous.table import Table
 
 __all__ = [

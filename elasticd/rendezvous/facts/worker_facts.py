@@ -11,6 +11,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.culprit import has_ended_by_signal
 from elasticd.rendezvous.next_world.propose import look
 from elasticd.rendezvous.slot_failures import following
+from elasticd.rendezvous.stages import with_worker_stage
 from elasticd.rendezvous.state import JobState, Pace, Worker, WorkerStage, replace
 
 __all__ = ["WorkerEvent", "with_kept", "worker_changed"]
@@ -41,11 +42,11 @@ def worker_changed(state: JobState, event: WorkerEvent, now_s: float) -> JobStat
         case ev.WorkerStarted():
             if worker.stage is not WorkerStage.STARTING:
                 return state
-            return _with(state, dataclasses.replace(worker, stage=WorkerStage.RUNNING))
+            return _with(state, with_worker_stage(worker, WorkerStage.RUNNING))
         case ev.WorkerFailed(failure=failure):
             if worker.stop_sent or worker.stage is WorkerStage.FAILED:
                 return state
-            state = _with(state, dataclasses.replace(worker, stage=WorkerStage.FAILED))
+            state = _with(state, with_worker_stage(worker, WorkerStage.FAILED))
             return _lost(state, worker, failure, now_s)
         case ev.WorkerExited():
             return _exited(state, worker, event, now_s)
@@ -128,7 +129,7 @@ def _attachment_changed(
         case ev.WorkerAttached():
             attached = dataclasses.replace(worker, is_attached=True)
             if attached.stage is WorkerStage.STARTING:
-                attached = dataclasses.replace(attached, stage=WorkerStage.RUNNING)
+                attached = with_worker_stage(attached, WorkerStage.RUNNING)
             state = replace(state, is_in_process=True)
             return look(_with(state, attached), Reason.JOINED, now_s=now_s, is_own=True)
         case ev.WorkerEntered(generation=generation):

@@ -1,0 +1,95 @@
+"""One snapshot that a keeper saves: how far it is, and what became of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Fragment
+from elasticd.transitions import Transitions
+
+__all__ = ["SAVE_STAGES", "SaveStage", "SnapshotSave"]
+
+
+class SaveStage(StrEnum):
+    WAITING = "waiting"
+    UPLOADING = "uploading"
+    COMMITTED = "committed"
+    ALREADY = "already"
+    TOO_LATE = "too_late"
+
+
+SAVE_STAGES = Transitions(
+    of="A snapshot that a keeper saves",
+    meanings={
+        SaveStage.WAITING: "Nothing is left to upload here: the keeper waits for the shares of "
+        "other nodes, or for its turn to commit.",
+        SaveStage.UPLOADING: "A share goes from this node's memory to the storage.",
+        SaveStage.COMMITTED: "This keeper has committed the checkpoint.",
+        SaveStage.ALREADY: "Another keeper has committed it.",
+        SaveStage.TOO_LATE: "It will never be a checkpoint: a newer one or a newer generation came "
+        "before it, or it could not be saved.",
+    },
+    begins={SaveStage.WAITING: "A worker has completed its share in memory."},
+    ways={
+        (SaveStage.WAITING, SaveStage.UPLOADING): "A share is here of which this node is the first "
+        "holder; or the first holder has not uploaded its own in time.",
+        (SaveStage.UPLOADING, SaveStage.WAITING): "The share is in the storage.",
+        (SaveStage.WAITING, SaveStage.COMMITTED): "All fragments are in the storage, and the log "
+        "took the entry.",
+        (SaveStage.WAITING, SaveStage.ALREADY): "The log has an entry for it.",
+        (
+            SaveStage.WAITING,
+            SaveStage.TOO_LATE,
+        ): "The log has a newer entry; or a share never came; "
+        "or the storage refused; or the keeper ends.",
+        (
+            SaveStage.UPLOADING,
+            SaveStage.TOO_LATE,
+        ): "The upload failed, or its memory was needed for a newer snapshot.",
+    },
+    ends={
+        SaveStage.COMMITTED: "The keeper forgets all but the last eight.",
+        SaveStage.ALREADY: "The keeper forgets all but the last eight.",
+        SaveStage.TOO_LATE: "The keeper forgets all but the last eight.",
+    },
+)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SnapshotSave:
+    """A snapshot that is being saved."""
+
+    snapshot: Snapshot
+    shares: int
+    begun_s: float
+    uploaded_s: float
+    """When nothing was left to upload here."""
+    own: dict[int, Fragment] = field(default_factory=dict)
+    stage: SaveStage = SaveStage.WAITING
+    why: str = ""
+    missing_s: float | None = None
+    """Since when nothing is left to do here, but a share of others is missing."""
+
+    def enter(self, stage: SaveStage) -> None:
+        """Go on to this stage.
+
+        Raises:
+            InvariantBroken: it does not follow the one before.
+        """
+        self.stage = SAVE_STAGES.step(self.stage, stage)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return what became of it; None while it is being saved."""
+        return Outcome(self.stage) if self.stage in SAVE_STAGES.ends else None
+
+    @property
+    def took_s(self) -> float:
+        return self.uploaded_s - self.begun_s
+
+    def is_missing(self, now_s: float, least_s: float) -> bool:
+        """Return whether others take longer than that, and much longer than this node did."""
+        if self.missing_s is None:
+            return False
+        return now_s - self.missing_s > max(least_s, 2 * self.took_s)
