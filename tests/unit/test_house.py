@@ -31,9 +31,7 @@ LONGER = {
 MEDIAN_LINES = 150
 
 MOST_LINES_OF_A_FUNCTION = 60
-LONGER_FUNCTIONS = {
-    "elasticd/cli/run/request.py:read_request": 103,
-}
+LONGER_FUNCTIONS: dict[str, int] = {}
 """Functions that are longer, with the lines at which they may stand: none may grow."""
 
 MOST_METHODS_OF_A_PORT = 6

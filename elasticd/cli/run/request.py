@@ -4,7 +4,6 @@ The hard part is what torchrun's flags mean without torchrun's rendezvous. Flags
 mapped. Flags that steer machinery which does not exist here get one line that says so.
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,23 +13,23 @@ from elasticd.bundle.destination import Destination, destination_of
 from elasticd.cli import parse_value
 from elasticd.cli.autoscale.run_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.etcd_flags import cluster_of, log_dir_of
+from elasticd.cli.run.entry_flags import entry_of, env_of, workers_of
+from elasticd.cli.run.fault_flags import FaultPolicy, fault_policy_of
 from elasticd.cli.run.flags import layered, parse_known
 from elasticd.cli.run.job_placement import node_labels_of, priority_of
 from elasticd.cli.run.rendezvous_flags import RDZV_ETCD, Mode, nodes, rdzv_conf, where
 from elasticd.cli.run.storage_flags import checkpoint_of, owner_of, tensorboard_of
 from elasticd.control.logs.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
-from elasticd.records.account.late import OnLate
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
-from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
+from elasticd.records.job import EntryKind, JobSpec, preload_of
 from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.store.api import NODE_LEASE_TTL_S, StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
 
 
-LEAST_SILENCE_S = 5.0
 LEAST_LOG_BYTES = 1 << 20
 
 
@@ -61,19 +60,8 @@ class RunRequest:
     env: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     role: str = "default"
-    limits: Limits = field(default_factory=Limits)
-    shutdown_timeout_s: float = 30.0
-    formation_timeout_s: float = 60.0
-    join_window_s: float = 0.2
-    isolation_limit_s: float = 60.0
-    progress_timeout_s: float = 60.0
-    output_timeout_s: float = 0.0
+    faults: FaultPolicy = field(default_factory=FaultPolicy)
     log_max_bytes: int = 0
-    on_nan: str = "ignore"
-    on_late: OnLate = OnLate.REPORT
-    compare_every: int | None = None
-    """How often replicas are compared; None: after the first commits, then more and more seldom; 0:
-    never."""
     checkpoint: CheckpointSpec | None = None
     tensorboard: TensorBoardSpec | None = None
     autoscale: str = ""
@@ -117,19 +105,19 @@ class RunRequest:
                 if self.run_folder and self.mode is Mode.SUBMIT
                 else ""
             ),
-            limits=self.limits,
-            shutdown_timeout_s=self.shutdown_timeout_s,
-            failure_timeout_s=min(3.0, self.shutdown_timeout_s),
-            formation_timeout_s=self.formation_timeout_s,
-            join_window_s=self.join_window_s,
-            isolation_limit_s=self.isolation_limit_s,
-            progress_timeout_s=self.progress_timeout_s,
-            output_timeout_s=self.output_timeout_s,
+            limits=self.faults.limits,
+            shutdown_timeout_s=self.faults.shutdown_timeout_s,
+            failure_timeout_s=min(3.0, self.faults.shutdown_timeout_s),
+            formation_timeout_s=self.faults.formation_timeout_s,
+            join_window_s=self.faults.join_window_s,
+            isolation_limit_s=self.faults.isolation_limit_s,
+            progress_timeout_s=self.faults.progress_timeout_s,
+            output_timeout_s=self.faults.output_timeout_s,
             log_max_bytes=self.log_max_bytes,
-            on_nan=self.on_nan,
-            on_late=self.on_late,
-            compare_every=self.compare_every or 0,
-            compares_seldom=self.compare_every != 0,
+            on_nan=self.faults.on_nan,
+            on_late=self.faults.on_late,
+            compare_every=self.faults.compare_every or 0,
+            compares_seldom=self.faults.compare_every != 0,
             checkpoint=self.checkpoint,
             tensorboard=self.tensorboard,
             is_local=self.mode is not Mode.SUBMIT,
@@ -155,20 +143,11 @@ def read_request(
     values = layered(given, environ)
     _refuse(values)
     mode, store = where(values, environ)
-    job = values["job"] or values["rdzv_id"]
-    if job == "none":  # torchrun's default
-        job = None
-    if mode is Mode.JOIN and not job:
-        raise CallError("--join needs --job NAME: the same name on every host.")
-    entry_kind, entry, args = _entry(values, environ)
+    job = _job(values, mode)
+    entry_kind, entry, args = entry_of(values, environ)
     local_agents = parse_value.whole("--local-agents", values["local_agents"], 1, least=1)
-    workers = _workers(values["nproc_per_node"], mode, gpus=gpus, cpus=cpus)
+    workers = workers_of(values["nproc_per_node"], mode, gpus=gpus, cpus=cpus)
     least, most = nodes(values, mode, local_agents)
-    slots = parse_value.whole("--slots", values["slots"], workers or 1, least=1)
-    if workers > slots:
-        raise CallError(
-            f"--nproc-per-node {workers} is more than --slots {slots}: give a slot to each."
-        )
     conf = rdzv_conf(values["rdzv_conf"])
     lease_ttl_s = parse_value.checked_lease_ttl_s(
         parse_value.seconds("--lease-ttl", values["lease_ttl"], NODE_LEASE_TTL_S)
@@ -187,60 +166,23 @@ def read_request(
         store=store,
         cluster=cluster_of(given, environ) if mode is not Mode.LOCAL else "default",
         local_agents=local_agents,
-        slots=slots,
+        slots=_slots(values["slots"], workers),
         node_id=checked_name("--node-id", values["node_id"]) if values["node_id"] else "",
         local_address=values["local_addr"] or "",
         lease_ttl_s=lease_ttl_s,
         run_folder=log_dir_of(given, environ),
         cwd=values["cwd"] or "",
-        env=_env(values["env"], environ),
+        env=env_of(values["env"], environ),
         preload=tuple((values["preload"] or "").split(",")),
         role=values["role"] or "default",
-        limits=Limits(
-            user_error=parse_value.whole("--max-restarts", values["max_restarts"], 3, least=0),
-            node_loss=parse_value.whole(
-                "--max-node-losses", values["max_node_losses"], 100, least=-1
-            ),
-        ),
-        shutdown_timeout_s=parse_value.seconds(
-            "--shutdown-timeout",
-            values["shutdown_timeout"] or environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
-            30.0,
-        ),
-        formation_timeout_s=parse_value.seconds(
-            "--formation-timeout",
-            values["formation_timeout"] or conf.get("join_timeout"),
-            60.0,
-            least_s=1.0,  # With none every world is late as it is agreed on.
-        ),
-        join_window_s=parse_value.seconds(
-            "--join-window", values["join_window"] or conf.get("last_call_timeout"), 0.2
-        ),
-        isolation_limit_s=parse_value.seconds("--isolation-limit", values["isolation_limit"], 60.0),
-        progress_timeout_s=parse_value.seconds(
-            "--progress-timeout", values["progress_timeout"], 60.0
-        ),
-        output_timeout_s=_output_timeout(values["output_timeout"]),
+        faults=fault_policy_of(values, environ, conf),
         log_max_bytes=parse_value.size("--log-max", values["log_max"], least=LEAST_LOG_BYTES),
-        on_nan=_on_nan(values["on_nan"]),
-        on_late=_on_late(values["on_late"]),
-        compare_every=(
-            None
-            if values["compare_every"] is None
-            else parse_value.whole("--compare-every", values["compare_every"], 0, least=0)
-        ),
         checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
         tensorboard=tensorboard_of(values, owner_of(job, str(values["script"]))),
         autoscale=autoscale_flag(values, is_join=mode is Mode.JOIN),
         prometheus=prometheus_flag(values, environ, is_submit=mode is Mode.SUBMIT),
         signals=_signals(values["signals_to_handle"]),
-        console=ConsoleChoice(
-            redirects=parse_streams("--redirects", values["redirects"] or "0"),
-            tee=parse_streams("--tee", values["tee"] or "0"),
-            local_ranks=(
-                parse_filter(values["local_ranks_filter"]) if values["local_ranks_filter"] else None
-            ),
-        ),
+        console=_console(values),
         bundle=_bundle(values),
         is_detached=_detached(values, mode),
         is_json=values["json"],
@@ -268,72 +210,31 @@ def _refuse(values: Mapping[str, Any]) -> None:
         raise CallError("No script was given: `elasticd run [FLAGS] SCRIPT [ARGS]`.")
 
 
-def _output_timeout(text: str | None) -> float:
-    value_s = parse_value.seconds("--output-timeout", text, 0.0)
-    if 0.0 < value_s < LEAST_SILENCE_S:
+def _job(values: Mapping[str, Any], mode: Mode) -> str | None:
+    job: str | None = values["job"] or values["rdzv_id"]
+    if job == "none":  # torchrun's default
+        job = None
+    if mode is Mode.JOIN and not job:
+        raise CallError("--join needs --job NAME: the same name on every host.")
+    return job
+
+
+def _slots(text: str | None, workers: int) -> int:
+    slots = parse_value.whole("--slots", text, workers or 1, least=1)
+    if workers > slots:
         raise CallError(
-            f"--output-timeout {text} is below {LEAST_SILENCE_S:g} seconds: files are looked at "
-            "once a second. 0 means never."
+            f"--nproc-per-node {workers} is more than --slots {slots}: give a slot to each."
         )
-    return value_s
+    return slots
 
 
-def _on_nan(text: str | None) -> str:
-    if text not in (None, "stop", "skip", "ignore"):
-        raise CallError(f"--on-nan {text} is none of stop, skip, ignore.")
-    return text or "ignore"
-
-
-def _on_late(text: str | None) -> OnLate:
-    if text not in (None, *OnLate):
-        raise CallError(f"--on-late {text} is none of {', '.join(OnLate)}.")
-    return OnLate(text or OnLate.REPORT)
-
-
-def _entry(
-    values: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[EntryKind, str, tuple[str, ...]]:
-    script, args = str(values["script"]), tuple(values["script_args"])
-    is_module = bool(values["module"]) and not values["run_path"]
-    if values["no_python"] and not values["run_path"]:
-        return EntryKind.COMMAND, script, args
-    python = values["python"] or environ.get("PYTHON_EXEC")
-    if python:
-        # Another interpreter is another program: the warm pool cannot fork it.
-        found = shutil.which(python) if "/" not in python else python
-        if found is None or not Path(found).is_file():
-            raise CallError(f"The interpreter {python} was not found: give the path of a python.")
-        return EntryKind.COMMAND, found, ("-u", *(("-m",) if is_module else ()), script, *args)
-    return (EntryKind.MODULE if is_module else EntryKind.SCRIPT), script, args
-
-
-def _workers(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
-    """Return the workers on each node; 0 for as many as each node has slots."""
-    if text is None:
-        return 1
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    if text in ("auto", "gpu", "cpu") and mode is Mode.SUBMIT:
-        return 0
-    if text == "gpu" and gpus == 0:
-        raise CallError("--nproc-per-node gpu: there is no GPU of NVIDIA or AMD on this machine.")
-    if text == "xpu":
-        raise NotSupported("--nproc-per-node xpu is not supported: give the number of devices.")
-    if text in ("auto", "gpu"):
-        return gpus or cpus
-    if text == "cpu":
-        return cpus
-    raise CallError(f"--nproc-per-node {text} is not a number above 0, auto, gpu or cpu.")
-
-
-def _env(pairs: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:
-    env = {}
-    for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not key or (not sign and key not in environ):
-            raise CallError(f"--env {pair!r} is not KEY=VALUE, nor a variable that is set here.")
-        env[key] = value if sign else environ[key]
-    return env
+def _console(values: Mapping[str, Any]) -> ConsoleChoice:
+    ranks = values["local_ranks_filter"]
+    return ConsoleChoice(
+        redirects=parse_streams("--redirects", values["redirects"] or "0"),
+        tee=parse_streams("--tee", values["tee"] or "0"),
+        local_ranks=parse_filter(ranks) if ranks else None,
+    )
 
 
 def _signals(text: str | None) -> tuple[str, ...]:

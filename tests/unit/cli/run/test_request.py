@@ -20,7 +20,7 @@ def test_a_bare_script_runs_here_on_one_node_with_one_worker() -> None:
     assert request.mode is Mode.LOCAL
     assert (request.min_nodes, request.max_nodes, request.workers_per_node) == (1, 1, 1)
     assert (request.entry_kind, request.entry, request.args) == (EntryKind.SCRIPT, "train.py", ())
-    assert request.limits.user_error == 3
+    assert request.faults.limits.user_error == 3
 
 
 def test_everything_behind_the_script_belongs_to_the_script() -> None:
@@ -42,7 +42,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
     environ = {"PET_NNODES": "1:3", "PET_MAX_RESTARTS": "7", "ELASTICD_LOCAL_AGENTS": "2"}
     assert parse(["train.py"], environ).max_nodes == 3
     assert parse(["--nnodes", "1:2", "train.py"], environ).max_nodes == 2
-    assert parse(["train.py"], environ).limits.user_error == 7
+    assert parse(["train.py"], environ).faults.limits.user_error == 7
     assert parse(["train.py"], environ).local_agents == 2
     assert parse(["train.py"], {}).local_agents == 1
 
@@ -171,7 +171,7 @@ def test_flags_without_a_meaning_here_are_taken_with_a_reason() -> None:
     request = parse([*flags, "t.py"], {})
     assert len(request.notes) == 8
     assert all("no effect" in note for note in request.notes)
-    assert request.formation_timeout_s == 77.0
+    assert request.faults.formation_timeout_s == 77.0
 
 
 def test_a_virtual_local_rank_is_refused_not_ignored() -> None:
@@ -217,9 +217,9 @@ def test_torchruns_stream_flags_choose_what_is_shown() -> None:
 def test_the_shutdown_timeout_has_torchruns_variable() -> None:
     """Flag, PET_ form, torchrun's own variable, default."""
     environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}
-    assert parse(["t.py"], environ).shutdown_timeout_s == 7.0
-    assert parse(["--shutdown-timeout", "1", "t.py"], environ).shutdown_timeout_s == 1.0
-    assert parse(["t.py"], {}).shutdown_timeout_s == 30.0
+    assert parse(["t.py"], environ).faults.shutdown_timeout_s == 7.0
+    assert parse(["--shutdown-timeout", "1", "t.py"], environ).faults.shutdown_timeout_s == 1.0
+    assert parse(["t.py"], {}).faults.shutdown_timeout_s == 30.0
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_two_submissions_in_one_second_get_two_names() -> None:
 
 def test_silence_is_not_looked_for_unless_a_limit_is_given() -> None:
     """A script that prints nothing is no less well; below what can be seen it is refused."""
-    assert parse(["t.py"], {}).output_timeout_s == 0.0
+    assert parse(["t.py"], {}).faults.output_timeout_s == 0.0
     request = parse(["--output-timeout", "300", "t.py"], {})
     assert request.spec(name=JobName("j"), uid="u", here="/").output_timeout_s == 300.0
     for text, words in (("2", "below 5 seconds"), ("-1", "not a duration"), ("x", "not a number")):
