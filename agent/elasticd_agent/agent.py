@@ -31,7 +31,7 @@ from elasticd_agent.node.demand import Demands
 from elasticd_agent.node.job_list import JobList
 from elasticd_agent.node.presence import Presence
 from elasticd_agent.node.rejoin import Rejoins
-from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
+from elasticd_agent.node.slot_allotment import SlotClaim, allot, claim_of, rivals
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.pool_client import fork_server_client
 from elasticd_agent.workers.workers import Workers
@@ -314,7 +314,7 @@ class Agent:
         held |= self._closings.slots
         return not held.isdisjoint(slots)
 
-    def _claim(self, spec: JobSpec, order: int) -> Claim:
+    def _claim(self, spec: JobSpec, order: int) -> SlotClaim:
         runner, kept = self._runners.get(spec.name), self._kept.get(spec.name)
         return claim_of(
             spec,

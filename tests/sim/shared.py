@@ -14,7 +14,7 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.own_record import is_working
 from elasticd.rendezvous.state import JobState
-from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
+from elasticd_agent.node.slot_allotment import SlotClaim, allot, claim_of, rivals
 from tests.sim.agent import Agent
 from tests.sim.clock import Clock
 from tests.sim.etcd import Changes, Item, Watch
@@ -159,7 +159,7 @@ class Shared:
         if any(not agent.has_lease for agent in here.values()):
             self.clock.after(0.1, lambda: self.wake(name))
 
-    def _claim(self, name: NodeId, job: JobName, state: JobState | None) -> Claim:
+    def _claim(self, name: NodeId, job: JobName, state: JobState | None) -> SlotClaim:
         demand = self._demands.get(name, {}).get(job)
         lacks = demand.lacks_nodes if demand is not None else None
         generation = demand.generation if demand is not None else Generation(0)

@@ -245,7 +245,7 @@ class Runner:
                 self.workers.use_store(store)
             case fx.Withdraw(result=result):
                 # A fact for people; nothing is decided by it.
-                result = replace(result, saved=self.workers.last_save.saved)
+                result = replace(result, saved=self.workers.final_saves.saved)
                 self._recording.write(self.state, now_s(), is_last=True)
                 self._etcd_effects.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):

@@ -30,7 +30,7 @@ from elasticd.records.ids import Generation, JobName
 from elasticd_agent.liveness.observed_worker import Quiet, WatchedWorker
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled, stalled
 
-__all__ = ["Frozen", "HangDetector", "Sample", "Verdict"]
+__all__ = ["Frozen", "HangDetector", "ProcessSample", "Verdict"]
 
 SILENT_S = 1.0
 """A process that is silent for this long (five heartbeats) has a problem, or its machine has."""
@@ -52,7 +52,7 @@ _ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ProcessSample:
     """What /proc says of a process at one moment."""
 
     states: str
@@ -132,7 +132,7 @@ class HangDetector:
         )
 
     def look(
-        self, samples: Mapping[int, Sample | None], *, now_s: float, pause_s: float
+        self, samples: Mapping[int, ProcessSample | None], *, now_s: float, pause_s: float
     ) -> tuple[Verdict, ...]:
         """Return new verdicts; `pause_s` is the intended time since the last look."""
         before_s, self._looked_s = self._looked_s, now_s
@@ -173,7 +173,7 @@ class HangDetector:
 # --- frozen -----------------------------------------------------------------------------------
 
 
-def _sampled(quiet: Quiet | None, sample: Sample | None, now_s: float) -> Quiet | None:
+def _sampled(quiet: Quiet | None, sample: ProcessSample | None, now_s: float) -> Quiet | None:
     """Continue the run of quiet samples, or end it, or begin another."""
     living = "" if sample is None else sample.states.translate({ord(c): None for c in "ZX"})
     if sample is None or not living:

@@ -11,7 +11,7 @@ from threading import Lock
 
 from elasticd.channel.worker import FromWorker
 from elasticd.records.ids import JobName
-from elasticd_agent.liveness.hang_detector import HangDetector, Sample, Verdict
+from elasticd_agent.liveness.hang_detector import HangDetector, ProcessSample, Verdict
 from elasticd_agent.liveness.proc_sample import read_sample
 from elasticd_agent.loop.clock import now_s
 
@@ -30,7 +30,7 @@ class HeartbeatWatch:
         post: Callable[[Verdict], None],
         *,
         clock: Callable[[], float] = now_s,
-        read: Callable[[int], Sample | None] = read_sample,
+        read: Callable[[int], ProcessSample | None] = read_sample,
     ) -> None:
         self._post, self._clock, self._read = post, clock, read
         self._lock = Lock()

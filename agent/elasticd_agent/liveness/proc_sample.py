@@ -2,7 +2,7 @@
 
 import os
 
-from elasticd_agent.liveness.hang_detector import Sample
+from elasticd_agent.liveness.hang_detector import ProcessSample
 
 __all__ = ["read_sample"]
 
@@ -11,7 +11,7 @@ _STAT_LIMIT_BYTES = 1024
 THREADS_LIMIT = 512
 
 
-def read_sample(pid: int) -> Sample | None:
+def read_sample(pid: int) -> ProcessSample | None:
     """Read the sample; None if the process is gone.
 
     It stops at the first thread that runs, since no more is asked for. These files take no lock
@@ -23,7 +23,7 @@ def read_sample(pid: int) -> Sample | None:
     cpu_s = (int(whole[11]) + int(whole[12])) * _TICK_S
     states = whole[0].decode()
     if states == "R":
-        return Sample(states=states, cpu_s=cpu_s)
+        return ProcessSample(states=states, cpu_s=cpu_s)
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -36,7 +36,7 @@ def read_sample(pid: int) -> Sample | None:
             states += found[0].decode()
             if found[0] == b"R":
                 break
-    return Sample(states=states, cpu_s=cpu_s)
+    return ProcessSample(states=states, cpu_s=cpu_s)
 
 
 def _stat(path: str) -> list[bytes] | None:

@@ -20,11 +20,11 @@ from elasticd.rendezvous.next_world.propose import proposers
 from elasticd.rendezvous.state import JobState
 from elasticd.telemetry.metrics.label import CHANGE_PHASES, CHANGE_REASONS, SCALARS_LIMIT
 
-__all__ = ["Counts", "JobMeter", "JobReading"]
+__all__ = ["JobCounts", "JobMeter", "JobReading"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
+class JobCounts:
     """What this node has counted of a job since it first served it; seconds are seconds."""
 
     steps: int = 0
@@ -36,8 +36,8 @@ class Counts:
         default_factory=lambda: dict.fromkeys(CHANGE_PHASES, 0.0)
     )
 
-    def copied(self) -> "Counts":
-        return Counts(
+    def copied(self) -> "JobCounts":
+        return JobCounts(
             steps=self.steps,
             samples=self.samples,
             step_seconds=self.step_seconds,
@@ -54,7 +54,7 @@ class JobReading:
     spec: JobSpec
     slots: int
     """Slots of this node that the job holds."""
-    counts: Counts
+    counts: JobCounts
     state: JobState | None
     """What the core knows of it; None: nothing was fed yet."""
     is_told_here: bool
@@ -78,7 +78,7 @@ class JobMeter:
     def __init__(self, spec: JobSpec, *, unix_s: Callable[[], float] = time.time) -> None:
         self.spec = spec
         self._unix_s = unix_s
-        self._counts = Counts()
+        self._counts = JobCounts()
         self._state: JobState | None = None
         self._is_served = self._was_told_at_end = False
         self._has_slots = True

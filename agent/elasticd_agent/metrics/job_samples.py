@@ -10,7 +10,7 @@ from elasticd.records.reason import Cause, Phase
 from elasticd.rendezvous.state import JobState
 from elasticd.telemetry.metrics.catalog import by_name
 from elasticd.telemetry.metrics.exposition import Sample
-from elasticd_agent.metrics.job_meter import Counts, JobReading
+from elasticd_agent.metrics.job_meter import JobCounts, JobReading
 
 __all__ = ["job_samples"]
 
@@ -39,7 +39,7 @@ def _values(reading: JobReading) -> Values:
         yield "scalar", (name,), value
 
 
-def _counters(counts: Counts) -> Values:
+def _counters(counts: JobCounts) -> Values:
     yield "steps_total", (), counts.steps
     yield "samples_total", (), counts.samples
     yield "step_seconds_total", (), counts.step_seconds

@@ -13,11 +13,11 @@ from elasticd.records.job import JobSpec
 from elasticd.rendezvous.own_record import is_working
 from elasticd.rendezvous.state import JobState
 
-__all__ = ["Claim", "allot", "claim_of", "rivals"]
+__all__ = ["SlotClaim", "allot", "claim_of", "rivals"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class SlotClaim:
     """What one job would like of this node."""
 
     job: JobName
@@ -44,7 +44,7 @@ def claim_of(
     lacks_nodes: bool | None,
     is_stuck: bool = False,
     generation: Generation,
-) -> Claim:
+) -> SlotClaim:
     """Say what a job would like here; `state`: of our part in it, None if we have none.
 
     `kept`: the slots of workers that wait for our next incarnation in the job. `generation`: of
@@ -56,7 +56,7 @@ def claim_of(
         held, is_busy = state.slots, is_working(state) or state.leaving is not None
         if generation >= state.next_generation:
             lacks_nodes = None
-    return Claim(
+    return SlotClaim(
         job=spec.name,
         order=order,
         wanted=spec.workers_per_node,
@@ -68,14 +68,14 @@ def claim_of(
     )
 
 
-def rivals(claims: Sequence[Claim], slot_count: int) -> frozenset[JobName]:
+def rivals(claims: Sequence[SlotClaim], slot_count: int) -> frozenset[JobName]:
     """Name the jobs that compete for slots here: how they stand has to be known."""
     taken = sum(len(claim.held) for claim in claims if claim.is_working)
     waiting = frozenset(claim.job for claim in claims if not claim.is_working)
     return waiting if len(waiting) > 1 and taken < slot_count else frozenset()
 
 
-def allot(claims: Sequence[Claim], slot_count: int) -> dict[JobName, tuple[Slot, ...]]:
+def allot(claims: Sequence[SlotClaim], slot_count: int) -> dict[JobName, tuple[Slot, ...]]:
     """Give each job its slots or none; a job never gets fewer than it asks for.
 
     Working jobs keep theirs, then jobs that lack nodes are served, then those that would only
@@ -105,10 +105,12 @@ def allot(claims: Sequence[Claim], slot_count: int) -> dict[JobName, tuple[Slot,
     return given
 
 
-def _turn(claim: Claim) -> tuple[bool, bool, int, int]:
+def _turn(claim: SlotClaim) -> tuple[bool, bool, int, int]:
     return claim.lacks_nodes is False, not claim.is_stuck, -claim.priority, claim.order
 
 
-def _by_preference(claim: Claim, claims: Sequence[Claim], free: Sequence[Slot]) -> list[Slot]:
+def _by_preference(
+    claim: SlotClaim, claims: Sequence[SlotClaim], free: Sequence[Slot]
+) -> list[Slot]:
     others = {slot for each in claims if each is not claim for slot in each.held}
     return sorted(free, key=lambda slot: (slot not in claim.held, slot in others, slot))

@@ -19,7 +19,7 @@ from elasticd_agent.loop.clock import now_s
 from elasticd_agent.pool.niceness import undo
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
-__all__ = ["Attached", "Progress"]
+__all__ = ["AttachedWorkers", "Progress"]
 
 log = get_logger()
 
@@ -69,7 +69,7 @@ class _Known:
     """Its ranks in the generation that it is in, and in those that it was told to enter since."""
 
 
-class Attached:
+class AttachedWorkers:
     """Translate between messages and events; decide nothing. `feed` takes events into the core."""
 
     def __init__(self, tell: Tell, feed: Callable[[ev.Event], None]) -> None:

@@ -11,27 +11,29 @@ from threading import Thread
 
 from elasticd.channel import pool as ch
 from elasticd_agent.pod.memory import SIGKILLED, OomKills
-from elasticd_agent.workers.exit_report import Told, tell
-from elasticd_agent.workers.worker_process import Process
+from elasticd_agent.workers.exit_report import ExitReport, tell
+from elasticd_agent.workers.worker_process import WorkerProcess
 
-__all__ = ["READ_LIMIT_S", "Accounts"]
+__all__ = ["READ_LIMIT_S", "ExitFiles"]
 
 READ_LIMIT_S = 2.0
 """How long to wait for two small files, of which one is mostly absent: a disk that answers takes
 milliseconds."""
 
 
-class Accounts:
+class ExitFiles:
     """Read the accounts of one job's workers here.
 
     All methods run on the thread that listens to the pool.
     """
 
-    def __init__(self, processes: Mapping[str, Process], oom_kills: OomKills | None = None) -> None:
+    def __init__(
+        self, processes: Mapping[str, WorkerProcess], oom_kills: OomKills | None = None
+    ) -> None:
         self._processes, self._oom_kills = processes, oom_kills or OomKills()
         self._raised: dict[str, ch.Raised] = {}
 
-    def of(self, message: ch.FromPool | None) -> dict[str, Told]:
+    def of(self, message: ch.FromPool | None) -> dict[str, ExitReport]:
         """Return the account of each worker that the message reports as failed; None stands for all
         workers.
         """
@@ -41,7 +43,7 @@ class Accounts:
                 return self._read((name,), code)
             case ch.Exited(worker=name, code=code):
                 has_finished = code == 0 and self._is_in_world(name)
-                told = {name: Told()} if has_finished else self._read((name,), code)
+                told = {name: ExitReport()} if has_finished else self._read((name,), code)
                 self._raised.pop(name, None)  # Names are not used again.
                 return told
             case None:
@@ -55,14 +57,14 @@ class Accounts:
         process = self._processes.get(name)
         return process is not None and process.generation != 0
 
-    def _read(self, names: tuple[str, ...], code: int) -> dict[str, Told]:
+    def _read(self, names: tuple[str, ...], code: int) -> dict[str, ExitReport]:
         told = self._read_files(names)
         if why := self._oom_kills.sentence_of(code):
             told = {name: _killed(each, why) for name, each in told.items()}
         return told
 
-    def _read_files(self, names: tuple[str, ...]) -> dict[str, Told]:
-        told: dict[str, Told] = {}
+    def _read_files(self, names: tuple[str, ...]) -> dict[str, ExitReport]:
+        told: dict[str, ExitReport] = {}
 
         def read() -> None:
             for name in names:
@@ -78,11 +80,11 @@ class Accounts:
             read()
         else:
             reader.join(READ_LIMIT_S)
-        late = Told(exception="", traceback="Its files could not be read in time.")
+        late = ExitReport(exception="", traceback="Its files could not be read in time.")
         return {name: told.get(name, late) for name in names}
 
 
-def _killed(told: Told, why: str) -> Told:
+def _killed(told: ExitReport, why: str) -> ExitReport:
     """Return why it was killed, above it the last lines of its log; what it raised before is not
     the reason.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from elasticd.channel.pool import Raised
 from elasticd.records.failure import TEXT_WORDS, TRACEBACK_LIMIT_BYTES
 
-__all__ = ["Told", "is_echo", "signal_name", "tell"]
+__all__ = ["ExitReport", "is_echo", "not_started", "signal_name", "tell"]
 
 _TAIL_BYTES = 64 * 1024
 _RECORD_LIMIT_BYTES = 1 << 20
@@ -25,7 +25,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ExitReport:
+    """What is known of how a worker ended: from itself, from its error file, or from its output."""
+
     exception: str = ""
     where: str = ""
     traceback: str = ""
@@ -33,7 +35,7 @@ class Told:
     ends_job: bool = False
 
 
-def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
+def tell(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport:
     """Return the best account of a failure that there is; nothing in it can control a terminal."""
     told = _best(raised, error_file, err_path)
     return replace(
@@ -44,9 +46,9 @@ def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
     )
 
 
-def _best(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
+def _best(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport:
     if raised is not None and not _is_exit(raised.exception):
-        return Told(
+        return ExitReport(
             exception=raised.exception,
             where=raised.where,
             traceback=raised.traceback,
@@ -60,7 +62,12 @@ def _best(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
     return replace(told, exception=raised.exception, where=raised.where, has_group=raised.has_group)
 
 
-def is_echo(told: Told) -> bool:
+def not_started(entry: str, why: str) -> ExitReport:
+    """Return the failure of a worker that could not be started."""
+    return ExitReport(exception=why, where=f"start of {entry}", traceback=why, has_group=False)
+
+
+def is_echo(told: ExitReport) -> bool:
     """Return whether this looks like the consequence of another rank's death."""
     has_words = told.exception and not _is_exit(told.exception)
     said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
@@ -98,16 +105,16 @@ def _is_exit(exception: str) -> bool:
     return exception.startswith(f"{SystemExit.__name__}:")
 
 
-def _logged(err_path: Path) -> Told:
+def _logged(err_path: Path) -> ExitReport:
     """Return the traceback at the end of the log, or the log's last lines."""
     tail = _tail(err_path)
     begin = tail.rfind("Traceback (most recent call last):")
     if begin >= 0:
         return _from_traceback(tail[begin:])
-    return Told(traceback="\n".join(tail.splitlines()[-10:])[-TRACEBACK_LIMIT_BYTES:])
+    return ExitReport(traceback="\n".join(tail.splitlines()[-10:])[-TRACEBACK_LIMIT_BYTES:])
 
 
-def _recorded(path: Path) -> Told | None:
+def _recorded(path: Path) -> ExitReport | None:
     """Read the error file that torch's `@record` writes."""
     try:
         with path.open("rb") as file:
@@ -115,22 +122,22 @@ def _recorded(path: Path) -> Told | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if isinstance(message, str):
-        return Told(exception=message[:500])
+        return ExitReport(exception=message[:500])
     try:
         told = _from_traceback(str(message["extraInfo"]["py_callstack"]))
         exception = str(message["message"]).strip()[:500] or told.exception
     except (KeyError, TypeError):
         return None
-    return Told(exception=exception, where=told.where, traceback=told.traceback)
+    return ExitReport(exception=exception, where=told.where, traceback=told.traceback)
 
 
-def _from_traceback(text: str) -> Told:
+def _from_traceback(text: str) -> ExitReport:
     text = text.strip()
     lines = text.splitlines()
     frames = [(m["file"], m["line"]) for m in _FRAME.finditer(text)]
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
     last = next((line for line in reversed(lines) if line and not line.startswith(" ")), "")
-    return Told(
+    return ExitReport(
         exception=last[:500],
         where=":".join(own[-1]) if own else "",
         traceback=text[-TRACEBACK_LIMIT_BYTES:],

@@ -12,9 +12,9 @@ from elasticd.channel.worker import Left
 from elasticd.records.member import Saved
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.workers.attached_workers import Attached
+from elasticd_agent.workers.attached_workers import AttachedWorkers
 
-__all__ = ["LastSave", "end_share_s"]
+__all__ = ["FinalSaves", "end_share_s"]
 
 END_LIMIT_S, END_SHARE = 2.0, 0.2
 """What a worker keeps of the grace for its own end, from SIGTERM to SIGKILL: a limit and a
@@ -38,13 +38,13 @@ class _Asked:
     """Ends the worker with so much grace; None if that is decided elsewhere."""
 
 
-class LastSave:
+class FinalSaves:
     """Ask one job's workers to save last.
 
     All methods run on the owner's thread; a worker is known by its process number.
     """
 
-    def __init__(self, attached: Attached, *, is_wanted: bool) -> None:
+    def __init__(self, attached: AttachedWorkers, *, is_wanted: bool) -> None:
         """`is_wanted`: true if the job has checkpoints."""
         self._attached, self._is_wanted = attached, is_wanted
         attached.left = self._left

@@ -23,9 +23,9 @@ from elasticd_agent.liveness.stack_dump import stacks_path
 from elasticd_agent.output_watch.silence import Heard, Silent
 from elasticd_agent.output_watch.stdout_copy import JobForwarding
 from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
-from elasticd_agent.workers.worker_process import Process, hang_of, standing_of
+from elasticd_agent.workers.worker_process import WorkerProcess, hang_of, standing_of
 
-__all__ = ["Examiner", "is_final", "output_limits"]
+__all__ = ["HangReporter", "is_final", "output_limits"]
 
 log = get_logger()
 
@@ -42,7 +42,7 @@ def output_limits(spec: JobSpec) -> OutputLimits:
     return OutputLimits(silence_s=spec.output_timeout_s, room_bytes=spec.log_max_bytes)
 
 
-class Examiner:
+class HangReporter:
     """Handle the hung workers of one job on this node. All methods run on the owner's thread.
 
     `failure` describes how a killed worker ended, and `kill` ends one. `feed` takes what is found
@@ -55,7 +55,7 @@ class Examiner:
         monitor: WorkerMonitor,
         post: Callable[[Callable[[], None]], None],
         stacks: tuple[Path, JobName, NodeId],
-        processes: Mapping[str, Process],
+        processes: Mapping[str, WorkerProcess],
         *,
         failure: Callable[[str], Failure],
         kill: Callable[[str], None],
@@ -157,7 +157,7 @@ class Examiner:
         name = suspects[0] if suspects else ""
         self._examine(generation, name, note, is_frozen=False, is_silent=culprit is None)
 
-    def _hung(self, name: str, process: Process, verdict: Frozen | Stalled) -> ev.Event:
+    def _hung(self, name: str, process: WorkerProcess, verdict: Frozen | Stalled) -> ev.Event:
         """Take a worker out of the world at once; it is killed when its stacks are written."""
         why = verdict.why
         path = self._path(process.generation)
@@ -205,7 +205,7 @@ class Examiner:
         path = self._path(generation)
         self._monitor.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
 
-    def _let_go(self, held: Sequence[Process]) -> None:
+    def _let_go(self, held: Sequence[WorkerProcess]) -> None:
         """Carry out the stops that fell due while these workers were examined."""
         names = {id(process): name for name, process in self._processes.items()}
         for process in held:
@@ -213,7 +213,7 @@ class Examiner:
             if process.is_stop_due and id(process) in names:
                 self._kill(names[id(process)])
 
-    def _in(self, generation: Generation) -> list[Process]:
+    def _in(self, generation: Generation) -> list[WorkerProcess]:
         found = self._processes.values()
         return [p for p in found if p.pid is not None and p.generation == generation]
 
@@ -221,6 +221,6 @@ class Examiner:
         return stacks_path(self._run_folder, self._job, generation, self._node)
 
 
-def _pid(process: Process) -> int:
+def _pid(process: WorkerProcess) -> int:
     assert process.pid is not None
     return process.pid

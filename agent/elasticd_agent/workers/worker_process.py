@@ -10,15 +10,14 @@ from elasticd_agent.liveness.progress_answer import RankHeard
 from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers.attached_workers import Progress
-from elasticd_agent.workers.exit_report import Told, is_echo, signal_name
+from elasticd_agent.workers.exit_report import ExitReport, is_echo, signal_name
 
 __all__ = [
     "Home",
-    "Process",
+    "WorkerProcess",
     "failure_of",
     "hang_of",
     "heard_of",
-    "not_started",
     "pool_failure",
     "standing_of",
 ]
@@ -34,7 +33,7 @@ class Home:
 
 
 @dataclass(slots=True, kw_only=True)
-class Process:
+class WorkerProcess:
     """A worker as a process of this node. Its place in the world changes, the process does not."""
 
     slot: Slot
@@ -58,7 +57,7 @@ class Process:
 
 
 def failure_of(
-    home: Home, process: Process, code: int, told: Told, progress: Progress | None
+    home: Home, process: WorkerProcess, code: int, told: ExitReport, progress: Progress | None
 ) -> Failure:
     """Return how it ended, with what it reported of it."""
     return Failure(
@@ -84,7 +83,10 @@ def failure_of(
 
 
 def heard_of(
-    process: Process, progress: Progress | None, now_s: float, keeper_metrics: Path | None = None
+    process: WorkerProcess,
+    progress: Progress | None,
+    now_s: float,
+    keeper_metrics: Path | None = None,
 ) -> RankHeard:
     """Return where it stands in its world, for people; `progress` is None if it
     reported nothing.
@@ -114,11 +116,6 @@ def heard_of(
     )
 
 
-def not_started(entry: str, why: str) -> Told:
-    """Return the failure of a worker that could not be started."""
-    return Told(exception=why, where=f"start of {entry}", traceback=why, has_group=False)
-
-
 def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
     """Return the failure of a worker that we end because it hangs; what it raised before does not
     matter.
@@ -133,7 +130,7 @@ def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
     )
 
 
-def standing_of(process: Process, *, note: str, is_frozen: bool) -> SuspectWorker:
+def standing_of(process: WorkerProcess, *, note: str, is_frozen: bool) -> SuspectWorker:
     """Return whose stacks are wanted, and why it is suspected, if it is."""
     assert process.pid is not None
     return SuspectWorker(pid=process.pid, rank=process.rank, is_frozen=is_frozen, note=note)

@@ -32,20 +32,15 @@ from elasticd_agent.worker_setup.worker_env import (
     worker_env,
     worker_files,
 )
-from elasticd_agent.workers.attached_workers import Attached
-from elasticd_agent.workers.exit_files import Accounts
-from elasticd_agent.workers.exit_report import Told
-from elasticd_agent.workers.final_save import LastSave
+from elasticd_agent.workers.attached_workers import AttachedWorkers
+from elasticd_agent.workers.exit_files import ExitFiles
+from elasticd_agent.workers.exit_report import ExitReport, not_started
+from elasticd_agent.workers.final_save import FinalSaves
 from elasticd_agent.workers.fork_server_client import ForkServerClient
 from elasticd_agent.workers.fresh_stores import FreshStores
-from elasticd_agent.workers.hang_report import Examiner, is_final, output_limits
-from elasticd_agent.workers.pool_client import (
-    PoolNotStarted,
-    PoolTrouble,
-    WarmPool,
-    open_pool,
-)
-from elasticd_agent.workers.worker_process import Home, Process, failure_of, heard_of, not_started
+from elasticd_agent.workers.hang_report import HangReporter, is_final, output_limits
+from elasticd_agent.workers.pool_client import PoolNotStarted, PoolTrouble, WarmPool, open_pool
+from elasticd_agent.workers.worker_process import Home, WorkerProcess, failure_of, heard_of
 
 __all__ = ["Workers"]
 
@@ -97,16 +92,16 @@ class Workers:
         """With the variables that are read here; nobody but the workers sees those."""
         self._interface = interface_of(address)
         self._gpus = visible_gpus(os.environ)
-        self._processes: dict[str, Process] = {}
-        self.attached = Attached(monitor.tell, lambda event: self._feed(event))
-        self.last_save = LastSave(self.attached, is_wanted=spec.checkpoint is not None)
+        self._processes: dict[str, WorkerProcess] = {}
+        self.attached = AttachedWorkers(monitor.tell, lambda event: self._feed(event))
+        self.final_saves = FinalSaves(self.attached, is_wanted=spec.checkpoint is not None)
         self._monitor = monitor
-        self._examiner = Examiner(
+        self._hang_reporter = HangReporter(
             monitor,
             post,
             (run_folder, spec.name, node),
             self._processes,
-            failure=lambda name: self._failure(name, -9, Told()),
+            failure=lambda name: self._failure(name, -9, ExitReport()),
             kill=self._kill,
             feed=lambda event: self._feed(event),
             output=output_limits(spec),
@@ -114,7 +109,7 @@ class Workers:
             steps_told=self.attached.steps_told,
             forwarding=forwarding,
         )
-        self._accounts = Accounts(self._processes, children.oom_kills)
+        self._exit_files = ExitFiles(self._processes, children.oom_kills)
         self._own_errors: set[str] = set()
         self._is_pool_ready = self._is_pool_listening = self._was_ready = False
         self._trouble: PoolTrouble | None = None
@@ -169,7 +164,7 @@ class Workers:
             interface=self._interface,
             gpus=self._gpus,
         )
-        process = Process(
+        process = WorkerProcess(
             slot=placement.worker.slot,
             nonce=placement.worker.nonce,
             generation=world.generation,
@@ -193,7 +188,7 @@ class Workers:
             interface=self._interface,
             gpus=self._gpus,
         )
-        process = Process(slot=slot, nonce=nonce, files=files)
+        process = WorkerProcess(slot=slot, nonce=nonce, files=files)
         is_training = any(each.generation != 0 for each in self._processes.values())
         niceness = PREPARED_NICENESS if is_training else 0
         self._launch(f"0.{slot}.{nonce}", process, env, niceness=niceness)
@@ -202,12 +197,12 @@ class Workers:
         _, process = self._find(effect)
         if process is None or process.pid is None:
             return  # It ended meanwhile; the core hears of that.
-        self.last_save.resume(process.pid)
+        self.final_saves.resume(process.pid)
         world, placement = effect.world, effect.placement
         files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
         process.generation, process.rank = world.generation, placement.rank
         process.local_rank, process.files = placement.local_rank, files
-        self._examiner.outputs.watch(process.pid, files)
+        self._hang_reporter.outputs.watch(process.pid, files)
         self.attached.enter(process.pid, world, placement, files)
 
     def leave(self, effect: fx.LeaveWorld) -> None:
@@ -215,7 +210,9 @@ class Workers:
         if process is not None and process.pid is not None:
             self.attached.leave(process.pid, effect.at_step)
 
-    def _launch(self, name: str, process: Process, env: dict[str, str], niceness: int = 0) -> None:
+    def _launch(
+        self, name: str, process: WorkerProcess, env: dict[str, str], niceness: int = 0
+    ) -> None:
         spec, files = self._spec, process.files
         env.update(self._beside.env, ELASTICD_AGENT=self._monitor.name)
         self._processes[name] = process
@@ -223,7 +220,7 @@ class Workers:
 
     def stop(self, effect: fx.StopWorker) -> None:
         name, process = self._find(effect)
-        if process is None or self.last_save.is_ended(process.pid):
+        if process is None or self.final_saves.is_ended(process.pid):
             return
         if process.pid is not None:
             self._monitor.overlook(process.pid)
@@ -239,14 +236,14 @@ class Workers:
         if process is None or process.pid is None or process.is_examined:
             return False
         end = partial(self._end, name) if isinstance(effect, fx.StopWorker) else None
-        return self.last_save.ask(process.pid, rank=process.rank, grace_s=grace_s, end=end)
+        return self.final_saves.ask(process.pid, rank=process.rank, grace_s=grace_s, end=end)
 
     def _end(self, name: str, grace_s: float) -> None:
         self._pool.tell(ch.Stop(worker=name, grace_s=grace_s))
 
     def _find(
         self, effect: fx.EnterWorld | fx.LeaveWorld | fx.StopWorker
-    ) -> tuple[str, Process | None]:
+    ) -> tuple[str, WorkerProcess | None]:
         found = ((n, p) for n, p in self._processes.items() if p.is_in(effect.slot, effect.nonce))
         return next(found, ("", None))
 
@@ -283,7 +280,7 @@ class Workers:
 
     def end(self) -> None:
         """Kill what is left and end the pool; saves may still finish. Any thread may call this."""
-        self._examiner.outputs.close()
+        self._hang_reporter.outputs.close()
         self._beside.close()
         self._pool.close()
 
@@ -316,10 +313,10 @@ class Workers:
             trouble = PoolTrouble(why=message.message)
             self._post(lambda: self._break(trouble))
             return
-        told = self._accounts.of(message)
+        told = self._exit_files.of(message)
         self._post(lambda: self._hear(message, told))
 
-    def _hear(self, message: ch.FromPool | None, told: Mapping[str, Told]) -> None:
+    def _hear(self, message: ch.FromPool | None, told: Mapping[str, ExitReport]) -> None:
         spec = self._spec
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
@@ -342,7 +339,7 @@ class Workers:
                 process.pid = pid
                 self.attached.expect(pid, process.slot, process.nonce)
                 self._monitor.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
-                self._examiner.outputs.watch(pid, process.files)
+                self._hang_reporter.outputs.watch(pid, process.files)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)
@@ -357,17 +354,17 @@ class Workers:
             case None:
                 self._pool_ended(told)
 
-    def _exited(self, name: str, code: int, told: Told) -> None:
+    def _exited(self, name: str, code: int, told: ExitReport) -> None:
         process = self._processes[name]
         # A worker that was only being prepared owes us a call of `elasticd.run`, also with exit 0.
         is_early = process.generation == 0 and process.pid is not None
         failure = self._failure(name, code, told) if code != 0 or is_early else None
         del self._processes[name]
         if process.pid is not None:
-            self.last_save.forget(process.pid)
+            self.final_saves.forget(process.pid)
             self.attached.forget(process.pid)
             self._monitor.forget(process.pid)
-            self._examiner.outputs.forget(process.pid)
+            self._hang_reporter.outputs.forget(process.pid)
         self._own_errors.discard(name)
         self._feed(
             ev.WorkerExited(slot=process.slot, nonce=process.nonce, code=code, failure=failure)
@@ -378,7 +375,7 @@ class Workers:
         log.error("worker.not_started", rank=process.rank, generation=process.generation, why=why)
         self._exited(name, 127, not_started(self._spec.entry, why))
 
-    def _failure(self, name: str, code: int, told: Told) -> Failure:
+    def _failure(self, name: str, code: int, told: ExitReport) -> Failure:
         process = self._processes[name]
         progress = self.attached.progress_of(process.pid) if process.pid is not None else None
         return failure_of(self.home, process, code, told, progress)
@@ -393,26 +390,26 @@ class Workers:
             if is_final(verdict):
                 self._kill(name)  # It waits for our next incarnation, which must not offer it.
             return
-        event = self._examiner.judged(name, verdict)
-        if process.is_examined and self.last_save.is_asked(process.pid):
+        event = self._hang_reporter.judged(name, verdict)
+        if process.is_examined and self.final_saves.is_asked(process.pid):
             process.is_stop_due = True  # No other order will come.
         self._feed(event)
 
     def explain_hang(self, generation: Generation, culprit: Failure | None) -> None:
         """Write down stacks: the next world leaves out a worker that hung in this one."""
-        self._examiner.explain(generation, culprit)
+        self._hang_reporter.explain(generation, culprit)
 
     def _kill(self, name: str) -> None:
         if process := self._processes.get(name):
             self._end(name, process.stop_grace_s)
 
-    def _pool_ended(self, told: Mapping[str, Told]) -> None:
+    def _pool_ended(self, told: Mapping[str, ExitReport]) -> None:
         """Report all workers as killed and begin anew, since no worker outlives its pool."""
         self._is_pool_ready = self._is_pool_listening = False
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))
         for name in list(self._processes):
-            self._exited(name, -9, told.get(name, Told()))
+            self._exited(name, -9, told.get(name, ExitReport()))
         self._stores.lose()
         self._break(PoolTrouble())
 

@@ -5,7 +5,7 @@ import pytest
 from elasticd.records.failure import ERROR_WORDS, TEXT_WORDS
 from elasticd.train.process_group.peer_failure import is_echo
 from elasticd_agent.workers import exit_report
-from elasticd_agent.workers.exit_report import Told
+from elasticd_agent.workers.exit_report import ExitReport
 
 BOTH = (
     "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4",
@@ -30,14 +30,14 @@ OF_AN_ERROR_ALONE = ("wait timeout after 5000ms", "connection was likely closed"
 @pytest.mark.parametrize("words", BOTH)
 def test_worker_and_agent_take_the_same_words_for_an_echo(words: str) -> None:
     assert is_echo(RuntimeError(words), is_peer_gone=False)
-    assert exit_report.is_echo(Told(exception=f"RuntimeError: {words}"))
+    assert exit_report.is_echo(ExitReport(exception=f"RuntimeError: {words}"))
 
 
 @pytest.mark.parametrize("words", OF_AN_ERROR_ALONE)
 def test_wider_words_count_only_where_the_type_is_known(words: str) -> None:
     assert is_echo(RuntimeError(words), is_peer_gone=False)
     assert not is_echo(ValueError(words), is_peer_gone=False)
-    assert not exit_report.is_echo(Told(exception=f"Anything: {words}"))
+    assert not exit_report.is_echo(ExitReport(exception=f"Anything: {words}"))
 
 
 def test_what_a_text_is_known_by_an_error_is_known_by() -> None:
@@ -49,4 +49,4 @@ def test_what_a_text_is_known_by_an_error_is_known_by() -> None:
     "words", ["Command 'x' timed out after 5 seconds", "too hot", "e-mail send failed"]
 )
 def test_errors_of_the_script_are_its_own(words: str) -> None:
-    assert not exit_report.is_echo(Told(exception=f"TimeoutExpired: {words}"))
+    assert not exit_report.is_echo(ExitReport(exception=f"TimeoutExpired: {words}"))

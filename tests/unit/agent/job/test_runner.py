@@ -35,8 +35,8 @@ from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.pod.orphans import Children
-from elasticd_agent.workers.attached_workers import Attached
-from elasticd_agent.workers.final_save import LastSave
+from elasticd_agent.workers.attached_workers import AttachedWorkers
+from elasticd_agent.workers.final_save import FinalSaves
 from tests.sim.schedule import spec_of
 from tests.unit.rendezvous.cases import incarnation, member, name
 
@@ -49,7 +49,7 @@ class NoWorkers:
     """There are none; the pool is up."""
 
     def __init__(self, **given: object) -> None:
-        self.attached = Attached(lambda pid, message: None, lambda event: None)
+        self.attached = AttachedWorkers(lambda pid, message: None, lambda event: None)
 
     def serve(self, incarnation: Incarnation, feed: object, broke: object) -> None: ...
 
@@ -235,7 +235,7 @@ def test_an_agent_learns_how_far_the_job_was_before_it_came(
 def test_the_account_is_written_again_before_the_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever takes it over then knows that nothing is missing."""
     scene = Scene(monkeypatch)
-    scene.runner.workers.last_save = LastSave(scene.runner.workers.attached, is_wanted=False)
+    scene.runner.workers.final_saves = FinalSaves(scene.runner.workers.attached, is_wanted=False)
     scene.runner._perform(fx.Withdraw(result=desired_result(scene.runner.state, has_left=True)))
     scene.done()
     (spent,) = scene.store.list(KEYS.times_spent(JOB)).items

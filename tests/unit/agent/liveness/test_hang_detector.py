@@ -12,7 +12,7 @@ from elasticd.channel.worker import (
     Left,
 )
 from elasticd.records.ids import Generation
-from elasticd_agent.liveness.hang_detector import Frozen, Sample
+from elasticd_agent.liveness.hang_detector import Frozen, ProcessSample
 from tests.fixtures.pulse_scene import Scene, beat, sample
 
 
@@ -157,7 +157,7 @@ def test_stop_outside_the_loop_counts_after_a_second(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("gone", [None, sample("Z"), sample("X"), sample("ZZ")])
-def test_process_that_ended_is_not_frozen(scene: Scene, gone: Sample | None) -> None:
+def test_process_that_ended_is_not_frozen(scene: Scene, gone: ProcessSample | None) -> None:
     """Its end is the pool's to tell."""
     scene.saying[1] = None
     scene.samples[1] = gone

@@ -6,17 +6,17 @@ import pytest
 
 from elasticd.records.ids import Generation, JobName, Slot
 from elasticd.records.job import EntryKind, JobSpec
-from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
+from elasticd_agent.node.slot_allotment import SlotClaim, allot, claim_of, rivals
 from tests.unit.rendezvous.cases import proposer
 
 A, B, C = JobName("A"), JobName("B"), JobName("C")
 SPEC = JobSpec(name=A, uid="one", entry_kind=EntryKind.SCRIPT, entry="t.py")
 
 
-def claim(job: JobName, order: int, **values: object) -> Claim:
+def claim(job: JobName, order: int, **values: object) -> SlotClaim:
     """A claim for one slot of a job that lacks nodes, unless said otherwise."""
     base: dict[str, object] = {"wanted": 1, "lacks_nodes": True}
-    return Claim(job=job, order=order, **{**base, **values})  # type: ignore[arg-type]
+    return SlotClaim(job=job, order=order, **{**base, **values})  # type: ignore[arg-type]
 
 
 def slots(*numbers: int) -> tuple[Slot, ...]:

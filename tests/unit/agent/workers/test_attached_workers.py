@@ -9,7 +9,7 @@ from elasticd.channel import worker as ch
 from elasticd.records.ids import Generation, Nonce, Rank, Slot
 from elasticd.rendezvous import event as ev
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
-from elasticd_agent.workers.attached_workers import NOT_FINITE_LIMIT, Attached
+from elasticd_agent.workers.attached_workers import NOT_FINITE_LIMIT, AttachedWorkers
 from tests.unit.rendezvous.cases import world
 
 PID = 4711
@@ -19,7 +19,7 @@ ONE = Generation(1)
 class Node:
     def __init__(self) -> None:
         self.fed: list[ev.Event] = []
-        self.attached = Attached(lambda pid, message: None, self.fed.append)
+        self.attached = AttachedWorkers(lambda pid, message: None, self.fed.append)
         self.attached.expect(PID, Slot(0), Nonce(1))
         self.hear(ch.Formed(generation=ONE, step=0))
 
@@ -82,7 +82,7 @@ def test_new_names_for_ever_are_not_kept() -> None:
 def test_heartbeat_is_heard_with_the_rank_of_its_generation() -> None:
     """A worker is told its next rank while it still makes steps as the old one."""
     heard: list[tuple[Rank, int, int]] = []
-    attached = Attached(lambda pid, message: None, lambda event: None)
+    attached = AttachedWorkers(lambda pid, message: None, lambda event: None)
     attached.rank_heard = lambda rank, beat, formed: heard.append((rank, beat.step, formed))
     attached.expect(PID, Slot(0), Nonce(1))
     files = WorkerFiles(out=Path("o"), err=Path("e"), error=Path("r"))
@@ -113,7 +113,7 @@ def test_script_of_restart_mode_shows_what_it_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("elasticd_agent.workers.attached_workers.now_s", lambda: 50.0)
     fed: list[ev.Event] = []
     heard: list[int] = []
-    attached = Attached(lambda pid, message: None, fed.append)
+    attached = AttachedWorkers(lambda pid, message: None, fed.append)
     attached.progressed = lambda slot, nonce, told: heard.append(told.step)
     attached.expect(PID, Slot(0), Nonce(1))
     assert attached.shown_progress(PID) is None
@@ -142,7 +142,7 @@ def test_what_a_script_told_before_run_is_forgotten() -> None:
 
 def test_commits_of_a_script_that_told_of_its_steps_before_are_commits() -> None:
     """And are said to be."""
-    attached = Attached(lambda pid, message: None, lambda event: None)
+    attached = AttachedWorkers(lambda pid, message: None, lambda event: None)
     attached.expect(PID, Slot(0), Nonce(1))
     attached.hear(PID, ch.Progressed(step=99))
     attached.hear(PID, ch.Attached(pid=PID))

@@ -12,22 +12,24 @@ from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd_agent.pod.memory import OomKills
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers import exit_files
-from elasticd_agent.workers.exit_files import Accounts
-from elasticd_agent.workers.worker_process import Process
+from elasticd_agent.workers.exit_files import ExitFiles
+from elasticd_agent.workers.worker_process import WorkerProcess
 
 NAME = "1.0.1"
 TRACEBACK = 'Traceback (most recent call last):\n  File "/x/t.py", line 3, in f\nKeyError: 7\n'
 
 
-def process_in(folder: Path, generation: int = 1) -> Process:
+def process_in(folder: Path, generation: int = 1) -> WorkerProcess:
     files = WorkerFiles(out=folder / "out", err=folder / "err", error=folder / "error.json")
-    return Process(slot=Slot(0), nonce=Nonce(1), files=files, generation=Generation(generation))
+    return WorkerProcess(
+        slot=Slot(0), nonce=Nonce(1), files=files, generation=Generation(generation)
+    )
 
 
 def test_worker_that_died_is_told_of_by_its_log(tmp_path: Path) -> None:
     """The pool knows an exit code alone."""
     (tmp_path / "err").write_text(TRACEBACK)
-    told = Accounts({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=1))
+    told = ExitFiles({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=1))
     assert told[NAME].exception == "KeyError: 7"
 
 
@@ -35,7 +37,7 @@ def test_worker_killed_for_want_of_memory_says_so(tmp_path: Path) -> None:
     """Below what its log ends with: an old traceback there is not why it was killed."""
     (tmp_path / "err").write_text(TRACEBACK)
     count = 0
-    found = Accounts({NAME: process_in(tmp_path)}, OomKills(lambda: count, lambda: None))
+    found = ExitFiles({NAME: process_in(tmp_path)}, OomKills(lambda: count, lambda: None))
     before = found.of(Exited(worker=NAME, code=-9))[NAME]
     assert before.exception == "KeyError: 7"
     count += 1
@@ -46,7 +48,7 @@ def test_worker_killed_for_want_of_memory_says_so(tmp_path: Path) -> None:
 
 def test_what_it_raised_is_remembered_until_it_has_ended(tmp_path: Path) -> None:
     """Both are failures of one worker: the second must not know less."""
-    found = Accounts({NAME: process_in(tmp_path)})
+    found = ExitFiles({NAME: process_in(tmp_path)})
     raised = Raised(
         worker=NAME,
         code=1,
@@ -62,7 +64,7 @@ def test_what_it_raised_is_remembered_until_it_has_ended(tmp_path: Path) -> None
 def test_pool_that_ended_tells_of_all_its_workers(tmp_path: Path) -> None:
     """They died with it."""
     (tmp_path / "err").write_text(TRACEBACK)
-    told = Accounts({NAME: process_in(tmp_path), "1.1.1": process_in(tmp_path)}).of(None)
+    told = ExitFiles({NAME: process_in(tmp_path), "1.1.1": process_in(tmp_path)}).of(None)
     assert {each.exception for each in told.values()} == {"KeyError: 7"} and len(told) == 2
 
 
@@ -72,7 +74,7 @@ def test_disk_that_hangs_costs_the_account_and_not_the_news(
     """A pipe that nobody writes to hangs whoever opens it, as a network's disk does."""
     monkeypatch.setattr(exit_files, "READ_LIMIT_S", 0.05)
     os.mkfifo(tmp_path / "error.json")
-    told = Accounts({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=-9))
+    told = ExitFiles({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=-9))
     assert told[NAME].exception == "" and "in time" in told[NAME].traceback
     (tmp_path / "error.json").write_text(json.dumps({}))  # Lets the reader end.
 
@@ -80,16 +82,16 @@ def test_disk_that_hangs_costs_the_account_and_not_the_news(
 def test_what_is_no_failure_is_not_read(tmp_path: Path) -> None:
     """Exit 0 in a world, or a start."""
     (tmp_path / "err").write_text(TRACEBACK)
-    found = Accounts({NAME: process_in(tmp_path)})
+    found = ExitFiles({NAME: process_in(tmp_path)})
     assert found.of(Exited(worker=NAME, code=0))[NAME].exception == ""
     assert found.of(Started(worker=NAME, pid=1)) == {}
-    early = Accounts({NAME: process_in(tmp_path, generation=0)})
+    early = ExitFiles({NAME: process_in(tmp_path, generation=0)})
     assert early.of(Exited(worker=NAME, code=0))[NAME].exception == "KeyError: 7"
 
 
 def test_nothing_is_kept_of_workers_that_ended(tmp_path: Path) -> None:
     """A job that is started anew a thousand times has as many tracebacks."""
-    found = Accounts({NAME: process_in(tmp_path)})
+    found = ExitFiles({NAME: process_in(tmp_path)})
     raised = Raised(
         worker=NAME, code=1, exception="E: x", where="t:1", traceback="", has_group=False
     )
@@ -109,5 +111,5 @@ def test_where_no_thread_can_be_started_it_is_read_all_the_same(
 
     monkeypatch.setattr(Thread, "start", refuse)
     (tmp_path / "err").write_text(TRACEBACK)
-    told = Accounts({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=1))
+    told = ExitFiles({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=1))
     assert told[NAME].exception == "KeyError: 7"

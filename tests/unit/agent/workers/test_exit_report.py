@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.channel.pool import Raised
-from elasticd_agent.workers.exit_report import Told, is_echo, tell
+from elasticd_agent.workers.exit_report import ExitReport, is_echo, tell
 
 NOWHERE = Path("/nowhere")
 TRACEBACK = """Traceback (most recent call last):
@@ -50,7 +50,7 @@ def test_exit_after_a_broken_collective_is_an_echo(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ends_job", [True, False])
 def test_exception_says_whether_it_ends_the_job(ends_job: bool) -> None:
     told = tell(raised("GradientsNotFinite: nan", ends_job=ends_job), NOWHERE, NOWHERE)
-    assert told == Told(
+    assert told == ExitReport(
         exception="GradientsNotFinite: nan",
         where="/home/u/t.py:9",
         has_group=True,

@@ -10,8 +10,8 @@ from elasticd.records.member import Saved
 from elasticd.rendezvous import event as ev
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers import final_save as module
-from elasticd_agent.workers.attached_workers import Attached
-from elasticd_agent.workers.final_save import LastSave, end_share_s
+from elasticd_agent.workers.attached_workers import AttachedWorkers
+from elasticd_agent.workers.final_save import FinalSaves, end_share_s
 from tests.unit.control.world_case import world
 
 PID, OTHER = 11, 12
@@ -26,8 +26,8 @@ class Case:
         self.events: list[ev.Event] = []
         self.ended: list[tuple[int, float]] = []
         self.now_s = 100.0
-        self.attached = Attached(lambda *told: self.told.append(told), self.events.append)
-        self.last_save = LastSave(self.attached, is_wanted=is_wanted)
+        self.attached = AttachedWorkers(lambda *told: self.told.append(told), self.events.append)
+        self.final_saves = FinalSaves(self.attached, is_wanted=is_wanted)
         for slot, pid in enumerate((PID, OTHER)):
             self.attached.expect(pid, Slot(slot), Nonce(1))
 
@@ -42,7 +42,7 @@ class Case:
 
     def ask(self, pid: int, *, grace_s: float = GRACE_S, is_end: bool = True) -> bool:
         end = (lambda left_s: self.ended.append((pid, left_s))) if is_end else None
-        return self.last_save.ask(pid, rank=pid, grace_s=grace_s, end=end)
+        return self.final_saves.ask(pid, rank=pid, grace_s=grace_s, end=end)
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_worker_saves_and_is_ended_with_what_is_left(case: Case) -> None:
     case.now_s += 12.0
     case.attached.hear(PID, ch.Left(step=9, durable_step=9))
     assert case.ended == [(PID, GRACE_S - 12.0)]
-    assert case.last_save.is_ended(PID)
-    case.last_save.forget(PID)
-    assert case.last_save.saved == Saved(at_step=9, durable_step=9)
+    assert case.final_saves.is_ended(PID)
+    case.final_saves.forget(PID)
+    assert case.final_saves.saved == Saved(at_step=9, durable_step=9)
 
 
 def test_worker_that_is_in_no_world_has_nothing_to_save(case: Case) -> None:
@@ -76,7 +76,7 @@ def test_worker_that_is_in_no_world_has_nothing_to_save(case: Case) -> None:
     case.attached.hear(PID, ch.Left(step=9))
     assert not case.ask(PID)
     assert not case.ask(99)
-    assert not case.told and case.last_save.saved is None
+    assert not case.told and case.final_saves.saved is None
 
 
 def test_worker_on_its_way_into_a_world_is_asked_too(case: Case) -> None:
@@ -96,10 +96,10 @@ def test_worker_that_ends_without_an_answer_is_told_of(case: Case) -> None:
     """At the step that it was last heard of."""
     case.begin(PID, step=7)
     case.ask(PID)
-    assert case.last_save.is_asked(PID) and not case.last_save.is_ended(PID)
-    case.last_save.forget(PID)
+    assert case.final_saves.is_asked(PID) and not case.final_saves.is_ended(PID)
+    case.final_saves.forget(PID)
     why = "rank 11 ended before it had saved its part"
-    assert case.last_save.saved == Saved(at_step=7, why=why)
+    assert case.final_saves.saved == Saved(at_step=7, why=why)
 
 
 def test_one_that_knows_what_is_durable_is_enough(case: Case) -> None:
@@ -108,8 +108,8 @@ def test_one_that_knows_what_is_durable_is_enough(case: Case) -> None:
         case.begin(pid)
         case.ask(pid)
     case.attached.hear(OTHER, ch.Left(step=9, durable_step=9))
-    case.last_save.forget(PID)
-    assert case.last_save.saved == Saved(at_step=9, durable_step=9)
+    case.final_saves.forget(PID)
+    assert case.final_saves.saved == Saved(at_step=9, durable_step=9)
 
 
 def test_who_only_leaves_a_world_is_ended_by_others(case: Case) -> None:
@@ -117,7 +117,7 @@ def test_who_only_leaves_a_world_is_ended_by_others(case: Case) -> None:
     case.begin(PID)
     assert case.ask(PID, is_end=False)
     case.attached.hear(PID, ch.Left(step=9, durable_step=9))
-    assert not case.ended and not case.last_save.is_ended(PID)
+    assert not case.ended and not case.final_saves.is_ended(PID)
     assert [type(event) for event in case.events][-1] is ev.WorkerLeft
 
 
@@ -133,20 +133,20 @@ def test_worker_that_went_on_in_another_world_is_asked_anew(case: Case) -> None:
     case.begin(PID)
     assert case.ask(PID, is_end=False)
     case.begin(PID)
-    case.last_save.resume(PID)
-    assert not case.last_save.is_asked(PID)
+    case.final_saves.resume(PID)
+    assert not case.final_saves.is_asked(PID)
     assert case.ask(PID)
     assert len(case.told) == 1
     case.attached.hear(PID, ch.Left(step=9, durable_step=9))
-    assert case.last_save.saved == Saved(at_step=9, durable_step=9)
+    assert case.final_saves.saved == Saved(at_step=9, durable_step=9)
     assert case.ended == [(PID, GRACE_S)]
 
 
 def test_ordinary_goodbye_says_nothing_of_the_state(case: Case) -> None:
     case.begin(PID)
     case.attached.hear(PID, ch.Left(step=9))
-    case.last_save.forget(PID)
-    assert case.last_save.saved is None
+    case.final_saves.forget(PID)
+    assert case.final_saves.saved is None
 
 
 @pytest.mark.parametrize(("grace_s", "share_s"), [(30.0, 2.0), (5.0, 1.0), (0.0, 0.0)])

@@ -16,9 +16,9 @@ from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
 from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.output_watch.silence import Heard, Silent
 from elasticd_agent.worker_setup.worker_env import worker_files
-from elasticd_agent.workers.exit_report import Told
-from elasticd_agent.workers.hang_report import Examiner, is_final
-from elasticd_agent.workers.worker_process import Home, Process, failure_of
+from elasticd_agent.workers.exit_report import ExitReport
+from elasticd_agent.workers.hang_report import HangReporter, is_final
+from elasticd_agent.workers.worker_process import Home, WorkerProcess, failure_of
 
 NODE = NodeId("node-1")
 HOME = Home(node=NODE, incarnation=Incarnation("i"), host="vm")
@@ -48,19 +48,19 @@ class Node:
         self.fed: list[ev.Event] = []
         self.has_steps = True
         self.processes = {f"1.{slot}.1": self._process(folder, slot) for slot in range(2)}
-        self.examiner = Examiner(
+        self.reporter = HangReporter(
             cast(WorkerMonitor, self.monitor),
             lambda call: call(),
             (folder, JobName("j"), NODE),
             self.processes,
-            failure=lambda name: failure_of(HOME, self.processes[name], -9, Told(), None),
+            failure=lambda name: failure_of(HOME, self.processes[name], -9, ExitReport(), None),
             kill=self.killed.append,
             feed=self.fed.append,
             has_steps=lambda pid: self.has_steps,
         )
 
-    def _process(self, folder: Path, slot: int) -> Process:
-        return Process(
+    def _process(self, folder: Path, slot: int) -> WorkerProcess:
+        return WorkerProcess(
             slot=Slot(slot),
             nonce=Nonce(1),
             files=worker_files(folder, JobName("j"), ONE, Rank(slot)),
@@ -107,26 +107,26 @@ def culprit(node: NodeId) -> Failure:
 
 def test_worker_that_stands_still_is_for_all_nodes_to_judge(node: Node) -> None:
     """Nobody is looked at yet: it may wait for a worker of another node."""
-    event = node.examiner.judged("1.0.1", stalled(StallLimit.RECORD))
+    event = node.reporter.judged("1.0.1", stalled(StallLimit.RECORD))
     assert isinstance(event, ev.WorkerStalled)
     assert (event.slot, event.stall.limit, event.stall.sequence) == (0, StallLimit.RECORD, 70)
     assert event.stall.why == "No progress for 5 s, while others waited for it."
     assert event.stall.stacks_path.endswith("j/incidents/gen-1.node-1.stacks.txt")
     assert node.monitor.asked == [] and not node.processes["1.0.1"].is_examined
-    resumed = node.examiner.judged("1.0.1", Resumed(pid=10))
+    resumed = node.reporter.judged("1.0.1", Resumed(pid=10))
     assert resumed == ev.WorkerResumed(slot=Slot(0), nonce=Nonce(1))
 
 
 def test_it_stood_still_in_the_generation_that_it_is_in(node: Node) -> None:
     """And not in the one that it was told to enter at a later step."""
     node.processes["1.0.1"].generation = Generation(2)
-    event = node.examiner.judged("1.0.1", stalled(StallLimit.PROGRESS))
+    event = node.reporter.judged("1.0.1", stalled(StallLimit.PROGRESS))
     assert isinstance(event, ev.WorkerStalled) and event.stall.generation == ONE
 
 
 def test_worker_that_others_here_wait_for_is_done_without_at_once(node: Node) -> None:
     """It is killed once its stacks are taken, those of its neighbours with them."""
-    event = node.examiner.judged("1.0.1", stalled(StallLimit.RECORD, is_waited_for=True))
+    event = node.reporter.judged("1.0.1", stalled(StallLimit.RECORD, is_waited_for=True))
     assert isinstance(event, ev.WorkerFailed) and event.failure.is_hung
     process = node.processes["1.0.1"]
     assert process.is_examined
@@ -140,23 +140,23 @@ def test_worker_that_others_here_wait_for_is_done_without_at_once(node: Node) ->
 
 def test_hang_that_all_nodes_agreed_on_is_looked_at_where_it_is(node: Node) -> None:
     """Once: an agent that found it by itself has written it down already."""
-    node.examiner.explain(ONE, culprit(NODE))
+    node.reporter.explain(ONE, culprit(NODE))
     ((_, standing),) = node.monitor.asked
     assert [one.note for one in standing] == ["No progress.", ""]
     assert node.processes["1.0.1"].is_examined
-    node.examiner.explain(ONE, culprit(NODE))
+    node.reporter.explain(ONE, culprit(NODE))
     assert len(node.monitor.asked) == 1
 
 
 def test_nodes_that_waited_write_down_where(node: Node) -> None:
     """Nobody of theirs is to blame, or ends for it."""
-    node.examiner.explain(ONE, culprit(NodeId("other")))
+    node.reporter.explain(ONE, culprit(NodeId("other")))
     ((_, standing),) = node.monitor.asked
     assert [(one.pid, one.note) for one in standing] == [(10, ""), (11, "")]
     assert not any(process.is_examined for process in node.processes.values())
     node.monitor.done[0]()
     assert node.killed == []
-    node.examiner.explain(Generation(2), None)
+    node.reporter.explain(Generation(2), None)
     assert len(node.monitor.asked) == 1, "no rank of that generation is here"
 
 
@@ -168,7 +168,7 @@ def test_only_what_says_it_of_the_worker_alone_is_final() -> None:
 
 def test_silence_is_told_in_restart_mode_alone(node: Node) -> None:
     """Where steps are known, what is printed says nothing."""
-    tell = node.examiner._judge_output
+    tell = node.reporter._judge_output
     tell(Silent(pid=10, since_s=300.0))
     assert node.fed == []
     node.has_steps = False
@@ -183,7 +183,7 @@ def test_silence_is_told_in_restart_mode_alone(node: Node) -> None:
 def test_silent_ranks_are_looked_at_before_they_are_ended(node: Node) -> None:
     """They never called `elasticd.run`, so nobody in them answers; then each gets its grace."""
     node.has_steps = False
-    node.examiner.explain(ONE, None)
+    node.reporter.explain(ONE, None)
     ((_, standing),) = node.monitor.asked
     assert all(one.is_frozen for one in standing)
     processes = node.processes.values()
