@@ -2,7 +2,8 @@
 
 A message is one packet of a unix socket of the kind SOCK_SEQPACKET, so it has its end without a
 mark. An order may be longer than a packet: it stands in a file in memory, whose descriptor goes
-with `FORK`, before the pool's end of its connection and before its log.
+with `FORK`, before the pool's end of its connection, its log, and the end of a pipe. The pool does
+nothing until the agent, which knows it by then, has written a byte into that pipe.
 """
 
 from collections.abc import Mapping
@@ -33,8 +34,8 @@ SERVER_VARIABLE = "ELASTICD_FORK_SERVER"
 
 FORK = b"fork"
 BURY = b"bury"
-ORDER_FDS = 3
-"""The order, the pool's end of its connection to the agent, its log."""
+ORDER_FDS = 4
+"""The order, the pool's end of its connection to the agent, its log, the end of a pipe."""
 PACKET_BYTES = 16_384
 
 
@@ -48,8 +49,7 @@ class ForkOrder:
     surroundings: Mapping[str, str]
     """Where the agent runs, which the pool must not leave."""
     folder: str
-    """Where the modules of `preload` are looked for first."""
-    preload: tuple[str, ...] = ()
+    """Where modules are looked for first."""
     script: str = ""
     is_module: bool = False
     learn_in: str = ""

@@ -1,8 +1,11 @@
 """Pools are forked from a process that has imported torch once, and from none that differs."""
 
 import os
+import select
 import signal
+import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from elasticd.records.reason import Phase
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.process_table import children_of, look_up
-from elasticd_agent.workers import fork_server_client
+from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
 from tests.fixtures.cluster import Cluster, cluster_on, until
 from tests.fixtures.pool import (
@@ -42,6 +45,17 @@ if os.fork() == 0:
 os.wait()
 time.sleep(1000)
 """
+
+
+@pytest.fixture
+def shared_path() -> Iterator[str]:
+    server = LocalForkServer()
+    yield server.start(os.environ, Path(os.devnull))
+    server.close()
+
+
+def shared_client(path: str) -> ForkServerClient:
+    return ForkServerClient(children=Children(), env={}, log_path=Path(os.devnull), path=path)
 
 
 def parent_of(pid: int) -> int:
@@ -151,15 +165,85 @@ def test_pool_outlives_its_server_and_the_next_has_another(tmp_path: Path) -> No
             assert parent_of(other.process.pid) not in (server, os.getpid())
 
 
-def test_server_that_stands_still_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_server_client, "ANSWER_LIMIT_S", 0.2)
+def test_server_that_stands_still_is_done_without_and_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its pools live on."""
+    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
     with own_fork_server() as client, running_pool(forked_from=client) as driver:
         server = parent_of(driver.process.pid)
         os.kill(server, signal.SIGSTOP)
-        try:
-            assert ask(client) is None
-        finally:
-            os.kill(server, signal.SIGKILL)
+        assert ask(client) is None
+        wait_until(lambda: not is_alive(server), because="the server lives")
+        assert is_alive(driver.process.pid)
+
+
+def test_server_that_wakes_late_leaves_no_second_pool(
+    shared_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds an order that was given up long ago: the agent has a pool on that connection."""
+    late = shared_client(shared_path)
+    with running_pool(forked_from=late) as driver:
+        server = parent_of(driver.process.pid)
+        ours, theirs = socket.socketpair()
+        os.kill(server, signal.SIGSTOP)
+        monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
+        with ours, theirs:
+            order = ForkOrder(job="late", env=os.environ, surroundings=surroundings(), folder="/")
+            assert late.fork(order, theirs.fileno(), 2, lambda: True) is None
+            monkeypatch.undo()
+            os.kill(server, signal.SIGCONT)
+            # Its answer to another comes after all that it had to do before.
+            assert ask(shared_client(shared_path)) is not None
+            wait_until(
+                lambda: children_of(server) == [driver.process.pid],
+                because=f"pools: {children_of(server)} beside {driver.process.pid}",
+            )
+            assert not select.select([ours], [], [], 0)[0], "the late pool has spoken"
+
+
+def test_server_that_never_becomes_ready_holds_up_nobody_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server_connection, "READY_LIMIT_S", 0.2)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        client = shared_client(str(tmp_path / "s"))
+        with ThreadPoolExecutor() as threads:
+            asked = [threads.submit(ask, client) for _ in range(2)]
+            assert [each.result() for each in asked] == [None, None]
+        silent.accept()[0].close()
+        assert ask(client) is None
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def test_agent_that_ends_does_not_wait_for_imports_that_hang(tmp_path: Path) -> None:
+    """Nor does it leave them behind."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(tmp_path / 'n')!r}, 'w').write(f'{{os.getpid()}}\\n')\n"
+        "time.sleep(1000)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    with own_fork_server(env) as client, ThreadPoolExecutor() as threads:
+        asked = threads.submit(ask, client, env=env)
+        server = read_number(tmp_path / "n")
+        client.close()
+        assert asked.result() is None
+        assert not is_alive(server)
+
+
+def test_server_whose_imports_start_a_process_is_unfit(tmp_path: Path) -> None:
+    """It would be taken for what a pool has left behind."""
+    code = "import subprocess\nhelper = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    with own_fork_server(env) as client:
+        assert ask(client, env=env) is None
 
 
 def test_nothing_is_left_of_a_killed_pool_when_its_end_is_known(
@@ -194,18 +278,8 @@ def test_server_without_torch_says_so_and_pools_are_programs(tmp_path: Path) -> 
         assert ask(client, env=env) is None
 
 
-@pytest.fixture
-def shared_path() -> Iterator[str]:
-    server = LocalForkServer()
-    yield server.start(os.environ, Path(os.devnull))
-    server.close()
-
-
 def test_agents_of_one_machine_share_a_server(shared_path: str) -> None:
-    clients = [
-        ForkServerClient(children=Children(), env={}, log_path=Path(os.devnull), path=shared_path)
-        for _ in range(2)
-    ]
+    clients = [shared_client(shared_path) for _ in range(2)]
     with (
         running_pool(forked_from=clients[0]) as first,
         running_pool(forked_from=clients[1]) as second,
@@ -216,10 +290,7 @@ def test_agents_of_one_machine_share_a_server(shared_path: str) -> None:
 
 
 def test_path_of_no_server_is_done_without(tmp_path: Path) -> None:
-    client = ForkServerClient(
-        children=Children(), env={}, log_path=Path(os.devnull), path=str(tmp_path / "none")
-    )
-    assert ask(client) is None
+    assert ask(shared_client(str(tmp_path / "none"))) is None
 
 
 @pytest.fixture

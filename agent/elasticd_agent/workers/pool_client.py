@@ -25,6 +25,7 @@ from elasticd.records.job import EntryKind, JobSpec
 from elasticd.telemetry.log import get_logger, open_log
 from elasticd_agent.loop.open_file_limit import give_first_limit
 from elasticd_agent.pod.orphans import Children
+from elasticd_agent.pool.fork_server.fork_check import can_be_forked
 from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.worker_setup.worker_env import without_secrets
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
@@ -139,7 +140,6 @@ class WarmPool:
             env=self._env,
             surroundings={},
             folder=cwd,
-            preload=preload,
             script=learning.entry if learning is not None else "",
             is_module=learning is not None and learning.is_module,
             learn_in=str(learning.folder) if learning is not None else "",
@@ -321,8 +321,8 @@ def open_pool(
     fork_server: ForkServerClient | None,
 ) -> WarmPool:
     """Start the pool from which a job's workers are forked."""
-    if spec.python or spec.needs_no_torch:
-        fork_server = None  # It has another interpreter than ours, or no use for torch.
+    if not can_be_forked(spec, os.environ):
+        fork_server = None
     learning = None
     if spec.learns_imports and spec.entry_kind is not EntryKind.COMMAND:
         is_module = spec.entry_kind is EntryKind.MODULE

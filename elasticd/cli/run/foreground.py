@@ -40,6 +40,7 @@ from elasticd.records.reason import Phase
 from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from elasticd.store.private_etcd.private_folder import private_folder
+from elasticd_agent.pool.fork_server.fork_check import can_be_forked
 from elasticd_agent.worker_setup.gpus import visible_gpus
 
 __all__ = ["Foreground"]
@@ -331,7 +332,7 @@ class Foreground:
 
     def _start_fork_server(self, folder: JobFolder) -> str:
         """Begin to import torch, for all agents; return the path of a socket, empty for none."""
-        if self._spec.python or self._spec.needs_no_torch:
+        if not can_be_forked(self._spec, self._own_environ()):
             return ""
         log_path = folder.path / "agents" / "fork-server.log"
         return self._fork_server.start(self._own_environ(), log_path)

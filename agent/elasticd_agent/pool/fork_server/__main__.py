@@ -21,10 +21,12 @@ from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.inheritance import open_fds
 from elasticd_agent.pool.job_pool import run_pool
 from elasticd_agent.pool.prctl import adopt_orphans, ask_for_signal_at_parents_end
+from elasticd_agent.pool.process_table import children_of
 from elasticd_agent.pool.warmup import warm_up
 from elasticd_agent.pool.zygote.environ_reads import recorded
 
 _MANY_THREADS = "importing torch starts threads here, or touches a GPU"
+_HAS_CHILDREN = "importing torch starts processes here, which nobody could tell from a pool's"
 
 
 def main() -> None:
@@ -59,14 +61,14 @@ def _server(owner_fd: int, listen_fd: int) -> ForkServer:
     owner = socket.socket(fileno=owner_fd)
     listener = socket.socket(fileno=listen_fd) if listen_fd >= 0 else None
     env, installed = dict(os.environ), installation()
-    why = _MANY_THREADS
     try:
         with recorded() as reads:
             warmth = warm_up()
     except EnvironmentProblem as exc:
         why = str(exc)
     else:
-        if warmth.can_fork:
+        why = _unfitness(can_fork=warmth.can_fork)
+        if not why:
             facts = ServerFacts(
                 surroundings=surroundings(),
                 env=env,
@@ -80,6 +82,19 @@ def _server(owner_fd: int, listen_fd: int) -> ForkServer:
     owner.send(pack(ServerFailed(why=why)), socket.MSG_NOSIGNAL)
     sys.stderr.flush()
     os._exit(1)
+
+
+def _unfitness(*, can_fork: bool) -> str:
+    """Return why no pool can be forked from this process; empty if pools can."""
+    if not can_fork:
+        return _MANY_THREADS
+    if children_of(os.getpid()):
+        return _HAS_CHILDREN
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as exc:
+        return f"a kernel before 5.3, or a filter, refuses pidfd_open: {exc}"
+    return ""
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""Whether a pool may be a fork of a server, or must be a program of its own: pure."""
+"""Whether a pool may be a fork of a server, or must be a program of its own: pure.
+
+The command line asks as well, so nothing here may import torch.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from elasticd.channel.fork_server import ForkOrder, ForkRefused
-from elasticd_agent.pool.warmup import ONE_THREAD
+from elasticd.records.job import JobSpec
 
-__all__ = ["ServerFacts", "refusal"]
+__all__ = ["SET_FOR_THE_IMPORTS", "Installation", "ServerFacts", "can_be_forked", "refusal"]
+
+Installation = frozenset[tuple[str, int]]
+"""Files and folders of installed packages, with the times of their changes where those count."""
 
 _READ_BY_LIBRARIES = (
     *("ATEN_", "BLIS_", "C10_", "CUDA_", "DNNL_", "GLIBC_", "GOMP_", "GOTO_", "HIP_", "HSA_"),
@@ -16,7 +22,10 @@ _READ_BY_LIBRARIES = (
 """Beginnings of variables that the loader, the interpreter or torch's libraries read in C as they
 are loaded, which is not seen. NCCL and Gloo read theirs later, in each worker."""
 
-_SET_FOR_THE_IMPORTS = frozenset(ONE_THREAD)
+SET_FOR_THE_IMPORTS = frozenset(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+)
+"""The server has values of its own for these; a worker gets its number of threads by a call."""
 _MASK = "_VISIBLE_DEVICES"
 """The end of a variable that hides GPUs; a worker has its own, and reads it later."""
 
@@ -30,12 +39,23 @@ class ServerFacts:
     """The environment in which it imported torch."""
     reads: Collection[str]
     """The variables that were read meanwhile."""
-    installation: tuple[tuple[str, int], ...]
+    installation: Installation
 
 
-def refusal(
-    order: ForkOrder, own: ServerFacts, installation: tuple[tuple[str, int], ...]
-) -> ForkRefused | None:
+def can_be_forked(spec: JobSpec, environ: Mapping[str, str]) -> bool:
+    """Return whether pools of this job may be forks of a server that has this environment.
+
+    A pool that imports modules which the user names may take long, or hang: only a program hears
+    meanwhile that its agent has died, since it is the agent's child.
+    """
+    if spec.python or spec.needs_no_torch or spec.preload:
+        return False
+    return not any(
+        environ.get(name) != text and _is_kept(name, ()) for name, text in spec.env.items()
+    )
+
+
+def refusal(order: ForkOrder, own: ServerFacts, installation: Installation) -> ForkRefused | None:
     """Return why a fork would not be what a new process would be; None if it would be."""
     if installation != own.installation:
         return ForkRefused(why="packages were installed since it imported torch", is_stale=True)
@@ -50,6 +70,6 @@ def refusal(
 
 def _is_kept(name: str, reads: Collection[str]) -> bool:
     """Return whether what was imported keeps the value of this variable, as far as one can tell."""
-    if name in _SET_FOR_THE_IMPORTS or name.endswith(_MASK):
+    if name in SET_FOR_THE_IMPORTS or name.endswith(_MASK):
         return False
     return name in reads or name.startswith(_READ_BY_LIBRARIES)

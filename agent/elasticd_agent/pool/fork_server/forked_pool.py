@@ -22,6 +22,7 @@ def settle(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> P
     Expects all signals blocked. `room` is where the environment can be shown, `kept_fds` what
     imported modules have opened. The kernel's word that the parent died is not asked for: the
     parent is the server, whose end is no reason to end, and the agent's end closes our connection.
+    Ends here if the agent has given this pool up before it could know it.
     """
     order = born.order
     os.setsid()
@@ -29,10 +30,13 @@ def settle(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> P
     null_fd = os.open(os.devnull, os.O_RDONLY)
     for fd, number in ((null_fd, 0), (born.log_fd, 1), (born.log_fd, 2)):
         os.dup2(fd, number)
-    for fd in open_fds() - kept_fds - {0, 1, 2, born.agent_fd}:
+    for fd in open_fds() - kept_fds - {0, 1, 2, born.agent_fd, born.release_fd}:
         os.close(fd)
     restore_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not os.read(born.release_fd, 1):
+        os._exit(0)
+    os.close(born.release_fd)
     os.environ.clear()
     os.environ.update(order.env)
     time.tzset()
@@ -45,7 +49,7 @@ def settle(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> P
     )
     return PoolOptions(
         agent_fd=born.agent_fd,
-        preload=order.preload,
+        preload=(),
         folder=order.folder,
         learn_in=order.learn_in,
         script=script,

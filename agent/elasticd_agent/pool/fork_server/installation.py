@@ -6,26 +6,34 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from elasticd_agent.pool.fork_server.fork_check import Installation
+
 __all__ = ["installation"]
 
 _PLACES = ("site-packages", "dist-packages")
+_RECORD = (".dist-info", ".egg-info")
 _PARTS_OF_TORCH = ("__init__.py", "version.py", "lib")
 
 
-def installation() -> tuple[tuple[str, int], ...]:
-    """Return the folders where packages are installed, and parts of torch, with the times of their
-    changes.
+def installation() -> Installation:
+    """Return what is installed by its names, and what tells a change under the same name.
 
-    pip makes and removes entries of such a folder whatever it installs. Call it before the imports
+    An installer makes or changes a package's folder of records, whatever it installs. The time of
+    the whole folder says nothing: Python keeps compiled modules there. Call it before the imports
     and compare later.
     """
-    paths = [Path(entry) for entry in sys.path if entry.endswith(_PLACES)]
+    found: set[tuple[str, int]] = set()
+    for place in (entry for entry in sys.path if entry.endswith(_PLACES)):
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if entry.name != "__pycache__":
+                    is_record = entry.name.endswith(_RECORD)
+                    found.add((entry.path, entry.stat().st_mtime_ns if is_record else 0))
     with suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.origin is not None:
-            paths += [Path(spec.origin).with_name(name) for name in _PARTS_OF_TORCH]
-    found = []
-    for path in paths:
-        with suppress(OSError):
-            found.append((str(path), os.stat(path).st_mtime_ns))
-    return tuple(found)
+            for name in _PARTS_OF_TORCH:
+                path = Path(spec.origin).with_name(name)
+                with suppress(OSError):
+                    found.add((str(path), os.stat(path).st_mtime_ns))
+    return frozenset(found)

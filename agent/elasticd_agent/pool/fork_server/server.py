@@ -45,9 +45,11 @@ _PEER_BYTES = 12
 class BornPool(BaseException):
     """Raised in a forked pool only; not an Exception, so that nothing on the way handles it."""
 
-    def __init__(self, order: ForkOrder, agent_fd: int, log_fd: int) -> None:
+    def __init__(self, order: ForkOrder, agent_fd: int, log_fd: int, release_fd: int) -> None:
         super().__init__(order.job)
         self.order, self.agent_fd, self.log_fd = order, agent_fd, log_fd
+        self.release_fd = release_fd
+        """Where the agent's word comes that it knows the pool."""
 
 
 @dataclass(slots=True)
@@ -132,7 +134,7 @@ class ForkServer:
                 os.close(fd)
 
     def _fork(self, client: socket.socket, fds: list[int], pools: set[int]) -> bool:
-        order_fd, agent_fd, log_fd = fds
+        order_fd, *pool_fds = fds
         try:
             order = unpack_order(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
         except InvariantBroken as exc:
@@ -146,7 +148,7 @@ class ForkServer:
             return self._tell(client, ForkRefused(why=f"no process could be made: {exc.strerror}"))
         if pid == 0:
             # `_serve` closes what came with the packet, on the way out of here too.
-            raise BornPool(order, os.dup(agent_fd), os.dup(log_fd))
+            raise BornPool(order, *map(os.dup, pool_fds))
         pools.add(pid)
         try:
             pid_fd = os.pidfd_open(pid)
@@ -156,7 +158,7 @@ class ForkServer:
         try:
             socket.send_fds(client, [pack(PoolForked(pid=pid))], [pid_fd])
         except OSError:
-            return False  # The pool's own connection ends with its agent.
+            return False  # The agent has given us up: nobody releases the pool, so it ends.
         finally:
             os.close(pid_fd)
         return True

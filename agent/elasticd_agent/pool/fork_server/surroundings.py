@@ -28,6 +28,7 @@ def surroundings() -> dict[str, str]:
         "version of elasticd": elasticd.__version__,
         "user": f"{os.getresuid()} {os.getresgid()} {sorted(os.getgroups())}",
         "niceness": str(os.getpriority(os.PRIO_PROCESS, 0)),
+        "scheduling policy": str(os.sched_getscheduler(0)),
         "set of cores": str(sorted(os.sched_getaffinity(0))),
         "umask": _umask(),
     }
@@ -39,6 +40,8 @@ def surroundings() -> dict[str, str]:
         found["root folder"] = f"{root.st_dev} {root.st_ino}"
     with suppress(OSError):
         found["cgroup"] = Path("/proc/self/cgroup").read_text()
+    with suppress(OSError):
+        found["oom_score_adj"] = Path("/proc/self/oom_score_adj").read_text().strip()
     for name in _LIMITS:
         soft, hard = resource.getrlimit(getattr(resource, name))
         # An agent raises its own limit of files; a pool gets the one that it began with.

@@ -1,11 +1,21 @@
 """An order is a fork only where a new process would have had the server's past."""
 
+from typing import Any
+
 import pytest
 
 from elasticd.channel.fork_server import ForkOrder
-from elasticd_agent.pool.fork_server.fork_check import ServerFacts, refusal
+from elasticd.records.ids import JobName
+from elasticd.records.job import EntryKind, JobSpec
+from elasticd_agent.pool.fork_server.fork_check import (
+    SET_FOR_THE_IMPORTS,
+    ServerFacts,
+    can_be_forked,
+    refusal,
+)
+from elasticd_agent.pool.warmup import ONE_THREAD
 
-INSTALLED = (("/lib/site-packages", 5),)
+INSTALLED = frozenset({("/lib/site-packages/torch-2.dist-info", 5)})
 OWN = ServerFacts(
     surroundings={"net namespace": "net:[1]", "user": "0"},
     env={"HOME": "/root", "READ": "1", "LD_PRELOAD": "a.so"},
@@ -79,6 +89,34 @@ def test_agent_elsewhere_is_refused(other: dict[str, str]) -> None:
 
 
 def test_installed_packages_make_the_server_stale() -> None:
-    refused = refusal(order(), OWN, (("/lib/site-packages", 6),))
+    refused = refusal(order(), OWN, frozenset({("/lib/site-packages/torch-2.dist-info", 6)}))
     assert refused is not None
     assert refused.is_stale
+
+
+def spec(env: dict[str, str] | None = None, **more: Any) -> JobSpec:
+    given = {"name": JobName("j"), "uid": "u", "entry_kind": EntryKind.SCRIPT, "entry": "t.py"}
+    return JobSpec(env=env or {}, **{**given, **more})
+
+
+def test_job_that_a_server_can_serve_is_worth_one() -> None:
+    assert can_be_forked(spec({"OF_THE_SCRIPT": "x", "NCCL_DEBUG": "INFO"}), {})
+    assert can_be_forked(spec({"LD_PRELOAD": "a.so"}), {"LD_PRELOAD": "a.so"})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        spec(python="/other/python"),
+        spec(entry_kind=EntryKind.COMMAND),
+        spec(preload=("slow",)),
+        spec({"LD_PRELOAD": "b.so"}),
+    ],
+)
+def test_job_that_no_server_can_serve_starts_none(asked: JobSpec) -> None:
+    """A module that is named may hang, and only the agent's own child hears then that it died."""
+    assert not can_be_forked(asked, {"LD_PRELOAD": "a.so"})
+
+
+def test_variables_that_the_imports_set_are_those_of_the_warm_up() -> None:
+    assert frozenset(ONE_THREAD) == SET_FOR_THE_IMPORTS
