@@ -14,12 +14,19 @@ Hook = Callable[[int], None]
 
 
 def commit_hook(
-    store: ReplicaStore, world: World, state: State, *, every: int | None, save: Hook | None
+    store: ReplicaStore,
+    world: World,
+    state: State,
+    *,
+    is_over: Callable[[], bool],
+    every: int | None,
+    save: Hook | None,
 ) -> Hook | None:
     """Return what the session calls at the end of each commit; None if nothing looks at commits.
 
     Args:
         store: the generation's store, over which replicas are compared.
+        is_over: returns whether the generation has ended before its last commit.
         every: the number of steps from one comparison to the next; 0 for none, None for a number
             that the comparison chooses.
         save: takes a snapshot if one is due; None without checkpoints.
@@ -34,6 +41,7 @@ def commit_hook(
             step=state.step,
             every=every or 0,
             tensors=lambda: owned_tensors(guard.optimizers, guard._names),
+            is_over=is_over,
         )
         hooks.append(check.compare)
     if save is not None:

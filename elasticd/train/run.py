@@ -197,7 +197,14 @@ class _Run:
         is_opened = restored is not None
         save = self._checkpoints.begin(group, world, decision, is_opened=is_opened)
         every = self._settings.compare_every
-        self._session.on_commit = commit_hook(group.store, world, state, every=every, save=save)
+        self._session.on_commit = commit_hook(
+            group.store,
+            world,
+            state,
+            is_over=lambda: group.is_aborted,
+            every=every,
+            save=save,
+        )
         phases_s = {
             "form": formed_s - started_s,
             "compare": agreed_s - formed_s + fetched.compare_s,

@@ -108,13 +108,15 @@ class ReplicaCheck:
         step: int,
         every: int,
         tensors: Callable[[], Mapping[str, torch.Tensor]],
+        is_over: Callable[[], bool],
     ) -> None:
+        """`is_over` tells that the generation has ended, and its store with it."""
         self._store = store
         self._rank = rank
         self._size = size
         self._first = self._seen = step
         self._every = every
-        self._tensors = tensors
+        self._tensors, self._is_over = tensors, is_over
         self._open: deque[int] = deque()
         self._measures = self._has_said = False
 
@@ -130,10 +132,12 @@ class ReplicaCheck:
         if step == self._seen:
             return
         self._seen = step
-        # If the store went with its node, or the world is over, a collective will tell.
-        with suppress(RuntimeError, OSError):
-            self._take_verdicts()
-        if self._is_turn(step):
+        # torch writes a page to the worker's log for each word that a store does not take.
+        if self._open and not self._is_over():
+            # If the store went with its node, a collective will tell.
+            with suppress(RuntimeError, OSError):
+                self._take_verdicts()
+        if self._is_turn(step) and not self._is_over():
             text = self._text()
             with suppress(RuntimeError, OSError):
                 self._post(step, text)

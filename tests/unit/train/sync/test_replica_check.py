@@ -33,7 +33,7 @@ class Rank:
         lr: float = 1e-3,
     ) -> None:
         torch.manual_seed(1)
-        self.rank, self.step = rank, 0
+        self.rank, self.step, self.is_over = rank, 0, False
         self.first, self.last = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 2)
         self.model = torch.nn.Sequential(self.first, self.last)
         self.optimizer = optimizer(self.model.parameters(), lr=lr)
@@ -51,6 +51,7 @@ class Rank:
             step=0,
             every=every,
             tensors=tensors,
+            is_over=lambda: self.is_over,
         )
 
     def train(self, data: int) -> None:
@@ -217,3 +218,19 @@ def test_rank_0_wins_a_tie() -> None:
     assert odd_ones_out(["a", "b"]) == [1]
     assert odd_ones_out(["a", "b", "c"]) == [1, 2]
     assert odd_ones_out(["a", "b", "b"]) == [0]
+
+
+def test_store_of_a_generation_that_is_over_is_left_alone() -> None:
+    """torch writes a page to the worker's log for each word that a store does not take."""
+    store = HashStore()
+    left = Rank(store, 0, 2)
+    left.is_over = True
+    left.train(1)
+    assert store.num_keys() == 0
+    left.is_over = False
+    left.train(2)
+    assert store.num_keys() == 1
+    left.is_over = True
+    store.delete_key("elasticd/replica/2/0")
+    left.train(3)
+    assert store.num_keys() == 0
