@@ -7,21 +7,23 @@ import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 from elasticd.channel.fork_server import ForkOrder
-from elasticd.channel.pool import PoolReady
+from elasticd.channel.pool import FromPool, PoolReady
 from elasticd.control.local_run.fork_server import LocalForkServer
 from elasticd.records.reason import Phase
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.process_table import children_of, look_up
 from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
+from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool
 from tests.fixtures.cluster import Cluster, cluster_on, until
 from tests.fixtures.pool import (
     PATIENCE_S,
+    ChildrenOfTest,
     PoolDriver,
     fork_server,
     is_alive,
@@ -55,7 +57,7 @@ def shared_path() -> Iterator[str]:
 
 
 def shared_client(path: str) -> ForkServerClient:
-    return ForkServerClient(children=Children(), env={}, log_path=Path(os.devnull), path=path)
+    return ForkServerClient(children=ChildrenOfTest(), env={}, log_path=Path(os.devnull), path=path)
 
 
 def parent_of(pid: int) -> int:
@@ -178,6 +180,59 @@ def test_server_that_stands_still_is_done_without_and_ended(
         assert is_alive(driver.process.pid)
 
 
+def test_end_of_a_pool_whose_server_stands_still_waits_for_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the pool has left is the server's until then, and the agent's to end afterwards."""
+    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
+    with own_fork_server() as client:
+        driver = PoolDriver(forked_from=client)
+        driver.wait_for(PoolReady)
+        server = parent_of(driver.process.pid)
+        os.kill(server, signal.SIGSTOP)
+        driver.process.kill()
+        driver.process.wait(PATIENCE_S)
+        assert not is_alive(server)
+        driver.socket.close()
+
+
+def test_server_that_was_moved_forks_nothing() -> None:
+    with own_fork_server() as client, running_pool(forked_from=client) as driver:
+        server = parent_of(driver.process.pid)
+        os.setpriority(os.PRIO_PROCESS, server, os.getpriority(os.PRIO_PROCESS, server) + 1)
+        assert ask(client) is None
+
+
+def test_end_of_a_program_is_heard_while_a_server_holds_its_connection(
+    shared_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that stands still has the pool's end in what it has not read."""
+    client = shared_client(shared_path)
+    with running_pool(forked_from=client) as driver:
+        server = parent_of(driver.process.pid)
+        heard: Queue[FromPool | PoolNotStarted | None] = Queue()
+        monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            pool = WarmPool(
+                python="",
+                env=os.environ,
+                cwd=str(tmp_path),
+                preload=(),
+                needs_torch=False,
+                heard=heard.put,
+                log_path=str(tmp_path / "pool.log"),
+                children=ChildrenOfTest(),
+                fork_server=client,
+            )
+            assert isinstance(heard.get(timeout=PATIENCE_S), PoolReady)
+            assert pool.process is not None
+            pool.process.kill()
+            assert heard.get(timeout=PATIENCE_S) is None
+        finally:
+            os.kill(server, signal.SIGCONT)
+
+
 def test_server_that_wakes_late_leaves_no_second_pool(
     shared_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +318,7 @@ def test_nothing_is_left_of_a_killed_pool_when_its_end_is_known(
 
 def test_server_ends_with_its_owner() -> None:
     client = ForkServerClient(
-        children=(children := Children()), env=os.environ, log_path=Path(os.devnull)
+        children=(children := ChildrenOfTest()), env=os.environ, log_path=Path(os.devnull)
     )
     assert ask(client) is not None
     (server,) = children.pids & set(children_of(os.getpid()))
@@ -314,6 +369,7 @@ def test_second_job_of_a_daemon_is_forked_from_the_server_of_the_first(cluster: 
             assert job.finish().phase is Phase.SUCCEEDED
             until(lambda: len(daemon.processes) == 2, lambda: f"left: {daemon.processes}")
     assert servers[0] == servers[1]
+    os.kill(servers[0], signal.SIGSTOP)  # The kernel ends it all the same.
     daemon.kill()
     daemon.wait_gone()
     daemon.start()

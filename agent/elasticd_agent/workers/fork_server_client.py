@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -96,18 +96,29 @@ class ForkServerClient:
 
         None means that it must be started as a program, or that nobody wants it any more.
         """
-        connection = self._open()
+        try:
+            connection = self._open()
+        except RuntimeError:  # No thread is left; a program may find one.
+            return None
         if connection is None:
             return None
         if not connection.wait_ready(is_wanted):
             if is_wanted():
                 self._give_up(connection, connection.why)
             return None
-        try:
-            return self._ask_for_pool(connection, order, agent_fd, log_fd)
-        except (OSError, InvariantBroken) as exc:
-            self._give_up(connection, f"{type(exc).__name__}: {exc}")
-            return None
+        with ExitStack() as stack:
+            try:
+                order_fd = os.memfd_create("order")
+                stack.callback(os.close, order_fd)
+                _write(order_fd, pack(order))
+                release_fds = os.pipe()
+                for fd in release_fds:
+                    stack.callback(os.close, fd)
+            except OSError:  # We have no descriptor or memory left; the server is not to blame.
+                return None
+            return self._ask_for_pool(
+                connection, order.job, (order_fd, agent_fd, log_fd), release_fds
+            )
 
     def close(self) -> None:
         """End our own server; its pools go on until their connections end."""
@@ -123,7 +134,7 @@ class ForkServerClient:
         with self._lock:
             if self._connection is None and not self._is_useless:
                 reach = self._connect if self._path else self._start
-                self._connection = ForkServerConnection(reach, self._children.forget)
+                self._connection = ForkServerConnection(reach, self._children.end)
             return self._connection
 
     def _connect(self) -> tuple[socket.socket, None]:
@@ -161,14 +172,16 @@ class ForkServerClient:
         return ours, process
 
     def _ask_for_pool(
-        self, connection: ForkServerConnection, order: ForkOrder, agent_fd: int, log_fd: int
+        self,
+        connection: ForkServerConnection,
+        job: str,
+        fds: tuple[int, int, int],
+        release_fds: tuple[int, int],
     ) -> ForkedPool | None:
-        order_fd = os.memfd_create("order")
-        pool_reads, we_write = os.pipe()
+        """Ask with the order, the pool's end of its connection, and its log."""
+        pool_reads, we_write = release_fds
         try:
-            _write(order_fd, pack(order))
-            answer = connection.ask(FORK, [order_fd, agent_fd, log_fd, pool_reads])
-            match answer:
+            match connection.ask(FORK, [*fds, pool_reads]):
                 case PoolForked(pid=pid), [pid_fd]:
                     # It becomes our child if the server ends. Only now may it begin: a server that
                     # answers too late has forked a pool that ends, since nobody releases it.
@@ -178,28 +191,29 @@ class ForkServerClient:
                         os.write(we_write, b"\n")
                     return ForkedPool(pid, pid_fd, lambda pid: self._bury(connection, pid))
                 case ForkRefused(why=why, is_stale=is_stale), _:
-                    log.info("pool.not_forked", job=order.job, why=why)
+                    log.info("pool.not_forked", job=job, why=why)
                     if is_stale and not self._path:
                         # The next one is forked from a server that is true.
                         self._forget(connection)
                     return None
                 case other:
                     raise InvariantBroken(f"The fork server answers {other}.")
-        finally:
-            for fd in (order_fd, pool_reads, we_write):
-                os.close(fd)
+        except (OSError, InvariantBroken) as exc:
+            self._give_up(connection, f"{type(exc).__name__}: {exc}")
+            return None
 
     def _bury(self, connection: ForkServerConnection, pid: int) -> None:
-        """Return when nothing is left of a pool that has ended, as far as the server can tell.
+        """Return when nothing is left of a pool that has ended, as far as anybody can tell.
 
-        If its server has ended, it was our child, and so is what it has left behind.
+        If its server has ended, what the pool has left behind is our child, and the next to end.
         """
         try:
             answer, _ = connection.ask(BURY + b"%d" % pid)
-            if not isinstance(answer, Buried):
+            if answer != Buried(pid=pid):
                 raise InvariantBroken(f"The fork server answers {answer}.")
         except (OSError, InvariantBroken) as exc:
             self._give_up(connection, f"{type(exc).__name__}: {exc}")
+            connection.close()  # Its children come to us when it has ended, and not before.
 
     def _give_up(self, connection: ForkServerConnection, why: str) -> None:
         """Do without this server. Our own is started anew for the next pool, others' is not."""

@@ -5,6 +5,7 @@ ends a server that hangs, so that whoever gives one up does not wait for it.
 """
 
 import array
+import os
 import select
 import socket
 import subprocess
@@ -33,8 +34,9 @@ ANSWER_LIMIT_S = 2.0
 _WANTED_TICK_S = 0.1
 """How often a thread that waits for the imports looks whether anybody still wants them."""
 
-_END_LIMIT_S = 2.0
 _KILL_LIMIT_S = 1.0
+_END_LIMIT_S = 3.0
+"""How long to wait for the end of a server and of what comes to us from it."""
 
 Reach = Callable[[], tuple[socket.socket, subprocess.Popen[bytes] | None]]
 """Returns a connection, and the server's process if that is ours to end."""
@@ -46,7 +48,10 @@ class ForkServerConnection:
     """One server, from its start until it has ended or is given up. Of any thread."""
 
     def __init__(self, reach: Reach, ended: Callable[[int], None]) -> None:
-        """`reach` is called on the connection's thread, and `ended` with a process that is over."""
+        """`reach` is called on the connection's thread, and `ended` with a process that is over.
+
+        Raises: RuntimeError: the system gives no thread.
+        """
         self.why = ""
         """Why no pool can be forked."""
         self.is_hopeless = False
@@ -73,14 +78,12 @@ class ForkServerConnection:
         Raises: OSError, InvariantBroken: this server is of no more use.
         """
         with self._asking:
-            connection = self._socket
-            if connection is None:
-                raise ConnectionError("it has ended")
-            with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-            connection.sendmsg([packet], with_it, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-            if not _has_packet(connection, ANSWER_LIMIT_S):
-                raise TimeoutError("it does not answer")
-            return _read(connection)
+            try:
+                return self._answer(packet, fds)
+            except (OSError, InvariantBroken):
+                # Before another asks: it would take the answer that comes late for its own.
+                self.give_up()
+                raise
 
     def give_up(self) -> None:
         """Have it ended, if it is ours, without waiting for that."""
@@ -93,24 +96,33 @@ class ForkServerConnection:
     def close(self) -> None:
         """Give it up, and wait until it has ended; gives up on one that no signal ends."""
         self.give_up()
-        self._thread.join(_END_LIMIT_S + 2 * _KILL_LIMIT_S)
+        self._thread.join(_END_LIMIT_S)
+
+    def _answer(self, packet: bytes, fds: Sequence[int]) -> tuple[FromServer, list[int]]:
+        connection = self._socket
+        if connection is None:
+            raise ConnectionError("it has ended")
+        with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        connection.sendmsg([packet], with_it, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        if not _has_packet(connection, ANSWER_LIMIT_S):
+            raise TimeoutError("it does not answer")
+        return _read(connection)
 
     # --- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        process = None
         try:
             connection, process = self._reach()
+            with self._closing:
+                self._socket = connection
+                is_given_up = self._is_given_up
+            if not is_given_up:
+                self._is_ready = self._has_become_ready(connection)
         except (OSError, ValueError) as exc:
             self.why = f"{type(exc).__name__}: {exc}"
-            self._is_settled.set()
             return
-        with self._closing:
-            self._socket = connection
-            is_given_up = self._is_given_up
-        if not is_given_up:
-            self._is_ready = self._has_become_ready(connection)
-        self._is_settled.set()
+        finally:
+            self._is_settled.set()
         if self._is_ready:
             _wait_for_hang_up(connection)
         self._hang_up(connection)
@@ -140,15 +152,13 @@ class ForkServerConnection:
             connection.close()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """End the server: it may be in the midst of an import, stopped, or waiting for a disk."""
-        process.terminate()
-        for limit_s in (_END_LIMIT_S, _KILL_LIMIT_S):
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(limit_s)
-                self._ended(process.pid)
-                return
-            process.kill()
-        log.warning("fork_server.not_ended", pid=process.pid)
+        """Kill the server: it guards nothing, and may be stopped or in an import that hangs."""
+        process.kill()
+        try:
+            process.wait(_KILL_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            log.warning("fork_server.not_ended", pid=process.pid)
+        self._ended(process.pid)
 
 
 def _wait_for_hang_up(connection: socket.socket) -> None:
@@ -168,4 +178,9 @@ def _read(connection: socket.socket) -> tuple[FromServer, list[int]]:
     packet, fds, _, _ = socket.recv_fds(connection, PACKET_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise ConnectionError("it has ended")
-    return unpack_from_server(packet), fds
+    try:
+        return unpack_from_server(packet), fds
+    except InvariantBroken:
+        for fd in fds:
+            os.close(fd)
+        raise

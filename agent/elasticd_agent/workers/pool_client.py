@@ -242,6 +242,9 @@ class WarmPool:
                     if self._is_closing.is_set():
                         return None
                     process = self._spawned(theirs.fileno(), log.fileno())
+                    if self._fork_server is not None:
+                        # A server that stands still may hold a copy of the pool's end.
+                        Thread(target=self._hang_up_after, args=(process,), daemon=True).start()
         self.process = process
         if self._is_closing.is_set():
             process.terminate()  # Whoever closes may have looked just before.
@@ -268,6 +271,11 @@ class WarmPool:
         )
         give_first_limit(process.pid)
         return process
+
+    def _hang_up_after(self, process: subprocess.Popen[bytes]) -> None:
+        """Thread: end the connection with the process, whoever else holds its other end."""
+        process.wait()
+        self._hang_up()
 
     def _listen(self) -> None:
         # A pool that was killed in the middle of a line leaves half a message.

@@ -38,8 +38,8 @@ class LocalForkServer:
         if self._folder is None:
             return ""
         path = self._folder / _SOCKET
-        self._owner, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            self._owner, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with (
                 theirs,
                 socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
@@ -75,7 +75,8 @@ class LocalForkServer:
                 self._process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait()
+                with suppress(subprocess.TimeoutExpired):  # It hangs in the kernel.
+                    self._process.wait(_END_S)
         if self._folder is not None:
             with suppress(OSError):
                 shutil.rmtree(self._folder)

@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="our end of the owner's socketpair")
     parser.add_argument("--listen-fd", type=int, default=-1, help="where other agents connect")
     given = parser.parse_args()
-    ask_for_signal_at_parents_end(signal.SIGTERM)
+    ask_for_signal_at_parents_end(signal.SIGKILL)  # It guards nothing, and may be stopped.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if not mark.has_room(os.environ):

@@ -16,8 +16,33 @@ Installation = frozenset[tuple[str, int]]
 
 _READ_BY_LIBRARIES = (
     *("ATEN_", "BLIS_", "C10_", "CUDA_", "DNNL_", "GLIBC_", "GOMP_", "GOTO_", "HIP_", "HSA_"),
-    *("KINETO_", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MIOPEN_", "MKL_", "NUMEXPR_", "OMP_"),
-    *("ONEDNN_", "OPENBLAS_", "PYTHON", "PYTORCH_", "ROCM_", "ROCR_", "TORCH", "TRITON_", "XLA_"),
+    *(
+        "KINETO_",
+        "KMP_",
+        "LANG",
+        "LC_",
+        "LD_",
+        "MALLOC_",
+        "MIOPEN_",
+        "MKL_",
+        "NUMEXPR_",
+        "NVSHMEM_",
+        "OMP_",
+    ),
+    *(
+        "ONEDNN_",
+        "OPENBLAS_",
+        "PYTHON",
+        "PYTORCH_",
+        "ROCM_",
+        "ROCR_",
+        "TORCH",
+        "TCMALLOC_",
+        "TRITON_",
+        "UCC_",
+        "UCX_",
+        "XLA_",
+    ),
 )
 """Beginnings of variables that the loader, the interpreter or torch's libraries read in C as they
 are loaded, which is not seen. NCCL and Gloo read theirs later, in each worker."""
@@ -32,9 +57,10 @@ _MASK = "_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What holds of a server for its whole life."""
+    """What holds of a server when it is asked."""
 
     surroundings: Mapping[str, str]
+    """Where it runs now: both it and its agent may be moved while they live."""
     env: Mapping[str, str]
     """The environment in which it imported torch."""
     reads: Collection[str]

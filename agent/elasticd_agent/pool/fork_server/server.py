@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticd.channel.fork_server import (
     BURY,
@@ -30,6 +30,7 @@ from elasticd.channel.wire import pack
 from elasticd.errors import InvariantBroken
 from elasticd_agent.pool.fork_server.fork_check import ServerFacts, refusal
 from elasticd_agent.pool.fork_server.installation import installation
+from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.launch import fork
 from elasticd_agent.pool.process_table import children_of
 from elasticd_agent.pool.subtree import Subtree
@@ -139,7 +140,7 @@ class ForkServer:
             order = unpack_order(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
         except InvariantBroken as exc:
             return self._tell(client, ForkRefused(why=str(exc)))
-        refused = refusal(order, self.facts, installation())
+        refused = refusal(order, replace(self.facts, surroundings=surroundings()), installation())
         if refused is not None:
             return self._tell(client, refused)
         try:
