@@ -8,7 +8,7 @@ from chaos.verdict import Finding, finding_of
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import verify
 from elasticd.checkpoint.commit.log import CommitLog
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.storage.location import open_bucket
 
@@ -60,7 +60,7 @@ def judged(folder: Path) -> tuple[Finding, ...]:
     return (finding_of("I2, I3", claim, said["entries"], wrong),)
 
 
-def _can_read(log: CommitLog, number: int) -> Entry | None:
+def _can_read(log: CommitLog, number: int) -> LogEntry | None:
     try:
         return log.entry(number)
     except Damaged:

@@ -30,8 +30,8 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
 from elasticd.autoscale.rules import goodput
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import Policy
 
@@ -53,7 +53,7 @@ class Decided:
     wanted: int | None = None
     """The size to write as the autoscaler's want; None if the stored one stays."""
     held: str = ""
-    """What keeps the size as it is, or lets it only grow: a word of a closed list (`Held`)."""
+    """What keeps the size as it is, or lets it only grow: a word of `HoldReason`."""
     held_detail: str = ""
     """One sentence for people."""
     missing: str = ""
@@ -91,15 +91,15 @@ def decide(
     if case.open is not None and (cooling is None or stop is not None):
         found = books.verdict(policy, case.memory, case.open, seen)
     if stop is not None:
-        if found is not None and found.outcome is not Outcome.TAKEN_BACK:
+        if found is not None and found.outcome is not DecisionOutcome.TAKEN_BACK:
             case = _closed(case, found)
         return _held(case, stop)
     if case.open is not None and found is not None and _is_worth_it(case, case.open, found):
         why = f"{found.why} No smaller size is worth more, so it is kept."
-        found = replace(found, outcome=Outcome.KEPT, why=why)
+        found = replace(found, outcome=DecisionOutcome.KEPT, why=why)
     if case.open is not None and found is not None:
         case, found = _with_another_job(case, case.open, found)
-    is_broken = found is not None and found.outcome is Outcome.TAKEN_BACK
+    is_broken = found is not None and found.outcome is DecisionOutcome.TAKEN_BACK
     learned = case.curve
     if case.open is not None and found is not None and is_broken:
         case = _refused(case, case.open)
@@ -120,15 +120,15 @@ def decide(
     if case.open is not None and found is not None and is_broken:
         if _goes_on(case.open, wish):
             beyond = "What lies beyond it is tried before it is taken back."
-            unknown = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {beyond}")
+            unknown = replace(found, outcome=DecisionOutcome.UNKNOWN, why=f"{found.why} {beyond}")
             return _followed(_closed(case, unknown), wish, None)
         if _stays(case.open, wish):
             why = f"{found.why} No size that was measured is worth more, so it is kept."
-            kept = replace(found, outcome=Outcome.KEPT, why=why)
+            kept = replace(found, outcome=DecisionOutcome.KEPT, why=why)
             return _held(_closed(replace(case, curve=learned), kept), wish.hold)
         back = _back(case, case.open, found, wish)
         if back is not None and back.nodes == seen.wanted:
-            stays = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {wish.why}")
+            stays = replace(found, outcome=DecisionOutcome.UNKNOWN, why=f"{found.why} {wish.why}")
             return _held(_closed(case, stays), wish.hold)
         if back is None:
             # The verdict waits for what is missing: meanwhile nothing is made smaller.
@@ -168,7 +168,7 @@ def _opened(
     case = _Case(policy=policy, curve=curve, memory=memory, seen=seen, open=decision)
     if is_other_policy:
         why = "Another policy was set before it was known."
-        return _closed(case, books.DecisionVerdict(outcome=Outcome.UNKNOWN, why=why))
+        return _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why))
     return replace(case, memory=books.followed(memory, decision, seen))
 
 
@@ -189,7 +189,7 @@ def _with_another_job(
     Then nothing that is known is true any more, not even of the size that it came from: going back
     there would trust what was just seen to be wrong.
     """
-    if found.outcome is not Outcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT:
+    if found.outcome is not DecisionOutcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT:
         return case, found
     was, got = broken.promised_steps_per_s, found.got_steps_per_s
     is_known = any(each.nodes == broken.to_nodes and each.is_measured for each in broken.candidates)
@@ -197,7 +197,9 @@ def _with_another_job(
         return case, found
     curve = with_another_job(case.curve, broken.to_nodes, got, case.memory.judged_steps)
     why = f"{found.why} That size was measured before, so the job is another one since."
-    return replace(case, curve=fitted(curve)), replace(found, outcome=Outcome.UNKNOWN, why=why)
+    return replace(case, curve=fitted(curve)), replace(
+        found, outcome=DecisionOutcome.UNKNOWN, why=why
+    )
 
 
 def _closed(case: _Case, found: books.DecisionVerdict) -> _Case:
@@ -210,7 +212,7 @@ def _cooling(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
     if memory.decided_s is None or seen.now_s - memory.decided_s >= policy.cooldown_s:
         return None
     ago_s = seen.now_s - memory.decided_s
-    return Held.COOLDOWN, (
+    return HoldReason.COOLDOWN, (
         f"The last decision was {ago_s:.0f} s ago, and the cooldown is {policy.cooldown_s:g} s."
     )
 
@@ -219,7 +221,7 @@ def _awaited(case: _Case) -> Hold | None:
     policy, opened, seen = case.policy, case.open, case.seen
     if opened is None or not books.is_awaited(policy, case.memory, opened, seen):
         return None
-    return Held.PROBE, (
+    return HoldReason.PROBE, (
         f"Decision {opened.number}, for {counted(opened.to_nodes)}, is still being measured."
     )
 
@@ -230,7 +232,11 @@ def _is_worth_it(case: _Case, broken: Decision, found: books.DecisionVerdict) ->
     A promise may be too high, and the size worth as much as the ones before it all the same.
     """
     rule, is_growth = case.policy.goodput, broken.to_nodes > broken.from_nodes
-    if found.outcome is not Outcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT or rule is None:
+    if (
+        found.outcome is not DecisionOutcome.TAKEN_BACK
+        or broken.rule is not Rule.GOODPUT
+        or rule is None
+    ):
         return False
     return is_growth and goodput.is_worth_as_much(rule, case.curve, broken, found.got_steps_per_s)
 
@@ -260,7 +266,7 @@ def _back(
     promise; otherwise to where the job came from, or to what other rules ask for.
     """
     seen, is_growth = case.seen, broken.to_nodes > broken.from_nodes
-    if is_growth and wish.hold is not None and wish.hold[0] is not Held.NO_WINDOW:
+    if is_growth and wish.hold is not None and wish.hold[0] is not HoldReason.NO_WINDOW:
         return None
     nodes = _before(case, broken)
     if wish.nodes is not None:
@@ -318,7 +324,7 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
     )
     if case.open is not None:
         late = f"Decision {case.memory.decisions + 1} came before it was known."
-        case = _closed(case, books.DecisionVerdict(outcome=Outcome.UNKNOWN, why=late))
+        case = _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=late))
     return _done(case, change, wish.hold)
 
 
@@ -340,7 +346,7 @@ def _done(case: _Case, change: SizeChange, hold: Hold | None = None) -> Decided:
     memory = replace(
         memory, decisions=number, wanted=change.nodes, decided_s=seen.now_s, open_decision=0
     )
-    if decision.outcome is Outcome.OPEN:
+    if decision.outcome is DecisionOutcome.OPEN:
         memory = replace(memory, open_decision=number)
     if not policy.is_dry_run:
         resized = Resized(at_s=seen.now_s, delta=change.nodes - seen.wanted)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from elasticd.records.ids import Generation
 
-__all__ = ["MeasuredWindow", "Reading", "Seen"]
+__all__ = ["MeasuredWindow", "QueryReading", "Seen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class QueryReading:
     """What one query answered: a number, or why there is none."""
 
     value: float | None
@@ -72,5 +72,5 @@ class Seen:
     steps."""
     change_cost_s: tuple[float, ...] = ()
     """The costs in seconds of changes of size that were reported since the last evaluation."""
-    readings: Mapping[str, Reading] = field(default_factory=dict)
+    readings: Mapping[str, QueryReading] = field(default_factory=dict)
     """The readings by the name of the metric; the price of a budget is under `price`."""

@@ -1,28 +1,28 @@
 """What forbids a decision about a job, whatever its rules say."""
 
 from elasticd.autoscale.evaluation_input import Seen
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["Hold", "counted", "forbidden", "held_word", "unsettled"]
 
-Hold = tuple[Held, str]
+Hold = tuple[HoldReason, str]
 """A word, and a sentence for people."""
 
 
 def forbidden(policy: Policy, seen: Seen) -> Hold | None:
     """Return what forbids any change of the job's size now; None if nothing does."""
     if not seen.is_running or seen.nodes == 0:
-        return Held.NOT_RUNNING, "No world trains now: the size is decided when one does."
+        return HoldReason.NOT_RUNNING, "No world trains now: the size is decided when one does."
     if seen.is_pinned:
         by = seen.pinned_by or "a user"
-        return Held.PINNED, (
+        return HoldReason.PINNED, (
             f"The want of {by} pins the job to {seen.wanted} nodes: nothing is decided until it "
             f"is taken back (elasticd scale {seen.job} auto)."
         )
     if not (seen.is_in_process or policy.allow_restarts or policy.is_dry_run):
-        return Held.RESTART_MODE, (
+        return HoldReason.RESTART_MODE, (
             "A change of size restarts this job's scripts, since it runs in restart mode: nothing "
             "is done unless the policy says allow_restarts = true."
         )
@@ -37,15 +37,15 @@ def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
     there_s = seen.now_s - memory.generation_since_s
     if seen.is_window_whole or (seen.step == 0 and there_s >= policy.window_s):
         return None
-    return Held.NO_WINDOW, (
+    return HoldReason.NO_WINDOW, (
         f"Generation {seen.generation} has not been measured for one whole window of "
         f"{policy.window_s:g} s yet: what is from before it says nothing of {counted(seen.nodes)}."
     )
 
 
-def held_word(word: str) -> Held:
+def held_word(word: str) -> HoldReason:
     """Return the word of the closed list; a word of a rule that is not in it becomes `other`."""
-    return Held(word) if word in Held.__members__.values() else Held.OTHER
+    return HoldReason(word) if word in HoldReason.__members__.values() else HoldReason.OTHER
 
 
 def counted(nodes: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 
 __all__ = ["Query", "MetricsSource"]
 
@@ -31,7 +31,9 @@ class Query:
 class MetricsSource(Protocol):
     """Answers one evaluation at a time; `readings` is called by one thread."""
 
-    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+    def readings(
+        self, queries: Sequence[Query]
+    ) -> Generator[Mapping[Query, QueryReading], None, None]:
         """Yield one reading for each query as it comes, within the source's own time limit.
 
         It never raises for what it cannot reach, and never leaves a query out: a reading without a
@@ -39,7 +41,7 @@ class MetricsSource(Protocol):
         """
         ...
 
-    def check(self, query: Query) -> Reading:
+    def check(self, query: Query) -> QueryReading:
         """Return what the query says now, even if that is nothing yet, as `set` wants to know.
 
         Raises: CallError: it never will, with the source's own words. Unavailable: it does not

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticd.checkpoint.storage.bucket import Missing
+from elasticd.checkpoint.storage.bucket import ObjectMissing
 from elasticd.checkpoint.storage.location import checked_url, open_untried
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.errors import CallError, ElasticdError
@@ -79,7 +79,7 @@ def check_writable(
     try:
         bucket = RetryingBucket(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
         bucket.replace(trial, b"elasticd can write here.\n")
-    except Missing as exc:
+    except ObjectMissing as exc:
         raise CallError(f"{flag} cannot be written: {exc}") from exc
     except ElasticdError as exc:
         raise type(exc)(f"{flag} cannot be written: {exc}") from exc
@@ -114,7 +114,7 @@ def write(
         bucket = RetryingBucket(open_untried(place.folder, options, environ), PATIENCE)
         with _private(place):
             bucket.replace(place.name, data)
-    except Missing as exc:
+    except ObjectMissing as exc:
         raise CallError(f"No bundle was written: {exc}") from exc
     except ElasticdError as exc:
         raise type(exc)(f"No bundle was written: {exc}") from exc

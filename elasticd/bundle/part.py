@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-__all__ = ["Missing", "Part", "Parts"]
+__all__ = ["MissingFile", "BundledFile", "Parts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class BundledFile:
     """One file of a bundle, without secrets."""
 
     path: str
@@ -19,7 +19,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class MissingFile:
     """Something that the bundle does not have, and why."""
 
     what: str
@@ -34,13 +34,13 @@ class Missing:
 class Parts:
     """What was found, the most telling first, and what was not."""
 
-    found: list[Part] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    found: list[BundledFile] = field(default_factory=list)
+    missing: list[MissingFile] = field(default_factory=list)
 
     def add(self, path: str, data: bytes | str, *, size: int = 0, node: str = "") -> None:
         text = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
         whole = size if size > len(text) else 0
-        self.found.append(Part(path=path, data=text, size=whole, node=node))
+        self.found.append(BundledFile(path=path, data=text, size=whole, node=node))
 
     def lack(self, what: str, why: str) -> None:
-        self.missing.append(Missing(what=what, why=why.rstrip(".")))
+        self.missing.append(MissingFile(what=what, why=why.rstrip(".")))

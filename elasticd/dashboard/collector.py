@@ -33,7 +33,7 @@ from elasticd.dashboard.job_view import (
     node_row,
     samples_view,
 )
-from elasticd.dashboard.samples import Sample, Samples
+from elasticd.dashboard.samples import ProgressSample, ProgressSamples
 from elasticd.errors import ElasticdError
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import NodeId
@@ -105,7 +105,7 @@ class Collector:
         self._is_closing = False
         self._asks: dict[str, AskRanks] = {}
         self._ranks: dict[str, tuple[float, tuple[RankProgress, ...]]] = {}
-        self._samples: dict[str, Samples] = {}
+        self._samples: dict[str, ProgressSamples] = {}
         """By the uid of the job: another one may have its name later."""
         self._autoscale: dict[str, tuple[JobReport, Plain | None]] = {}
         self._slow_until_s: dict[NodeId, float] = {}
@@ -240,8 +240,8 @@ class Collector:
             self._ranks[name] = (at_unix_s, found)
             first = next((rank for rank in found if rank.step is not None), None)
             if first is not None and first.step is not None:
-                self._samples.setdefault(report.spec.uid, Samples()).add(
-                    Sample(
+                self._samples.setdefault(report.spec.uid, ProgressSamples()).add(
+                    ProgressSample(
                         at_unix_s=at_unix_s,
                         step=first.step,
                         step_s=first.step_s,

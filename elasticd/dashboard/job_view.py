@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from elasticd.control.report.report import ChangeReport, JobReport, NodeReport
-from elasticd.dashboard.samples import Sample
+from elasticd.dashboard.samples import ProgressSample
 from elasticd.records.account.late import LateNode
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
@@ -216,7 +216,7 @@ def _culprit(failure: Failure) -> Plain:
     }
 
 
-def samples_view(samples: Iterable[Sample]) -> tuple[Plain, ...]:
+def samples_view(samples: Iterable[ProgressSample]) -> tuple[Plain, ...]:
     """Return them in their order."""
     return tuple(
         {

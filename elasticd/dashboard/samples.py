@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["SAMPLES_LIMIT", "Sample", "Samples"]
+__all__ = ["SAMPLES_LIMIT", "ProgressSample", "ProgressSamples"]
 
 SAMPLES_LIMIT = 1200
 """How many samples are kept: twenty minutes at one a second. Then every other one is dropped, and
@@ -11,7 +11,7 @@ they come half as often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ProgressSample:
     at_unix_s: float
     step: int
     step_s: float
@@ -19,15 +19,15 @@ class Sample:
     scalars: Mapping[str, float] = field(default_factory=dict)
 
 
-class Samples:
+class ProgressSamples:
     """The history of one job: never longer than the limit, from its first sample to its last."""
 
     def __init__(self) -> None:
-        self._kept: list[Sample] = []
-        self._newest: Sample | None = None
+        self._kept: list[ProgressSample] = []
+        self._newest: ProgressSample | None = None
         self._apart_s = 0.0
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: ProgressSample) -> None:
         """Add a sample that is newer than all others; one that says nothing new about the steps is
         dropped.
         """
@@ -43,7 +43,7 @@ class Samples:
             span_s = self._kept[-1].at_unix_s - self._kept[0].at_unix_s
             self._apart_s = span_s / len(self._kept)
 
-    def all(self) -> tuple[Sample, ...]:
+    def all(self) -> tuple[ProgressSample, ...]:
         """Return the samples, the newest last."""
         last = self._newest
         if last is None or self._kept[-1] is last:

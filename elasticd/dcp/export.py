@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from elasticd.checkpoint.commit.committer import read_manifest
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.checkpoint.format.skeleton import plain
 from elasticd.checkpoint.storage.bucket import Bucket
@@ -33,7 +33,7 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    write: Callable[[Bucket, Entry, Path], None]
+    write: Callable[[Bucket, LogEntry, Path], None]
     file: str
     """The object to load; empty for the folder."""
     how: str
@@ -43,7 +43,7 @@ class Format:
         return self.how.format(path=str(folder / self.file))
 
 
-def export(bucket: Bucket, entry: Entry, format: str, target: Path) -> None:
+def export(bucket: Bucket, entry: LogEntry, format: str, target: Path) -> None:
     """Write a checkpoint into a new folder; what it needs to be loaded stands in FORMATS.
 
     Raises:
@@ -79,14 +79,14 @@ def check_target(target: Path) -> None:
         raise CallError(f"--to {target} is there already: give a folder that is new or empty.")
 
 
-def _write_torch(bucket: Bucket, entry: Entry, folder: Path) -> None:
+def _write_torch(bucket: Bucket, entry: LogEntry, folder: Path) -> None:
     _, state = load(bucket, entry)
     with _translated(RuntimeError):
         # The format that was asked for. It is read with weights_only: no object stands in it.
         torch.save(state, folder / TORCH_FILE)  # noqa: TID251
 
 
-def _write_dcp(bucket: Bucket, entry: Entry, folder: Path) -> None:
+def _write_dcp(bucket: Bucket, entry: LogEntry, folder: Path) -> None:
     # It costs a third of this command's start, which the other formats need not wait for.
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save
@@ -99,7 +99,7 @@ def _write_dcp(bucket: Bucket, entry: Entry, folder: Path) -> None:
         save(state, checkpoint_id=folder, no_dist=True)
 
 
-def _write_safetensors(bucket: Bucket, entry: Entry, folder: Path) -> None:
+def _write_safetensors(bucket: Bucket, entry: LogEntry, folder: Path) -> None:
     try:
         from safetensors import SafetensorError
         from safetensors.torch import save_file

@@ -27,7 +27,7 @@ from torch.futures import Future
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import reading
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Manifest
@@ -48,7 +48,7 @@ CONNECTIONS = 16
 class _Found:
     """A checkpoint that can be loaded from."""
 
-    entry: Entry
+    entry: LogEntry
     manifest: Manifest
     catalog: Catalog
 
@@ -203,11 +203,11 @@ class Reader(StorageReader):
             raise CallError(f"{' '.join(self._damaged)} There is no other to load instead.")
         raise NotFound(self._absence())
 
-    def _opened(self, entry: Entry) -> _Found:
+    def _opened(self, entry: LogEntry) -> _Found:
         manifest = read_manifest(self._bucket, entry)
         return _Found(entry=entry, manifest=manifest, catalog=catalog(manifest))
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[LogEntry]:
         for entry in CommitLog(self._bucket).checkpoints():
             if self._number in (None, entry.number) and self._step in (None, entry.snapshot.step):
                 yield entry

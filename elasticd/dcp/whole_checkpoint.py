@@ -14,7 +14,7 @@ import torch
 
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch, size_of
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Header, Manifest, Piece, Tensor
 from elasticd.checkpoint.storage.bucket import Bucket
@@ -28,7 +28,7 @@ BATCH_BYTES = 512 << 20
 THREADS = 8
 
 
-def load(bucket: Bucket, entry: Entry) -> tuple[Header, Any]:
+def load(bucket: Bucket, entry: LogEntry) -> tuple[Header, Any]:
     """Return the header and the nested state of a checkpoint, its tensors on the CPU.
 
     Raises:

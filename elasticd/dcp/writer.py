@@ -22,12 +22,12 @@ from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 from elasticd import __version__
-from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Header
-from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.checkpoint.storage.location import checked_url, open_bucket
 from elasticd.dcp.manifest_merge import Value, Written, merge
 from elasticd.dcp.part_write import Source, described, write_parts
@@ -156,7 +156,7 @@ class Writer(StorageWriter):
             raise CallError(
                 f"This cannot be saved: {exc} Save from all ranks that hold it."
             ) from exc
-        if committer.commit(manifest) is Outcome.TOO_LATE:
+        if committer.commit(manifest) is CommitOutcome.TOO_LATE:
             raise Fenced(
                 f"Step {self._step} was not saved to {self._url}: a newer checkpoint or another "
                 "run came in between."
@@ -270,7 +270,7 @@ def _value(item: WriteItem, planner: SavePlanner, sources: list[Source]) -> Valu
 def _is_there(bucket: ReadableBucket, name: str) -> bool:
     try:
         bucket.read(name, 0)
-    except Missing:
+    except ObjectMissing:
         return False
     return True
 

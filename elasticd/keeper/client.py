@@ -11,7 +11,7 @@ from typing import TypeVar
 from elasticd import errors
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.errors import ElasticdError, InvariantBroken, Unavailable
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
 
@@ -78,10 +78,10 @@ class Client:
 
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
-    ) -> tuple[A, Memory | None]:
+    ) -> tuple[A, SharedMemory | None]:
         """Return the answer, and the memory whose file came with it."""
         answer, file = self._ask(question, kind, timeout_s)
-        return answer, None if file is None else Memory(file)
+        return answer, None if file is None else SharedMemory(file)
 
     def close(self) -> None:
         self._line.close()

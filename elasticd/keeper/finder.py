@@ -12,13 +12,13 @@ from elasticd.checkpoint.commit.committer import Committer, read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch
 from elasticd.checkpoint.commit.log import CommitLog, Ruling
 from elasticd.checkpoint.commit.read_lease import ReadLease, leases, reading
-from elasticd.checkpoint.format.entry import Kind
+from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, Fenced, InvariantBroken, Unavailable
-from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.stream import Batch, stream
+from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.stream import PieceBatch, stream
 from elasticd.keeper.wire.message import Found, Joined
 
 __all__ = ["CheckpointFinder"]
@@ -38,8 +38,8 @@ class CheckpointFinder:
         self._bucket, self._committer = bucket, committer
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
         self._turn = Lock()
-        self._fetching: dict[tuple[int, tuple[int, ...]], Future[Memory]] = {}
-        self._streams: dict[int, Generator[Batch]] = {}
+        self._fetching: dict[tuple[int, tuple[int, ...]], Future[SharedMemory]] = {}
+        self._streams: dict[int, Generator[PieceBatch]] = {}
         """Of each worker that restores right now; used by its thread alone."""
         self._manifest = lru_cache(maxsize=4)(self._read)
 
@@ -111,18 +111,18 @@ class CheckpointFinder:
             return leases(self._bucket)
         return []
 
-    def manifest(self, number: int) -> Memory:
+    def manifest(self, number: int) -> SharedMemory:
         """Return a manifest's text in memory.
 
         Raises:
             Damaged: it is not what was committed.
         """
         text = self._manifest(number).to_json()
-        memory = Memory.new(len(text), touch=False)
+        memory = SharedMemory.new(len(text), touch=False)
         memory.view[:] = text
         return memory
 
-    def fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
+    def fetch(self, number: int, pieces: tuple[int, ...]) -> SharedMemory:
         """Read pieces, verified, into memory where `fetch.extents` places them.
 
         Raises:
@@ -152,7 +152,7 @@ class CheckpointFinder:
         manifest = self._manifest(number)
         self._streams[worker] = stream(self._bucket, number, manifest, pieces, self._pool)
 
-    def more(self, worker: int) -> Batch | None:
+    def more(self, worker: int) -> PieceBatch | None:
         """Return the next batch when it is there and good; None if that was all.
 
         Raises: Damaged: something is gone or not as it was written. EnvironmentProblem: there is no
@@ -178,10 +178,10 @@ class CheckpointFinder:
         with self._turn:
             self._fetching.pop(key, None)
 
-    def _fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
+    def _fetch(self, number: int, pieces: tuple[int, ...]) -> SharedMemory:
         manifest = self._manifest(number)
         every, _, size = extents(manifest, pieces)
-        memory = Memory.new(size, touch=False)
+        memory = SharedMemory.new(size, touch=False)
         with reading(self._bucket, number):
             fetch(self._bucket, manifest, every, memory.view, self._pool)
         return memory
@@ -206,10 +206,10 @@ def _origin(log: CommitLog, newest: int, ruling: Ruling) -> int:
     is_before = False
     for entry in log.back_from(newest):
         made = entry.snapshot
-        is_opening = entry.kind is Kind.OPENED
+        is_opening = entry.kind is LogEntryKind.OPENED
         if is_opening and (made.run, made.generation) == (ruling.run, ruling.generation):
             is_before = True
-        elif is_before and entry.kind is Kind.COMMITTED and made.step == ruling.start_step:
+        elif is_before and entry.kind is LogEntryKind.COMMITTED and made.step == ruling.start_step:
             return entry.number
         elif is_before and not ruling.start_step:
             return 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Condition, Thread
 
-from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.fail_point import fail_point
 from elasticd.checkpoint.commit.fetch import read_back
 from elasticd.checkpoint.commit.upload import Abandoned, upload
@@ -170,7 +170,10 @@ class Saver:
             ):
                 self._changed.wait(min(1.0, deadline_s - now_s))
             last = next(reversed(self._jobs.values()), None)
-            is_saved = last is None or last.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
+            is_saved = last is None or last.outcome in (
+                CommitOutcome.COMMITTED,
+                CommitOutcome.ALREADY,
+            )
             self._is_closing = True
             self._changed.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -302,7 +305,7 @@ class Saver:
         outcome = self._committer.commit(manifest)
         fail_point("commit.entry")
         self._end(job, outcome)
-        if outcome is Outcome.COMMITTED:
+        if outcome is CommitOutcome.COMMITTED:
             self._metrics.saved(manifest.nbytes, took_s)
             log.info(
                 "checkpoint.committed",
@@ -333,15 +336,15 @@ class Saver:
         if self._committer.may_commit(ruling, job.snapshot):
             return False
         is_it = ruling.last == job.snapshot
-        self._end(job, Outcome.ALREADY if is_it else Outcome.TOO_LATE)
+        self._end(job, CommitOutcome.ALREADY if is_it else CommitOutcome.TOO_LATE)
         if ruling.last is not None:
             self._vault.forget_before(ruling.last)
         return True
 
-    def _end(self, job: SnapshotSave, outcome: Outcome) -> None:
+    def _end(self, job: SnapshotSave, outcome: CommitOutcome) -> None:
         with self._changed:
             job.enter(SaveStage(outcome))
-            if outcome is Outcome.TOO_LATE:
+            if outcome is CommitOutcome.TOO_LATE:
                 job.why = "A newer checkpoint or generation came before it."
                 self._note_other_run()
             else:

@@ -10,18 +10,18 @@ from threading import Thread
 from typing import Any
 
 from elasticd import __version__, errors
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.errors import ElasticdError, InvariantBroken
 from elasticd.keeper.finder import CheckpointFinder
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import ShareRecord, held_of
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.saver import Saver
-from elasticd.keeper.stream import Batch
+from elasticd.keeper.stream import PieceBatch
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
 from elasticd.telemetry.log import get_logger
@@ -35,7 +35,7 @@ ACCEPT_PAUSE_S = 0.5
 
 log = get_logger()
 
-Answer = tuple[object, Memory | None]
+Answer = tuple[object, SharedMemory | None]
 """A message, and the memory whose file goes with it."""
 
 
@@ -148,7 +148,7 @@ class Service:
                 if job is None:
                     is_known = self.saver.is_known(question.snapshot)
                     return ms.Awaited(is_durable=False, why=ms.LONGER if is_known else _LOST), None
-                is_durable = job.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
+                is_durable = job.outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY)
                 return ms.Awaited(is_durable=is_durable, why=job.why), None
             case _:
                 return self._restore(worker, question)
@@ -225,12 +225,12 @@ class Service:
         ), record.memory
 
 
-def _batch(batch: Batch | None) -> Answer:
+def _batch(batch: PieceBatch | None) -> Answer:
     if batch is None:
         return ms.Batch(slot=0, count=0), None
     said = ms.Batch(slot=batch.slot, count=len(batch.pieces))
     return said, batch.memory if batch.is_first else None
 
 
-def _shared(memory: Memory) -> Answer:
+def _shared(memory: SharedMemory) -> Answer:
     return ms.Shared(size=memory.size), memory

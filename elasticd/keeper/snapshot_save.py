@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment
 from elasticd.transitions import Transitions
@@ -80,9 +80,9 @@ class SnapshotSave:
         self.stage = SAVE_STAGES.step(self.stage, stage)
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> CommitOutcome | None:
         """Return what became of it; None while it is being saved."""
-        return Outcome(self.stage) if self.stage in SAVE_STAGES.ends else None
+        return CommitOutcome(self.stage) if self.stage in SAVE_STAGES.ends else None
 
     @property
     def took_s(self) -> float:

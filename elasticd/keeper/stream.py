@@ -14,9 +14,9 @@ from elasticd.checkpoint.commit.fetch import Fetching, extents, size_of
 from elasticd.checkpoint.commit.read_lease import reading
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 
-__all__ = ["BATCH_BYTES", "SLOTS", "Batch", "batches", "stream"]
+__all__ = ["BATCH_BYTES", "SLOTS", "PieceBatch", "batches", "stream"]
 
 BATCH_BYTES = 128 << 20
 """The size of a batch; a single piece may be larger. It is enough requests at once to keep a
@@ -25,11 +25,11 @@ SLOTS = 2
 """One slot that is read into, one that the worker reads from."""
 
 
-class Batch(NamedTuple):
+class PieceBatch(NamedTuple):
     """Pieces that are complete and verified in memory, until the next batch is asked for."""
 
     slot: int
-    memory: Memory
+    memory: SharedMemory
     is_first: bool
     """True for the first batch of this slot, when the worker does not have its memory yet."""
     pieces: tuple[int, ...]
@@ -52,7 +52,7 @@ def batches(manifest: Manifest, pieces: Sequence[int], limit: int) -> list[tuple
 
 def stream(
     bucket: Bucket, number: int, manifest: Manifest, pieces: Sequence[int], pool: Executor
-) -> Generator[Batch]:
+) -> Generator[PieceBatch]:
     """Yield all pieces, in their order; asking for the next batch gives the one before back.
 
     Raises: Damaged: something is gone or not as it was written. EnvironmentProblem: there is no
@@ -61,7 +61,7 @@ def stream(
     every = batches(manifest, pieces, BATCH_BYTES)
     plans = [extents(manifest, batch) for batch in every]
     ring = [
-        Memory.new(max(size for _, _, size in plans[slot::SLOTS]), touch=False)
+        SharedMemory.new(max(size for _, _, size in plans[slot::SLOTS]), touch=False)
         for slot in range(min(SLOTS, len(plans)))
     ]
     under_way: deque[Fetching] = deque()
@@ -80,7 +80,7 @@ def stream(
                 under_way[0].result()
                 under_way.popleft()
                 slot = index % SLOTS
-                yield Batch(slot, ring[slot], index < SLOTS, batch)
+                yield PieceBatch(slot, ring[slot], index < SLOTS, batch)
         finally:
             for each in under_way:
                 each.end()

@@ -17,7 +17,7 @@ import time
 import structlog
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.records.autoscale.policy import (
     GoodputRule,
     MetricKind,
@@ -56,7 +56,7 @@ def measure(trials: int) -> Result:
     cluster = Cluster()
     cluster.node(*(f"n{number}" for number in range(NODES)))
     jobs = [_job(cluster, number) for number in range(JOBS)]
-    source = FakeSource({"queue": Reading(value=5.0), "speed": Reading(value=1.0)})
+    source = FakeSource({"queue": QueryReading(value=5.0), "speed": QueryReading(value=1.0)})
     leader = Leader(cluster, decide, source=source, now_s=clock)
     noise = random.Random(1)
     steps = [0.0] * JOBS

@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType,
 import elasticd
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.keeper.client import Client
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.tensors.tensor_spec import alike
@@ -233,7 +233,7 @@ class Copied:
 
     def __init__(self, nbytes: int) -> None:
         self.source = torch.rand(nbytes // 4)
-        self.memory = Memory.new(nbytes // 4 * 4)
+        self.memory = SharedMemory.new(nbytes // 4 * 4)
         self.memory.populate()
         self.place = torch.frombuffer(self.memory.view, dtype=torch.float32)
         self.once()

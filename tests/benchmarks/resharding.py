@@ -10,7 +10,7 @@ import torch
 from elasticd.checkpoint.commit.fetch import extents
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.keeper.client import Client
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.tensors.tensor_spec import views
 from elasticd.train.restore.stored_checkpoint import divided
@@ -104,7 +104,7 @@ def _restore(name: str, ranks: int, places: list[torch.Tensor]) -> float:
 
 
 def _copy(
-    manifest: Manifest, pieces: tuple[int, ...], memory: Memory, places: list[torch.Tensor]
+    manifest: Manifest, pieces: tuple[int, ...], memory: SharedMemory, places: list[torch.Tensor]
 ) -> None:
     _, starts, _ = extents(manifest, pieces)
     wanted = [manifest.pieces[index] for index in pieces]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
@@ -146,9 +146,9 @@ def test_missing_object_is_missing(bucket: Bucket) -> None:
     """Beside others, in a folder that is not there, and where an object would be the folder."""
     bucket.create("log/1.json", b"x")
     for name in ("log/2.json", "nowhere/1.json", "log/1.json/inside", "log/1.jso"):
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             bucket.read(name, 10)
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             bucket.read_into(name, 0, memoryview(bytearray(1)))
 
 
@@ -184,7 +184,7 @@ def test_deleted_object_is_gone_and_deleting_again_is_no_error(bucket: Bucket) -
         bucket.create(name, b"x")
     for _ in range(2):
         bucket.delete(["steps/a/1", "steps/a/2", "never/there"])
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         bucket.read("steps/a/1", 1)
     assert bucket.read("steps/b/1", 1) == b"x"
     assert bucket.create("steps/a/1", b"again")

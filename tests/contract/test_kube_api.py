@@ -17,9 +17,9 @@ from elasticd.kube.api.port import (
     Changed,
     EventNote,
     EventType,
-    Listed,
     Name,
     Object,
+    ResourceList,
     name_of,
 )
 from tests.fixtures.kube_backend import KubeBackend
@@ -31,24 +31,24 @@ Change = tuple[str, Any]
 class Seen:
     """A sink that keeps what it was told."""
 
-    def __init__(self, act: Callable[[Listed | Changed], None] = lambda event: None) -> None:
-        self.events: list[Listed | Changed] = []
+    def __init__(self, act: Callable[[ResourceList | Changed], None] = lambda event: None) -> None:
+        self.events: list[ResourceList | Changed] = []
         self.act = act
 
-    def __call__(self, event: Listed | Changed) -> None:
+    def __call__(self, event: ResourceList | Changed) -> None:
         self.events.append(event)
         self.act(event)
 
     @property
-    def listings(self) -> list[Listed]:
-        return [event for event in self.events if isinstance(event, Listed)]
+    def listings(self) -> list[ResourceList]:
+        return [event for event in self.events if isinstance(event, ResourceList)]
 
     @property
     def known(self) -> dict[str, Object]:
         """What stands, as the events tell it."""
         found: dict[str, Object] = {}
         for event in list(self.events):
-            if isinstance(event, Listed):
+            if isinstance(event, ResourceList):
                 found = {item["metadata"]["name"]: item for item in event.items}
             elif event.item is None:
                 found.pop(event.name.name, None)
@@ -75,7 +75,9 @@ def watch(kube: KubeBackend) -> Iterator[Callable[..., Seen]]:
     """Watches the jobs of the test's namespace until the test ends."""
     watches = []
 
-    def begin(labels: str = "", act: Callable[[Listed | Changed], None] | None = None) -> Seen:
+    def begin(
+        labels: str = "", act: Callable[[ResourceList | Changed], None] | None = None
+    ) -> Seen:
         seen = Seen(act) if act is not None else Seen()
         made = kube.api.watch(ELASTIC_JOBS, seen, namespace=kube.namespace, labels=labels)
         watches.append(made)
@@ -96,7 +98,7 @@ def test_a_watch_begins_with_a_listing_and_goes_on_with_changes(
     """Also of an object that is deleted."""
     kube.create(ELASTIC_JOBS, job(kube, "a"))
     seen = watch()
-    assert isinstance(seen.events[0], Listed) and set(seen.known) == {"a"}
+    assert isinstance(seen.events[0], ResourceList) and set(seen.known) == {"a"}
     assert seen.known["a"]["kind"] == "ElasticJob"
     made = kube.create(ELASTIC_JOBS, job(kube, "b"))
     wait_until(lambda: set(seen.known) == {"a", "b"})
@@ -135,7 +137,7 @@ def test_a_sink_that_raises_begins_again_with_a_listing(
     monkeypatch.setattr("threading.excepthook", lambda args: None)
     has_raised: list[Changed] = []
 
-    def act(event: Listed | Changed) -> None:
+    def act(event: ResourceList | Changed) -> None:
         if isinstance(event, Changed) and not has_raised:
             has_raised.append(event)
             raise ValueError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.train.device.pinned_memory import Pinned
 from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.group import Group
@@ -73,8 +73,8 @@ def test_device_that_lags_behind_its_cpu_says_so() -> None:
     arrival.close()
 
 
-def shared(size: int) -> tuple[Memory, torch.Tensor, Pinned]:
-    memory = Memory.new(size)
+def shared(size: int) -> tuple[SharedMemory, torch.Tensor, Pinned]:
+    memory = SharedMemory.new(size)
     memory.populate()
     place = torch.frombuffer(memory.view, dtype=torch.float32)
     return memory, place, Pinned(memory.view, CARD)

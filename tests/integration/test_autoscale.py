@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.reason import Phase
 from tests.fixtures.applied import assert_none_done_again, whole_output
 from tests.fixtures.cluster import SCRIPTS, Job, until
@@ -90,14 +90,14 @@ def test_a_size_that_brings_nothing_is_tried_and_taken_back(scene: Scene) -> Non
         """All of them, once it is known that what was taken back was right to be."""
         found = scene.decisions(job)
         is_known = any(
-            each.rule is Rule.TAKE_BACK and each.outcome is Outcome.KEPT for each in found
+            each.rule is Rule.TAKE_BACK and each.outcome is DecisionOutcome.KEPT for each in found
         )
         return found if is_known else ()
 
     limited, tried, back = until(decisions, lambda: scene.decisions(job))[:3]
     assert (limited.rule, limited.to_nodes) == (Rule.LIMITS, 1)
     assert (tried.rule, tried.from_nodes, tried.to_nodes) == (Rule.GOODPUT, 1, 2)
-    assert tried.outcome is Outcome.TAKEN_BACK
+    assert tried.outcome is DecisionOutcome.TAKEN_BACK
     assert tried.got_steps_per_s - tried.was_steps_per_s < 0.5 * tried.was_steps_per_s
     assert (back.rule, back.from_nodes, back.to_nodes) == (Rule.TAKE_BACK, 2, 1)
     explained = scene.cluster.run("autoscale", "explain", job.name)

@@ -17,7 +17,7 @@ import pytest
 import trustme
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.restart import PATH, started_unix_s
 from elasticd.autoscale.prometheus.session import Call
@@ -25,7 +25,7 @@ from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.leader.http_server import MetricsServer
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
 from elasticd.store.private_etcd.embedded import bound_to_us, free_port
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
@@ -83,7 +83,7 @@ def query(text: str, max_age_s: float = 60.0) -> Query:
     return Query(job="j", name="m", text=text, max_age_s=max_age_s)
 
 
-def read(client: PrometheusClient, text: str, max_age_s: float = 60.0) -> Reading:
+def read(client: PrometheusClient, text: str, max_age_s: float = 60.0) -> QueryReading:
     asked = query(text, max_age_s)
     return client.read([asked])[asked]
 
@@ -103,18 +103,18 @@ def test_every_form_of_promql_is_read_apart_and_together(client: PrometheusClien
         "new_name or sum(load)": 12.0,
     }
     held = {
-        "load": Held.MANY_SERIES,
-        "none": Held.EMPTY,
-        "sum(none) or vector(0)": Held.STALE,
-        "load[1m]": Held.NOT_A_NUMBER,
-        '"text"': Held.NOT_A_NUMBER,
-        "nan": Held.NOT_A_NUMBER,
-        'sum({__name__="nan"})': Held.NOT_A_NUMBER,
-        "inf_": Held.NOT_A_NUMBER,
-        "huge": Held.NOT_A_NUMBER,
-        "below": Held.NEGATIVE,
-        "sum(": Held.REFUSED,
-        "load * on(nothing) load": Held.REFUSED,
+        "load": HoldReason.MANY_SERIES,
+        "none": HoldReason.EMPTY,
+        "sum(none) or vector(0)": HoldReason.STALE,
+        "load[1m]": HoldReason.NOT_A_NUMBER,
+        '"text"': HoldReason.NOT_A_NUMBER,
+        "nan": HoldReason.NOT_A_NUMBER,
+        'sum({__name__="nan"})': HoldReason.NOT_A_NUMBER,
+        "inf_": HoldReason.NOT_A_NUMBER,
+        "huge": HoldReason.NOT_A_NUMBER,
+        "below": HoldReason.NEGATIVE,
+        "sum(": HoldReason.REFUSED,
+        "load * on(nothing) load": HoldReason.REFUSED,
     }
     queries = [query(text) for text in (*values, *held)]
     whole_second = "max_over_time(sum(load)[30s:1s])"
@@ -146,7 +146,7 @@ def test_series_that_stopped_is_stale_at_once_and_a_new_one_is_not(
             until(lambda: read(client, text).value is None, lambda: read(client, text))  # noqa: B023
             found = read(client, text)
             assert (found.why, found.detail) == (
-                Held.STALE,
+                HoldReason.STALE,
                 "No series that the query names has a sample now: its value is made up.",
             )
     finally:
@@ -167,19 +167,19 @@ def test_samples_with_times_of_their_own_are_as_old_as_they_say(
     try:
         until(lambda: read(client, "pushed", 3600.0).value == 5.0, lambda: read(client, "pushed"))
         found = read(client, "pushed")
-        assert (found.value, found.why) == (None, Held.STALE)
+        assert (found.value, found.why) == (None, HoldReason.STALE)
         assert 100 <= found.age_s < 200
         # Of two series the older one counts.
-        assert read(client, "sum(pushed) + sum(load)").why == Held.STALE
+        assert read(client, "sum(pushed) + sum(load)").why == HoldReason.STALE
         assert read(client, "sum(load)").value == 12.0
         # Beyond the look-back of an instant query.
-        assert read(client, "pushed_long_ago", 900.0).why == Held.EMPTY
+        assert read(client, "pushed_long_ago", 900.0).why == HoldReason.EMPTY
         late = "last_over_time(pushed_long_ago[15m])"
         until(lambda: read(client, late, 900.0).value == 5.0, lambda: read(client, late))
         assert 600 <= read(client, late, 900.0).age_s < 700
         # What is newer than whole minutes is exact.
         until(lambda: 0 < read(client, "sum(load)", 900.0).age_s < 5, client.url.upper)
-        assert read(client, late).why == Held.STALE
+        assert read(client, late).why == HoldReason.STALE
     finally:
         target.lines = STEADY
 
@@ -193,7 +193,7 @@ def test_check_has_prometheus_own_words(client: PrometheusClient) -> None:
     with pytest.raises(CallError, match="is a matrix"):
         client.check(query("load[1m]"))
     assert client.check(query("sum(load)")).value == 12.0
-    assert client.check(query("none")).why == Held.EMPTY
+    assert client.check(query("none")).why == HoldReason.EMPTY
 
 
 def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
@@ -211,7 +211,7 @@ def test_prometheus_says_since_when_it_runs(client: PrometheusClient) -> None:
     that whoever asks it for the first time trusts no window of a day."""
     day = replace(query("sum(load)"), window_s=86_400.0)
     first = client.read([day])[day]
-    assert (first.value, first.why) == (None, Held.UNREACHABLE)
+    assert (first.value, first.why) == (None, HoldReason.UNREACHABLE)
     assert re.fullmatch(r"Prometheus was started \d+ s ago: there is a gap\.", first.detail)
     assert client.read([day])[day].value == 12.0
     body = client._session.get(PATH, Call(time.monotonic() + 60.0))
@@ -252,16 +252,16 @@ def test_prometheus_with_a_certificate_a_password_and_a_prefix_is_asked(tmp_path
     process = subprocess.Popen(bound_to_us(command), stdin=subprocess.DEVNULL)
     try:
 
-        def said(**other: str) -> Reading:
+        def said(**other: str) -> QueryReading:
             with closing(PrometheusClient(replace(known, **other))) as client:  # type: ignore[arg-type]
                 return read(client, "vector(1)")
 
         until(lambda: said().value == 1.0, said)
-        assert said(cert_file="", key_file="").why == Held.UNREACHABLE
-        assert said(url=f"https://127.0.0.1:{port}").why == Held.REFUSED
+        assert said(cert_file="", key_file="").why == HoldReason.UNREACHABLE
+        assert said(url=f"https://127.0.0.1:{port}").why == HoldReason.REFUSED
         (tmp_path / "password").write_text("open wheat\n")
         refused = said()
-        assert refused.why == Held.REFUSED and "HTTP 401" in refused.detail
+        assert refused.why == HoldReason.REFUSED and "HTTP 401" in refused.detail
     finally:
         process.kill()
         process.wait()
@@ -299,5 +299,5 @@ def test_blind_autoscaler_changes_nothing_and_is_told_of(
             target.lines = STEADY
             leader.kill()
     memory = job.memory
-    assert memory is not None and (memory.held, job.wanted) == (Held.EMPTY, 4)
+    assert memory is not None and (memory.held, job.wanted) == (HoldReason.EMPTY, 4)
     assert alertmanager.arrived["ElasticdAutoscalerBlind"]["labels"]["why"] == "empty"

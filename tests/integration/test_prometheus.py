@@ -14,7 +14,7 @@ import pytest
 from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.control.report.report import read_job
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.store.etcd.channel import rpc_pb2
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.applied import play
@@ -85,7 +85,7 @@ def test_every_query_of_every_panel_has_an_answer(
 
     def are_answered() -> bool:
         counts.decided(Rule.TARGET, 1, 2)
-        counts.held(Held.PINNED)
+        counts.held(HoldReason.PINNED)
         counts.evaluated(0.01)
         left[:] = [query for query in left if not prometheus.value(query.expr)]
         return not left

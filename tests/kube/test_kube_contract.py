@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.kube.api.connection import Connection, open_connection
 from elasticd.kube.api.kubernetes_api import KubernetesApi
-from elasticd.kube.api.port import Api, Kind, Name, Object, name_of
+from elasticd.kube.api.port import Api, Name, Object, ResourceKind, name_of
 from tests.contract.test_kube_api import *  # noqa: F403 - the same tests, with another `kube`
 from tests.fixtures.kube_backend import QUICK, KubeBackend
 from tests.fixtures.store import port_of
@@ -38,16 +38,16 @@ class RealBackend:
         self.namespace = f"t-{secrets.token_hex(4)}"
         server.kubectl("create", "namespace", self.namespace)
 
-    def create(self, kind: Kind, body: Object) -> Object:
+    def create(self, kind: ResourceKind, body: Object) -> Object:
         whole = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         path = kind.path(namespace=self.namespace)
         return self._connection.ask("POST", path, {}, whole, what="create")
 
-    def get(self, kind: Kind, name: Name) -> Object | None:
+    def get(self, kind: ResourceKind, name: Name) -> Object | None:
         items = self._other.list(kind, namespace=name.namespace).items
         return next((item for item in items if name_of(item) == name), None)
 
-    def change(self, kind: Kind, name: Name, change: Mapping[str, Any]) -> Object:
+    def change(self, kind: ResourceKind, name: Name, change: Mapping[str, Any]) -> Object:
         path = kind.path(name)
         return self._connection.ask("PATCH", path, {}, change, what="patch", content_type=MERGE)
 

@@ -6,7 +6,7 @@ from elasticd.autoscale.curve.estimate import step_s
 from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["SizeChange", "decided"]
@@ -30,11 +30,11 @@ def decided(change: SizeChange, number: int, policy: Policy, curve: Curve, seen:
     proposal = change.proposal
     was = proposal.was_steps_per_s if proposal is not None else 0.0
     promised, is_probe = _promise(change, curve)
-    outcome, outcome_why = Outcome.OPEN, ""
+    outcome, outcome_why = DecisionOutcome.OPEN, ""
     if policy.is_dry_run:
-        outcome, outcome_why = Outcome.DRY_RUN, "Nothing was done: the policy is a dry run."
+        outcome, outcome_why = DecisionOutcome.DRY_RUN, "Nothing was done: the policy is a dry run."
     elif change.nodes == seen.nodes:
-        outcome, outcome_why = Outcome.KEPT, "The job has that size already, and keeps it."
+        outcome, outcome_why = DecisionOutcome.KEPT, "The job has that size already, and keeps it."
     by_curve = change.rule in BY_CURVE
     return Decision(
         number=number,

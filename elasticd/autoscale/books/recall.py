@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.rules.behavior import rates_reach_s
 from elasticd.autoscale.rules.query import reach_s
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import PRICE, Policy
 
@@ -64,10 +64,10 @@ def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
         there_s = seen.now_s - since_s
         if there_s < policy.window_s:
             detail = f"it has been there for {there_s:.0f} s of a window of {policy.window_s:g} s"
-            readings[name] = Reading(value=None, why=Held.GAP, detail=detail)
+            readings[name] = QueryReading(value=None, why=HoldReason.GAP, detail=detail)
     for name, detail in _of_before(policy, memory, seen):
         if name in readings and readings[name].value is not None:
-            readings[name] = Reading(value=None, why=Held.GAP, detail=detail)
+            readings[name] = QueryReading(value=None, why=HoldReason.GAP, detail=detail)
     return replace(seen, readings=readings)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import counted, unsettled
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import Generation
@@ -38,7 +38,7 @@ ON_ITS_WAY_WINDOWS = 5
 class DecisionVerdict:
     """The end of one decision."""
 
-    outcome: Outcome
+    outcome: DecisionOutcome
     why: str
     got_steps_per_s: float = 0.0
 
@@ -80,7 +80,7 @@ def verdict(
     """Return what came of the open decision, by `followed` memory; None if it is not known yet."""
     if seen.is_pinned and seen.wanted != decision.to_nodes:
         why = f"Somebody pinned the job to {counted(seen.wanted)} before it was known."
-        return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why)
+        return DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why)
     if memory.judged_from == 0:
         return _not_true(policy, memory, decision, seen)
     needed_s = _needed_s(policy, decision)
@@ -92,7 +92,7 @@ def verdict(
             f"Generation {seen.generation} came when {memory.judged_s:.0f} s of {needed_s:g} s had "
             f"been measured at {counted(decision.to_nodes)}."
         )
-        return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why)
+        return DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why)
     return None
 
 
@@ -129,7 +129,7 @@ def _not_true(
         f"The job trains on {counted(seen.nodes)}, and not on the {decision.to_nodes} that were "
         f"wished for: {seen.available} are there."
     )
-    return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why)
+    return DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why)
 
 
 def _needed_s(policy: Policy, decision: Decision) -> float:
@@ -150,7 +150,7 @@ def _of_target(
     if found is None:
         return None
     is_worth, why = found
-    outcome = Outcome.KEPT if is_worth else Outcome.TAKEN_BACK
+    outcome = DecisionOutcome.KEPT if is_worth else DecisionOutcome.TAKEN_BACK
     return DecisionVerdict(outcome=outcome, why=why, got_steps_per_s=got)
 
 
@@ -160,12 +160,14 @@ def _measured(decision: Decision, got: float) -> DecisionVerdict:
     if promised <= 0.0 or was <= 0.0:
         before = f", {was:.4g} before" if was > 0.0 else ""
         why = f"It promised no throughput; {got:.4g} steps/s were measured{before}."
-        return DecisionVerdict(outcome=Outcome.UNKNOWN, why=why, got_steps_per_s=got)
+        return DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why, got_steps_per_s=got)
     said = f"It promised {promised:.4g} steps/s after {was:.4g}, and brought {got:.4g}"
     if decision.rule is Rule.TAKE_BACK or _is_kept(was, promised, got):
-        return DecisionVerdict(outcome=Outcome.KEPT, why=f"{said}.", got_steps_per_s=got)
+        return DecisionVerdict(outcome=DecisionOutcome.KEPT, why=f"{said}.", got_steps_per_s=got)
     what = "less than half of its promise" if promised > was else "more lost than it said"
-    return DecisionVerdict(outcome=Outcome.TAKEN_BACK, why=f"{said}: {what}.", got_steps_per_s=got)
+    return DecisionVerdict(
+        outcome=DecisionOutcome.TAKEN_BACK, why=f"{said}: {what}.", got_steps_per_s=got
+    )
 
 
 def _is_kept(was: float, promised: float, got: float) -> bool:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.telemetry.metrics.catalog import CATALOG
-from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
+from elasticd.telemetry.metrics.metric import Exporter, Metric, MetricType, MetricUnit
 
 __all__ = ["SeriesQuery", "wanted"]
 
@@ -32,7 +32,7 @@ class SeriesQuery:
         """True for a counter, which is read as its rate over the window; a gauge is
         read as it is.
         """
-        return self.metric.kind is Kind.COUNTER
+        return self.metric.kind is MetricType.COUNTER
 
     @property
     def is_sum(self) -> bool:
@@ -103,12 +103,12 @@ def _refuse_no_number(metric: Metric) -> None:
     if metric.exporter in (Exporter.AUTOSCALER, Exporter.OPERATOR):
         whose = "operator" if metric.exporter is Exporter.OPERATOR else "autoscaler itself"
         raise CallError(f"{metric.name} is of the {whose}: name a metric of the agents.")
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricType.HISTOGRAM:
         raise CallError(f"{metric.name} is a histogram, not one number: {HINT} that is one.")
     is_of_each = metric.exporter is Exporter.KEEPER or (
-        metric.exporter is Exporter.AGENT and metric.unit is not Unit.NONE
+        metric.exporter is Exporter.AGENT and metric.unit is not MetricUnit.NONE
     )
-    if metric.kind is Kind.GAUGE and is_of_each:
+    if metric.kind is MetricType.GAUGE and is_of_each:
         raise CallError(
             f"{metric.name} is of each node by itself, and a sum of it means nothing: give "
             "--prometheus URL, where a query says max() or min()."

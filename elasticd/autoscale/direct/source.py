@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from elasticd.autoscale.direct.history import History
 from elasticd.autoscale.direct.query_metric import SeriesQuery, wanted
 from elasticd.autoscale.direct.scrape import Scrape, scraped
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.source import Query
 from elasticd.control.logs.output import HttpFetch
 from elasticd.errors import CallError, ElasticdError
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.member import Node
 from elasticd.store.api import StoreSettings
 
@@ -47,19 +47,21 @@ class AgentsSource:
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="scrape")
         self._histories: dict[Query, History] = {}
 
-    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+    def readings(
+        self, queries: Sequence[Query]
+    ) -> Generator[Mapping[Query, QueryReading], None, None]:
         """Yield all readings at once, since every number covers all agents."""
         yield self.read(queries)
 
-    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, QueryReading]:
         """Scrape all agents once; return one reading for each query."""
-        readings: dict[Query, Reading] = {}
+        readings: dict[Query, QueryReading] = {}
         asked: dict[Query, SeriesQuery] = {}
         for query in queries:
             try:
                 asked[query] = wanted(query)
             except CallError as exc:
-                readings[query] = _none(Held.REFUSED, str(exc))
+                readings[query] = _none(HoldReason.REFUSED, str(exc))
         self._histories = {query: h for query, h in self._histories.items() if query in asked}
         if not asked:
             return readings
@@ -67,11 +69,13 @@ class AgentsSource:
         now_s = self._now_s()
         for query, each in asked.items():
             readings[query] = (
-                found if isinstance(found, Reading) else self._reading(query, each, found, now_s)
+                found
+                if isinstance(found, QueryReading)
+                else self._reading(query, each, found, now_s)
             )
         return readings
 
-    def check(self, query: Query) -> Reading:
+    def check(self, query: Query) -> QueryReading:
         """Return what the query says now; a counter cannot say anything yet.
 
         Raises: CallError: it is no metric of the agents, or one that is no single number.
@@ -83,25 +87,25 @@ class AgentsSource:
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._fetch.close()
 
-    def _scraped(self, names: set[str]) -> dict[str, Scrape] | Reading:
+    def _scraped(self, names: set[str]) -> dict[str, Scrape] | QueryReading:
         """Return what each node says; a reading without a number if one of them says nothing."""
         try:
             nodes = list(self._nodes())
         except ElasticdError as exc:
-            return _none(Held.UNREACHABLE, f"etcd does not say which nodes there are: {exc}")
+            return _none(HoldReason.UNREACHABLE, f"etcd does not say which nodes there are: {exc}")
         if not nodes:
-            return _none(Held.EMPTY, "No agent is there.")
+            return _none(HoldReason.EMPTY, "No agent is there.")
         found: dict[str, Scrape] = {}
         # All of them are over before anybody returns: a connection has one user at a time.
         answers = list(self._calls.map(self._asked, nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None or answer[0] != OK:
                 said = "does not answer" if answer is None else f"answers with HTTP {answer[0]}"
-                return _none(Held.UNREACHABLE, f"The agent of node {node.node} {said}.")
+                return _none(HoldReason.UNREACHABLE, f"The agent of node {node.node} {said}.")
             scrape = scraped(answer[1].decode("utf-8", "replace"), names)
             if scrape is None:
                 return _none(
-                    Held.UNREACHABLE, f"The agent of node {node.node} is of another version."
+                    HoldReason.UNREACHABLE, f"The agent of node {node.node} is of another version."
                 )
             found[node.node] = scrape
         return found
@@ -114,7 +118,7 @@ class AgentsSource:
 
     def _reading(
         self, query: Query, each: SeriesQuery, found: Mapping[str, Scrape], now_s: float
-    ) -> Reading:
+    ) -> QueryReading:
         labels = tuple(each.labels[label.name] for label in each.metric.labels)
         values = {
             node: scrape[each.metric.name][labels]
@@ -122,7 +126,7 @@ class AgentsSource:
             if labels in scrape.get(each.metric.name, {})
         }
         if not values:
-            return _none(Held.EMPTY, f"No agent has {each.metric.name} of this job now.")
+            return _none(HoldReason.EMPTY, f"No agent has {each.metric.name} of this job now.")
         if not each.is_rate:
             # While rank 0 moves, two nodes have what is one node's alone: both say it of the job.
             value = sum(values.values()) if each.is_sum else max(values.values())
@@ -131,17 +135,19 @@ class AgentsSource:
         history.add(now_s, values)
         rate = history.rate()
         if rate is None:
-            return _none(Held.EMPTY, f"{each.metric.name} was read once, which makes no rate yet.")
+            return _none(
+                HoldReason.EMPTY, f"{each.metric.name} was read once, which makes no rate yet."
+            )
         return _number(rate, each.metric.name)
 
 
-def _number(value: float, name: str) -> Reading:
+def _number(value: float, name: str) -> QueryReading:
     if not math.isfinite(value):
-        return _none(Held.NOT_A_NUMBER, f"{name} is {value}, which is no number to go by.")
+        return _none(HoldReason.NOT_A_NUMBER, f"{name} is {value}, which is no number to go by.")
     if value < 0:
-        return _none(Held.NEGATIVE, f"{name} is {value:g}, which is below 0.")
-    return Reading(value=value + 0.0)
+        return _none(HoldReason.NEGATIVE, f"{name} is {value:g}, which is below 0.")
+    return QueryReading(value=value + 0.0)
 
 
-def _none(why: Held, detail: str) -> Reading:
-    return Reading(value=None, why=why, detail=detail)
+def _none(why: HoldReason, detail: str) -> QueryReading:
+    return QueryReading(value=None, why=why, detail=detail)

@@ -10,7 +10,7 @@ from html import escape
 from elasticd.autoscale.explain.curve_table import CurvePoint
 from elasticd.autoscale.explain.decision_text import decision_line
 from elasticd.autoscale.explain.quantity import counted
-from elasticd.records.autoscale.decision import Decision, Outcome
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome
 
 __all__ = ["curve_picture"]
 
@@ -116,7 +116,7 @@ def _point(point: CurvePoint, px: float, y: Callable[[float], float], *, is_now:
 
 def _mark(decision: Decision, px: float, py: float) -> str:
     """Return a diamond at the size and speed that a decision promised."""
-    tone = BAD if decision.outcome is Outcome.TAKEN_BACK else INK
+    tone = BAD if decision.outcome is DecisionOutcome.TAKEN_BACK else INK
     return (
         f'<path d="M{px:.1f} {py - 5:.1f}l5 5l-5 5l-5 -5z" fill="none" stroke="{tone}">'
         f"<title>promised by {escape(decision_line(decision, has_clock=False))}</title></path>"

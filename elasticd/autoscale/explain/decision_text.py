@@ -1,7 +1,7 @@
 """What was decided, on what, what it promised and what came of it, in sentences. Pure."""
 
 from elasticd.autoscale.explain.quantity import clock, counted, number, percent, span
-from elasticd.records.autoscale.decision import Candidate, Decision, Outcome
+from elasticd.records.autoscale.decision import Candidate, Decision, DecisionOutcome
 
 __all__ = ["decision_details", "decision_line", "outcome_sentence"]
 
@@ -39,15 +39,15 @@ def outcome_sentence(decision: Decision) -> str:
     """Return what it promised, and whether that came true."""
     why = decision.outcome_why
     match decision.outcome:
-        case Outcome.OPEN:
+        case DecisionOutcome.OPEN:
             return f"{_promise(decision)}; what comes of it is not known yet"
-        case Outcome.DRY_RUN:
+        case DecisionOutcome.DRY_RUN:
             return f"{_promise(decision)}; a dry run, so nothing was done"
-        case Outcome.KEPT:
+        case DecisionOutcome.KEPT:
             verdict = "it was worth it"
-        case Outcome.TAKEN_BACK:
+        case DecisionOutcome.TAKEN_BACK:
             verdict = "it was taken back" + ("" if why else ", for less than half of its promise")
-        case Outcome.UNKNOWN:
+        case DecisionOutcome.UNKNOWN:
             verdict = "it could not be judged"
     if why:  # It has the numbers.
         return f"{verdict}: {why}"

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from elasticd.autoscale.explain.decision_text import decision_line
 from elasticd.autoscale.simulator.trace import Point, Trace
-from elasticd.records.autoscale.decision import Decision, Outcome
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome
 
 __all__ = ["story", "trace_picture"]
 
@@ -131,7 +131,7 @@ def _held(points: Sequence[Point], x: Place) -> Iterator[str]:
 
 def _decision(decision: Decision, px: float, py: float) -> str:
     title = f"<title>{escape(decision_line(decision, has_clock=False))}</title>"
-    if decision.outcome is Outcome.TAKEN_BACK:
+    if decision.outcome is DecisionOutcome.TAKEN_BACK:
         return (
             f'<path d="M{px - 5:.1f} {py - 5:.1f}l10 10m0 -10l-10 10" stroke="{BAD}" '
             f'stroke-width="2">{title}</path>'

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.loop.availability import Nodes
 from elasticd.autoscale.loop.cluster_records import ActiveJob, ClusterRecords
 from elasticd.autoscale.loop.job_book import JobBook
@@ -19,7 +19,7 @@ from elasticd.errors import ElasticdError, NotSupported
 from elasticd.leader.election import Term, boottime_s
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import POLICY_SCHEMA, Policy
 from elasticd.records.ids import JobName
@@ -104,7 +104,7 @@ class JobEvaluation:
 
     def _arrivals(
         self, jobs: Mapping[JobName, ActiveJob]
-    ) -> Generator[Mapping[JobName, Mapping[str, Reading]], None, None]:
+    ) -> Generator[Mapping[JobName, Mapping[str, QueryReading]], None, None]:
         """Ask for all metrics of all jobs at once; yield each job as soon as its readings are
         whole.
         """
@@ -118,21 +118,21 @@ class JobEvaluation:
         yield left.take_rest()
 
     def _evaluate_safely(
-        self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, Reading]
+        self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, QueryReading]
     ) -> None:
         try:
             self._evaluate(job, nodes, readings)
         except NotSupported as exc:  # A newer elasticd wrote its memory or curve.
-            self._counts.held(Held.OTHER)
+            self._counts.held(HoldReason.OTHER)
             self._say_unread(job.name, str(exc))
         except ElasticdError:
             raise
         except Exception:  # A bug of ours in one job's numbers: the others are still sized.
             self._books.pop(job.name, None)
-            self._counts.held(Held.OTHER)
+            self._counts.held(HoldReason.OTHER)
             log.exception("job.not_evaluated", job=job.name)
 
-    def _evaluate(self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, Reading]) -> None:
+    def _evaluate(self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, QueryReading]) -> None:
         facts, policy = job.facts, job.facts.policy
         assert policy is not None
         if policy.version > POLICY_SCHEMA:

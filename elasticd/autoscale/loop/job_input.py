@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.loop.availability import Nodes, available
 from elasticd.autoscale.loop.job_records import JobFacts
 from elasticd.autoscale.loop.measurement import Measured, used_node_hours
@@ -17,7 +17,7 @@ def job_seen(
     facts: JobFacts,
     measured: Measured,
     cluster: Nodes,
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, QueryReading],
     *,
     now_s: float,
     unix_s: float,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.source import Query
 from elasticd.records.ids import JobName
 
@@ -15,29 +15,29 @@ class JobReadings:
     def __init__(self, asked: Mapping[JobName, Iterable[Query]]) -> None:
         """`asked`: what is asked for each job; for some it may be nothing."""
         self._lacks = {job: set(queries) for job, queries in asked.items()}
-        self._found: dict[JobName, dict[str, Reading]] = {job: {} for job in asked}
+        self._found: dict[JobName, dict[str, QueryReading]] = {job: {} for job in asked}
 
     @property
     def queries(self) -> list[Query]:
         """Return all queries that have no reading yet."""
         return [query for queries in self._lacks.values() for query in queries]
 
-    def add(self, arrived: Mapping[Query, Reading]) -> None:
+    def add(self, arrived: Mapping[Query, QueryReading]) -> None:
         for query, reading in arrived.items():
             job = JobName(query.job)
             if job in self._lacks and query in self._lacks[job]:
                 self._lacks[job].remove(query)
                 self._found[job][query.name] = reading
 
-    def take_whole(self) -> dict[JobName, dict[str, Reading]]:
+    def take_whole(self) -> dict[JobName, dict[str, QueryReading]]:
         """Return the jobs whose readings are complete, with them; each job once."""
         whole = [job for job, queries in self._lacks.items() if not queries]
         return {job: self._take(job) for job in whole}
 
-    def take_rest(self) -> dict[JobName, dict[str, Reading]]:
+    def take_rest(self) -> dict[JobName, dict[str, QueryReading]]:
         """Return the jobs that were not returned before, with the readings that there are."""
         return {job: self._take(job) for job in list(self._lacks)}
 
-    def _take(self, job: JobName) -> dict[str, Reading]:
+    def _take(self, job: JobName) -> dict[str, QueryReading]:
         del self._lacks[job]
         return self._found.pop(job)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from threading import Lock
 
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.telemetry.metrics.catalog import EVALUATION_BOUNDS_S, by_name
 from elasticd.telemetry.metrics.exposition import Histogram, Sample, exposition
 
@@ -31,7 +31,7 @@ class AutoscalerCounts:
         self._lock = Lock()
         self._is_leader = False
         self._decisions = {(rule, way): 0 for rule in Rule for way in Direction}
-        self._held = dict.fromkeys(Held, 0)
+        self._held = dict.fromkeys(HoldReason, 0)
         self._evaluations = [0] * (len(EVALUATION_BOUNDS_S) + 1)
         self._evaluation_s = 0.0
 
@@ -50,7 +50,7 @@ class AutoscalerCounts:
 
     def held(self, why: str) -> None:
         """Count one evaluation of one job that was held; an unknown word counts as `other`."""
-        word = Held(why) if why in _WORDS else Held.OTHER
+        word = HoldReason(why) if why in _WORDS else HoldReason.OTHER
         with self._lock:
             self._held[word] += 1
 
@@ -74,4 +74,4 @@ class AutoscalerCounts:
         return exposition([*samples, Sample(EVALUATION, (), times)])
 
 
-_WORDS = frozenset(Held)
+_WORDS = frozenset(HoldReason)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
-__all__ = ["Answer", "Failure", "Kind", "Sample", "answered", "number", "words"]
+__all__ = ["Answer", "QueryFailure", "Kind", "Sample", "answered", "number", "words"]
 
 WORDS_LIMIT = 300
 """How many characters of others' messages are passed on."""
@@ -27,10 +27,10 @@ Kind = str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class QueryFailure:
     """There is no answer to use."""
 
-    why: Held
+    why: HoldReason
     detail: str
     """The reason, as a sentence."""
 
@@ -61,7 +61,7 @@ class Answer:
         return self.samples[0].at_s if self.samples and self.kind != "matrix" else None
 
 
-def answered(status: int, body: bytes) -> Answer | Failure:
+def answered(status: int, body: bytes) -> Answer | QueryFailure:
     """Read one answer of `/api/v1/query` or `/api/v1/query_range`."""
     try:
         given = json.loads(body)
@@ -76,8 +76,8 @@ def answered(status: int, body: bytes) -> Answer | Failure:
             return _no_api(status, body)
     if isinstance(given.get("error"), str):
         is_again = status >= 500 or status in _AGAIN or given.get("errorType") in _AGAIN_TYPES
-        return Failure(
-            why=Held.UNREACHABLE if is_again else Held.REFUSED,
+        return QueryFailure(
+            why=HoldReason.UNREACHABLE if is_again else HoldReason.REFUSED,
             detail=f"Prometheus says: {words(given['error'])}",
         )
     return _no_api(status, body)
@@ -94,11 +94,11 @@ def words(text: str) -> str:
     return line if len(line) <= WORDS_LIMIT else f"{line[:WORDS_LIMIT]}..."
 
 
-def _no_api(status: int, body: bytes) -> Failure:
+def _no_api(status: int, body: bytes) -> QueryFailure:
     begins = words(body[:80].decode("utf-8", "replace"))
     is_refused = 400 <= status < 500 and status not in _AGAIN
-    return Failure(
-        why=Held.REFUSED if is_refused else Held.UNREACHABLE,
+    return QueryFailure(
+        why=HoldReason.REFUSED if is_refused else HoldReason.UNREACHABLE,
         detail=f"It answers with HTTP {status}, and not as Prometheus' API does"
         + (f": {begins}" if begins else "."),
     )

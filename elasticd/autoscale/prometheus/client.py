@@ -4,8 +4,8 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticd.autoscale.evaluation_input import Reading
-from elasticd.autoscale.prometheus.answer import Answer, Failure, number
+from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
 from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, KnownQueries
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
@@ -15,7 +15,7 @@ from elasticd.autoscale.prometheus.session import Call, HttpSession
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem, Unavailable
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["Point", "PrometheusClient"]
 
@@ -57,11 +57,13 @@ class PrometheusClient:
         """Its address, which holds no secret."""
         return self._endpoint.url
 
-    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, QueryReading]:
         """Ask all queries, and wait for the slowest."""
         return {query: each for part in self.readings(queries) for query, each in part.items()}
 
-    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+    def readings(
+        self, queries: Sequence[Query]
+    ) -> Generator[Mapping[Query, QueryReading], None, None]:
         """Ask all queries and how fresh their series are, within the time limit of the settings.
 
         A reading comes as soon as its own query and ages are answered.
@@ -70,12 +72,12 @@ class PrometheusClient:
 
     def _readings(
         self, queries: Sequence[Query], *, looks_for_restart: bool
-    ) -> Generator[dict[Query, Reading], None, None]:
+    ) -> Generator[dict[Query, QueryReading], None, None]:
         waiting = {each: age_queries(each.text, each.max_age_s) for each in queries}
         texts = [each.text for each in queries]
         of_ages = [text for asked in waiting.values() for text in asked]
         self._known.expect(texts, of_ages)
-        found: dict[str, Answer | Failure] = {}
+        found: dict[str, Answer | QueryFailure] = {}
         doubt: _Doubt | None = None
         for arrived in self._arrivals(texts + of_ages):
             found |= arrived
@@ -95,17 +97,17 @@ class PrometheusClient:
             if whole:
                 yield {query: _reading(query, waiting.pop(query), found, doubt) for query in whole}
 
-    def check(self, query: Query) -> Reading:
+    def check(self, query: Query) -> QueryReading:
         """Return what the query says now, even if that is nothing yet.
 
         Raises: CallError: Prometheus refuses it, or it can never be one number; with Prometheus'
         words. Unavailable: Prometheus does not answer.
         """
         answer = self._answers([query.text])[query.text]
-        if isinstance(answer, Failure):
-            if answer.why is Held.REFUSED:
+        if isinstance(answer, QueryFailure):
+            if answer.why is HoldReason.REFUSED:
                 raise CallError(f"{query.name}: {query.text} is refused. {answer.detail}")
-            if answer.why is Held.UNREACHABLE:
+            if answer.why is HoldReason.UNREACHABLE:
                 raise Unavailable(f"{query.name} cannot be checked. {answer.detail}")
         elif answer.kind not in ("vector", "scalar"):
             raise CallError(
@@ -137,9 +139,9 @@ class PrometheusClient:
             )
         now = self._answers(["time()"])["time()"]
         now_s = now.clock_s if isinstance(now, Answer) else None
-        if isinstance(now, Failure) or now_s is None:
+        if isinstance(now, QueryFailure) or now_s is None:
             raise Unavailable(
-                now.detail if isinstance(now, Failure) else f"{self.url} has no time."
+                now.detail if isinstance(now, QueryFailure) else f"{self.url} has no time."
             )
         end_s = now_s - until_ago_s
         fields = {
@@ -150,8 +152,8 @@ class PrometheusClient:
         }
         call = Call(time.monotonic() + self._timeout_s)
         answer = self._session.ask(RANGE, fields, call, RANGE_LIMIT_BYTES)
-        if isinstance(answer, Failure):
-            is_away = answer.why is Held.UNREACHABLE
+        if isinstance(answer, QueryFailure):
+            is_away = answer.why is HoldReason.UNREACHABLE
             raise (Unavailable if is_away else CallError)(f"{text}: {answer.detail}")
         if len({tuple(sorted(sample.labels.items())) for sample in answer.samples}) > 1:
             raise CallError(f"{text} has several series: make one of them, as by sum() or max().")
@@ -165,17 +167,19 @@ class PrometheusClient:
     def close(self) -> None:
         self._session.close()
 
-    def _answers(self, texts: Sequence[str]) -> dict[str, Answer | Failure]:
+    def _answers(self, texts: Sequence[str]) -> dict[str, Answer | QueryFailure]:
         return {text: each for part in self._arrivals(texts) for text, each in part.items()}
 
-    def _arrivals(self, texts: Sequence[str]) -> Generator[dict[str, Answer | Failure], None, None]:
+    def _arrivals(
+        self, texts: Sequence[str]
+    ) -> Generator[dict[str, Answer | QueryFailure], None, None]:
         if not texts:
             return
         deadline_s = time.monotonic() + (1 - RESTART_SHARE) * self._timeout_s
         try:
             shown = self._credentials.current()
         except EnvironmentProblem as exc:
-            yield dict.fromkeys(texts, Failure(why=Held.UNREACHABLE, detail=str(exc)))
+            yield dict.fromkeys(texts, QueryFailure(why=HoldReason.UNREACHABLE, detail=str(exc)))
             return
         if shown is not self._session.shown:
             self._session.close()
@@ -196,9 +200,9 @@ class _Doubt:
 def _reading(
     query: Query,
     asked: Sequence[str],
-    found: Mapping[str, Answer | Failure],
+    found: Mapping[str, Answer | QueryFailure],
     doubt: _Doubt | None,
-) -> Reading:
+) -> QueryReading:
     """Return what one query says; `asked` are the queries for its ages."""
     # What names no series, as hour(), is never old.
     age = age_s(found[text] for text in asked) if asked else 0.0
@@ -209,14 +213,14 @@ def _reading(
         return said
     if not restarted.is_gap(query.window_s):
         return said
-    return Reading(
+    return QueryReading(
         value=None,
-        why=Held.UNREACHABLE,
+        why=HoldReason.UNREACHABLE,
         detail=f"Prometheus was started {restarted.ago_s:.0f} s ago: there is a gap.",
     )
 
 
-def _clock_s(found: Mapping[str, Answer | Failure]) -> float | None:
+def _clock_s(found: Mapping[str, Answer | QueryFailure]) -> float | None:
     """Return Prometheus' time from the first of these answers; any other would do as well."""
     for answer in found.values():
         if isinstance(answer, Answer) and answer.clock_s:

@@ -22,10 +22,10 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
-from elasticd.autoscale.prometheus.answer import Answer, Failure
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure
 from elasticd.autoscale.prometheus.batch import PARTS_LIMIT, apart, union
 from elasticd.autoscale.prometheus.session import Call, HttpSession
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "Evaluation", "KnownQueries"]
 
@@ -40,7 +40,7 @@ LOOK_S = 0.25
 """The pause between two looks for such requests, while answers are waited for."""
 UNION_SHARE = 1 / 3
 """The part of the time for a union, so that twice as much is left to ask its parts separately."""
-_LATE = Failure(why=Held.UNREACHABLE, detail="Prometheus has not answered in time.")
+_LATE = QueryFailure(why=HoldReason.UNREACHABLE, detail="Prometheus has not answered in time.")
 
 
 class KnownQueries:
@@ -88,13 +88,15 @@ class Evaluation:
         self._news = Condition()
         self._left: deque[tuple[str, ...]] = deque()
         """What nobody has taken yet: texts that are asked as one."""
-        self._found: dict[str, Answer | Failure] = {}
+        self._found: dict[str, Answer | QueryFailure] = {}
         self._working = 0
         """Threads."""
         self._under_way: dict[Call, _Asked] = {}
         self._is_over = False
 
-    def arrivals(self, texts: Sequence[str]) -> Generator[dict[str, Answer | Failure], None, None]:
+    def arrivals(
+        self, texts: Sequence[str]
+    ) -> Generator[dict[str, Answer | QueryFailure], None, None]:
         """Ask all queries; yield one answer or failure for each, as they come.
 
         The last ones come no later than the deadline. A caller that stops earlier closes the
@@ -114,13 +116,13 @@ class Evaluation:
                 yield fresh
         finally:
             self._end()
-        late: dict[str, Answer | Failure] = {
+        late: dict[str, Answer | QueryFailure] = {
             text: _LATE for text in wanted if text not in self._found
         }
         if late:
             yield late
 
-    def _fresh(self, told: int) -> dict[str, Answer | Failure]:
+    def _fresh(self, told: int) -> dict[str, Answer | QueryFailure]:
         """Return the answers beyond the first so many; none means that the time is over."""
         with self._news:
             while len(self._found) <= told:
@@ -194,12 +196,12 @@ class Evaluation:
                 began_s = time.monotonic()
                 self._under_way[call] = _Asked(texts=texts, since_s=began_s)
             expression = union(texts) if is_union else texts[0]
-            answer: Answer | Failure
+            answer: Answer | QueryFailure
             try:
                 answer = self._session.ask(QUERY, {"query": expression}, call)
             except Exception as exc:  # A bug of ours, or of urllib3: others still get answers.
                 bug = f"This is a bug of elasticd: {type(exc).__name__}."
-                answer = Failure(why=Held.UNREACHABLE, detail=bug)
+                answer = QueryFailure(why=HoldReason.UNREACHABLE, detail=bug)
             self._note(answer, time.monotonic() - began_s, call)
 
     def _taken(self) -> tuple[str, ...]:
@@ -213,7 +215,7 @@ class Evaluation:
                 return texts
         return ()
 
-    def _note(self, answer: Answer | Failure, took_s: float, call: Call) -> None:
+    def _note(self, answer: Answer | QueryFailure, took_s: float, call: Call) -> None:
         with self._news:
             asked = self._under_way.pop(call)
             if self._is_over:
@@ -242,5 +244,5 @@ class Evaluation:
                 self._known.vectors.discard(text)
 
 
-def _is_plain_vector(answer: Answer | Failure) -> bool:
+def _is_plain_vector(answer: Answer | QueryFailure) -> bool:
     return isinstance(answer, Answer) and answer.kind == "vector" and not answer.warnings

@@ -17,9 +17,9 @@ the same, since `timestamp()` drops the name: Prometheus refuses that, and the n
 import math
 from collections.abc import Iterable
 
-from elasticd.autoscale.prometheus.answer import Answer, Failure, number
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, number
 from elasticd.autoscale.prometheus.selector import selectors
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["Clock", "age_queries", "age_s"]
 
@@ -43,15 +43,17 @@ def _stamps(selector: str, max_age_s: float) -> str:
     return f"timestamp({selector}) or max_over_time({before})"
 
 
-def age_s(answers: Iterable[Answer | Failure]) -> float | Failure | None:
+def age_s(answers: Iterable[Answer | QueryFailure]) -> float | QueryFailure | None:
     """Return the age of the oldest series; None if no selector has any. One failure fails all."""
     ages = []
     for answer in answers:
-        if isinstance(answer, Failure):
+        if isinstance(answer, QueryFailure):
             return answer
         if answer.warnings:
             # Where a part of the series is away, the old one may be in it.
-            return Failure(why=Held.WARNING, detail=f"Prometheus warns: {answer.warnings[0]}")
+            return QueryFailure(
+                why=HoldReason.WARNING, detail=f"Prometheus warns: {answer.warnings[0]}"
+            )
         if answer.samples:
             age = number(answer.samples[0].text)
             if age is not None and math.isfinite(age):

@@ -6,9 +6,9 @@ away, which has happened to others.
 
 import math
 
-from elasticd.autoscale.evaluation_input import Reading
-from elasticd.autoscale.prometheus.answer import Answer, Failure, Sample, number
-from elasticd.records.autoscale.held import Held
+from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, Sample, number
+from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["reading"]
 
@@ -18,8 +18,12 @@ SHOWN_LABELS = 6
 
 
 def reading(
-    answer: Answer | Failure, age_s: float | Failure | None, *, max_age_s: float, back_s: float
-) -> Reading:
+    answer: Answer | QueryFailure,
+    age_s: float | QueryFailure | None,
+    *,
+    max_age_s: float,
+    back_s: float,
+) -> QueryReading:
     """Return what one query says.
 
     Args:
@@ -28,21 +32,21 @@ def reading(
         max_age_s: of the policy.
         back_s: by how much Prometheus' clock is behind what it was before.
     """
-    if isinstance(answer, Failure):
+    if isinstance(answer, QueryFailure):
         return _none(answer.why, answer.detail)
     if answer.warnings:
-        return _none(Held.WARNING, f"Prometheus warns: {answer.warnings[0]}")
+        return _none(HoldReason.WARNING, f"Prometheus warns: {answer.warnings[0]}")
     if answer.kind not in ("vector", "scalar"):
         return _none(
-            Held.NOT_A_NUMBER,
+            HoldReason.NOT_A_NUMBER,
             f"The query's result is a {answer.kind}: it must be one number, as of sum() or max().",
         )
     if not answer.samples:
-        return _none(Held.EMPTY, "The query has no series now.")
+        return _none(HoldReason.EMPTY, "The query has no series now.")
     if len(answer.samples) > 1:
         first, second = answer.samples[:2]
         return _none(
-            Held.MANY_SERIES,
+            HoldReason.MANY_SERIES,
             f"The query has {len(answer.samples)} series, {_named(first)} and {_named(second)} "
             "among them: make one of them, as by sum() or max().",
         )
@@ -50,41 +54,42 @@ def reading(
 
 
 def _of_number(
-    text: str, age_s: float | Failure | None, max_age_s: float, back_s: float
-) -> Reading:
+    text: str, age_s: float | QueryFailure | None, max_age_s: float, back_s: float
+) -> QueryReading:
     value = number(text)
     if value is None or not math.isfinite(value) or value > GREATEST:
         what = text[:40] or "a histogram"
         return _none(
-            Held.NOT_A_NUMBER, f"The query's value is {what}, which is no number to go by."
+            HoldReason.NOT_A_NUMBER, f"The query's value is {what}, which is no number to go by."
         )
     if value < 0:
-        return _none(Held.NEGATIVE, f"The query's value is {value:g}, which is below 0.")
+        return _none(HoldReason.NEGATIVE, f"The query's value is {value:g}, which is below 0.")
     if back_s:
         return _none(
-            Held.STALE,
+            HoldReason.STALE,
             f"Prometheus' clock went back by {back_s:.0f} s: until it is there again, what it has "
             "may be of before.",
         )
-    if isinstance(age_s, Failure):
+    if isinstance(age_s, QueryFailure):
         return _none(age_s.why, f"Whether its series are fresh was not told: {age_s.detail}")
     if age_s is None:
         return _none(
-            Held.STALE, "No series that the query names has a sample now: its value is made up."
+            HoldReason.STALE,
+            "No series that the query names has a sample now: its value is made up.",
         )
     if age_s > max_age_s:
-        return Reading(
+        return QueryReading(
             value=None,
-            why=Held.STALE,
+            why=HoldReason.STALE,
             detail=f"Its oldest series has had no sample for {age_s:.0f} s, and {max_age_s:g} s "
             "are allowed.",
             age_s=age_s,
         )
-    return Reading(value=value + 0.0, age_s=age_s)  # -0.0 is 0.0.
+    return QueryReading(value=value + 0.0, age_s=age_s)  # -0.0 is 0.0.
 
 
-def _none(why: Held, detail: str) -> Reading:
-    return Reading(value=None, why=why, detail=detail)
+def _none(why: HoldReason, detail: str) -> QueryReading:
+    return QueryReading(value=None, why=why, detail=detail)
 
 
 def _named(sample: Sample) -> str:

@@ -26,10 +26,10 @@ from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSL
 from urllib3.response import BaseHTTPResponse
 
 from elasticd import __version__
-from elasticd.autoscale.prometheus.answer import Answer, Failure, answered, words
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, answered, words
 from elasticd.autoscale.prometheus.credentials import Shown
 from elasticd.autoscale.prometheus.settings import Endpoint
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["Call", "HttpSession"]
 
@@ -117,28 +117,30 @@ class HttpSession:
         fields: Mapping[str, str],
         call: Call,
         limit_bytes: int = ANSWER_LIMIT_BYTES,
-    ) -> Answer | Failure:
+    ) -> Answer | QueryFailure:
         """Post a form to the API, and return what it answers; it raises nothing.
 
         Prometheus is told how long we wait, so that it does not work for longer.
         """
         found = self._tried(path, fields, call, limit_bytes)
-        answer = found if isinstance(found, Failure) else answered(*found)
-        if isinstance(answer, Failure):
-            return Failure(why=answer.why, detail=self._without_secrets(answer.detail))
+        answer = found if isinstance(found, QueryFailure) else answered(*found)
+        if isinstance(answer, QueryFailure):
+            return QueryFailure(why=answer.why, detail=self._without_secrets(answer.detail))
         return answer
 
     def get(self, path: str, call: Call) -> bytes | None:
         """Return the body of a plain answer; None if there is none."""
         found = self._tried(path, None, call, ANSWER_LIMIT_BYTES)
-        return found[1] if not isinstance(found, Failure) and found[0] == HTTPStatus.OK else None
+        return (
+            found[1] if not isinstance(found, QueryFailure) and found[0] == HTTPStatus.OK else None
+        )
 
     def close(self) -> None:
         self._pool.close()
 
     def _tried(
         self, path: str, fields: Mapping[str, str] | None, call: Call, limit_bytes: int
-    ) -> tuple[int, bytes] | Failure:
+    ) -> tuple[int, bytes] | QueryFailure:
         _here.call = call
         for is_last in (False, True):
             left_s = call.left_s()
@@ -156,7 +158,7 @@ class HttpSession:
 
     def _asked(
         self, path: str, fields: Mapping[str, str] | None, left_s: float, limit_bytes: int
-    ) -> tuple[int, bytes] | Failure:
+    ) -> tuple[int, bytes] | QueryFailure:
         body = None
         if fields is not None:
             body = urlencode({**fields, "timeout": f"{left_s:.3f}"})
@@ -183,42 +185,43 @@ class HttpSession:
             else:
                 response.close()
         if content is None:
-            return Failure(
-                why=Held.MANY_SERIES,
+            return QueryFailure(
+                why=HoldReason.MANY_SERIES,
                 detail=f"The answer has more than {limit_bytes >> 20} MiB: ask for fewer series.",
             )
         return response.status, content
 
-    def _refusal(self, response: BaseHTTPResponse) -> Failure | None:
+    def _refusal(self, response: BaseHTTPResponse) -> QueryFailure | None:
         """Return what the head of an answer says already; None if its body counts."""
         if 300 <= response.status < 400:
             to = urlsplit(response.headers.get("Location", ""))
             where = words(
                 f"{to.scheme}://{to.netloc.rpartition('@')[2]}{to.path}" if to.netloc else to.path
             )
-            return Failure(
-                why=Held.REFUSED,
+            return QueryFailure(
+                why=HoldReason.REFUSED,
                 detail=f"{self._endpoint.url} redirects to {where or 'nowhere'}: give the address "
                 "that answers itself, as credentials are shown to no other one.",
             )
         if response.status in (401, 403):
-            return Failure(
-                why=Held.REFUSED,
+            return QueryFailure(
+                why=HoldReason.REFUSED,
                 detail=f"{self._endpoint.url} answers with HTTP {response.status}: it does not "
                 "take what it was shown (token, password or certificate).",
             )
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            return Failure(
-                why=Held.UNREACHABLE,
+            return QueryFailure(
+                why=HoldReason.UNREACHABLE,
                 detail=f"{self._endpoint.url} packs its answers, which it was asked not to do.",
             )
         return None
 
-    def _away(self, reason: str, call: Call) -> Failure:
+    def _away(self, reason: str, call: Call) -> QueryFailure:
         if call.is_aborted or call.left_s() <= 0:
             reason = "no answer in time"
-        return Failure(
-            why=Held.UNREACHABLE, detail=f"{self._endpoint.url} does not answer: {words(reason)}."
+        return QueryFailure(
+            why=HoldReason.UNREACHABLE,
+            detail=f"{self._endpoint.url} does not answer: {words(reason)}.",
         )
 
     def _without_secrets(self, text: str) -> str:

@@ -9,14 +9,14 @@ as it was measured. So noise at the edge makes the job smaller at most once.
 """
 
 from elasticd.autoscale.curve.estimate import error_share
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.explain.quantity import counted, number
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
 from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import PRICE, BudgetRule, Policy
 
@@ -35,7 +35,7 @@ def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: 
         return nothing
     price = 0.0
     if rule.node_hours <= 0.0:
-        reading = seen.readings.get(PRICE, Reading(value=None, why=Held.EMPTY))
+        reading = seen.readings.get(PRICE, QueryReading(value=None, why=HoldReason.EMPTY))
         if reading.value is None:
             return _without_price(reading)
         price = reading.value
@@ -100,12 +100,12 @@ def _is_paid(size: Remaining, nodes: int, left: float, noise: float) -> bool:
     return size.node_hours <= left
 
 
-def _without_price(reading: Reading) -> Proposal:
+def _without_price(reading: QueryReading) -> Proposal:
     detail = f" ({reading.detail})" if reading.detail else ""
     return Proposal(
         rule=Rule.BUDGET,
         nodes=None,
-        why=f"The price is not known: {reading.why or Held.EMPTY}{detail}.",
-        held=reading.why or Held.EMPTY,
+        why=f"The price is not known: {reading.why or HoldReason.EMPTY}{detail}.",
+        held=reading.why or HoldReason.EMPTY,
         may_shrink=False,
     )

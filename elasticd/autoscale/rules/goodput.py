@@ -51,7 +51,7 @@ from elasticd.autoscale.rules.size_trial import (
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import GoodputRule, Policy
 
@@ -164,27 +164,29 @@ def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
 
 def _held(rule: GoodputRule, curve: Curve, seen: Seen, memory: Memory) -> Proposal | None:
     if seen.nodes <= 0:
-        return _nothing(Held.NOT_RUNNING, "No world trains, so no step can be measured.")
+        return _nothing(HoldReason.NOT_RUNNING, "No world trains, so no step can be measured.")
     if seen.step <= 0:
-        return _nothing(Held.NO_STEPS, "The job has reported no steps, and goodput goes by them.")
+        return _nothing(
+            HoldReason.NO_STEPS, "The job has reported no steps, and goodput goes by them."
+        )
     size = next((each for each in measured_sizes(curve) if each.nodes == seen.nodes), None)
     if size is None:
         return _nothing(
-            Held.NO_WINDOW,
+            HoldReason.NO_WINDOW,
             f"The steps of {counted(seen.nodes, 'node')} have not been measured for a whole window"
             " yet.",
         )
     since_s = seen.now_s - memory.resized[-1].at_s if memory.resized else rule.probe_s
     if size.windows == 1 and since_s < rule.probe_s:
         return _nothing(
-            Held.PROBE,
+            HoldReason.PROBE,
             f"{counted(seen.nodes, 'node')} are tried since {span(since_s)}, of"
             f" {span(rule.probe_s)}.",
         )
     return None
 
 
-def _nothing(held: Held, said: str) -> Proposal:
+def _nothing(held: HoldReason, said: str) -> Proposal:
     return Proposal(rule=Rule.GOODPUT, nodes=None, why=said, held=held)
 
 

@@ -20,7 +20,7 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import IdleRule, Policy
 
@@ -56,7 +56,7 @@ def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Me
     del curve  # Idle nodes make no steps, at no size.
     if seen.nodes <= 0:
         why = "No world trains, so nothing is idle."
-        return Proposal(rule=Rule.IDLE, nodes=None, why=why, held=Held.NOT_RUNNING)
+        return Proposal(rule=Rule.IDLE, nodes=None, why=why, held=HoldReason.NOT_RUNNING)
     low, high = size_range(policy, seen)
     if seen.is_paused and (memory.idle_since_s is None or seen.wanted > low):
         why = "The job is paused: no node can be given back before its next step."

@@ -21,10 +21,10 @@ metrics missing, the others may make the job larger, and never smaller.
 import math
 from dataclasses import dataclass
 
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
 
@@ -45,7 +45,7 @@ class _Wish:
     """The size; None if its number is missing or cannot be used."""
     why: str
     held: str = ""
-    """A word of `Held`."""
+    """A word of `HoldReason`."""
 
 
 def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
@@ -56,7 +56,7 @@ def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
             rule=Rule.TARGET,
             nodes=None,
             why="No world trains, so the metrics say nothing about a number of nodes.",
-            held=Held.NOT_RUNNING,
+            held=HoldReason.NOT_RUNNING,
         )
     wishes = [_wish(rule, metric, seen) for metric in rule.metrics]
     there = [wish for wish in wishes if wish.nodes is not None]
@@ -64,7 +64,7 @@ def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
     nodes = max((wish.nodes for wish in there if wish.nodes is not None), default=None)
     said = "; ".join(wish.why for wish in wishes)
     if nodes is None or (missing and nodes < seen.wanted):
-        held = missing[0].held if missing else Held.EMPTY
+        held = missing[0].held if missing else HoldReason.EMPTY
         if nodes is not None:
             said += "; while one is missing, the others do not make the job smaller"
         return Proposal(
@@ -80,17 +80,17 @@ def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
     reading = seen.readings.get(metric.name)
     refused = _refused(metric, reading)
     if refused is not None or reading is None or reading.value is None:
-        return refused or _Wish(nodes=None, why=f"{metric.name} is missing", held=Held.EMPTY)
+        return refused or _Wish(nodes=None, why=f"{metric.name} is missing", held=HoldReason.EMPTY)
     value = reading.value
     # All nodes' targets together: the value is the whole job's.
     asked = metric.target * (seen.nodes if metric.is_per_node else 1)
     if metric.kind is MetricKind.SUPPLY and value == 0:
         why = f"{metric.name} is 0, and a supply of nothing says nothing of how many nodes it takes"
-        return _Wish(nodes=None, why=why, held=Held.NOT_A_NUMBER)
+        return _Wish(nodes=None, why=why, held=HoldReason.NOT_A_NUMBER)
     ratio = asked / value if metric.kind is MetricKind.SUPPLY else value / asked
     if not value / asked <= FACTOR_LIMIT or not ratio <= FACTOR_LIMIT:
         why = f"{metric.name} is {value:g} where {_asked(metric)}, which no query means"
-        return _Wish(nodes=None, why=why, held=Held.NOT_A_NUMBER)
+        return _Wish(nodes=None, why=why, held=HoldReason.NOT_A_NUMBER)
     is_at = f"{metric.name} is {value:g} where {_asked(metric)}"
     tolerance = _tolerance(rule, is_up=ratio > 1.0)
     if 1.0 - tolerance <= ratio <= 1.0 + tolerance:
@@ -108,22 +108,24 @@ def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
     return _Wish(nodes=nodes, why=why)
 
 
-def _refused(metric: TargetMetric, reading: Reading | None) -> _Wish | None:
+def _refused(metric: TargetMetric, reading: QueryReading | None) -> _Wish | None:
     """Return why a reading cannot be used; None if it can."""
     if reading is None:
-        return _Wish(nodes=None, why=f"{metric.name} was not asked for", held=Held.EMPTY)
+        return _Wish(nodes=None, why=f"{metric.name} was not asked for", held=HoldReason.EMPTY)
     value = reading.value
     if value is None:
         detail = reading.detail.rstrip(".") or reading.why.replace("_", " ") or "no sample"
         why = f"{metric.name} is missing ({detail})"
-        return _Wish(nodes=None, why=why, held=reading.why or Held.EMPTY)
+        return _Wish(nodes=None, why=why, held=reading.why or HoldReason.EMPTY)
     if not math.isfinite(value):
-        return _Wish(nodes=None, why=f"{metric.name} is {value}", held=Held.NOT_A_NUMBER)
+        return _Wish(nodes=None, why=f"{metric.name} is {value}", held=HoldReason.NOT_A_NUMBER)
     if value < 0:
-        return _Wish(nodes=None, why=f"{metric.name} is {value:g}, below 0", held=Held.NEGATIVE)
+        return _Wish(
+            nodes=None, why=f"{metric.name} is {value:g}, below 0", held=HoldReason.NEGATIVE
+        )
     if reading.age_s > metric.max_age_s:
         why = f"{metric.name} is {reading.age_s:.0f} s old, and older than {metric.max_age_s:g} s"
-        return _Wish(nodes=None, why=f"{why} counts as missing", held=Held.STALE)
+        return _Wish(nodes=None, why=f"{why} counts as missing", held=HoldReason.STALE)
     return None
 
 

@@ -11,7 +11,7 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range, sizes_between
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Candidate, Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["Remaining", "candidates_near", "held", "remaining"]
@@ -50,10 +50,10 @@ def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | N
     """Return why the rest of the job cannot be estimated; None if it can."""
     if seen.nodes <= 0:
         why = "No world trains, so no step can be measured."
-        return Proposal(rule=rule, nodes=None, why=why, held=Held.NOT_RUNNING)
+        return Proposal(rule=rule, nodes=None, why=why, held=HoldReason.NOT_RUNNING)
     if seen.step <= 0:
         why = f"The job has reported no steps, and its {rule} goes by them."
-        return Proposal(rule=rule, nodes=None, why=why, held=Held.NO_STEPS)
+        return Proposal(rule=rule, nodes=None, why=why, held=HoldReason.NO_STEPS)
     if seen.step >= total_steps:
         return Proposal(rule=rule, nodes=None, why=f"All {total_steps} steps are made.")
     if all(size.nodes != seen.nodes for size in measured_sizes(curve)):
@@ -61,7 +61,7 @@ def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | N
             f"The steps of {counted(seen.nodes, 'node')} have not been measured for a whole "
             "window yet."
         )
-        return Proposal(rule=rule, nodes=None, why=why, held=Held.NO_WINDOW)
+        return Proposal(rule=rule, nodes=None, why=why, held=HoldReason.NO_WINDOW)
     return None
 
 

@@ -13,11 +13,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.rules.idle import NO_WAIT_SHARE
 from elasticd.autoscale.simulator.scenario import DataRate
 from elasticd.autoscale.simulator.shape import Shape
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.policy import MetricKind, Policy, TargetMetric
 
 __all__ = ["JobPast", "PastMetrics", "PastValue", "Sizes"]
@@ -105,23 +105,23 @@ class PastMetrics:
         rule = policy.target
         self._metrics = {each.name: each for each in (rule.metrics if rule is not None else ())}
 
-    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
+    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
         """Return what the queries would have answered on so many nodes."""
         del steps
         return {name: self._reading(name, now_s, nodes) for name in self._past.readings}
 
-    def _reading(self, name: str, now_s: float, nodes: int) -> Reading:
+    def _reading(self, name: str, now_s: float, nodes: int) -> QueryReading:
         value = self._past.value_at(name, now_s)
         if value is None:
             detail = "Prometheus has no number of that time"
-            return Reading(value=None, why=Held.EMPTY, detail=detail)
+            return QueryReading(value=None, why=HoldReason.EMPTY, detail=detail)
         if value < 0:
-            return Reading(value=None, why=Held.NEGATIVE, detail=f"It was {value:g}.")
+            return QueryReading(value=None, why=HoldReason.NEGATIVE, detail=f"It was {value:g}.")
         metric = self._metrics.get(name)
         had = self._sizes.at(now_s)
         if metric is None or nodes <= 0 or had <= 0:
-            return Reading(value=value)
-        return Reading(value=value * self._factor(metric, had, nodes))
+            return QueryReading(value=value)
+        return QueryReading(value=value * self._factor(metric, had, nodes))
 
     def _factor(self, metric: TargetMetric, had: int, nodes: int) -> float:
         if metric.kind is MetricKind.SUPPLY:

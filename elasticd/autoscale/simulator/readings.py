@@ -8,9 +8,9 @@ almost nothing, so that a policy has an input that may be missing.
 from collections import deque
 from random import Random
 
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["METRICS", "Metrics"]
 
@@ -18,13 +18,13 @@ METRICS = ("throughput", "utilisation", "queue")
 RATE_S = 60.0
 HUGE = 1e300
 MISSING = {
-    FaultKind.EMPTY: Held.EMPTY,
-    FaultKind.STALE: Held.STALE,
-    FaultKind.NOT_A_NUMBER: Held.NOT_A_NUMBER,
-    FaultKind.MANY_SERIES: Held.MANY_SERIES,
-    FaultKind.NEGATIVE: Held.NEGATIVE,
-    FaultKind.UNREACHABLE: Held.UNREACHABLE,
-    FaultKind.WARNING: Held.WARNING,
+    FaultKind.EMPTY: HoldReason.EMPTY,
+    FaultKind.STALE: HoldReason.STALE,
+    FaultKind.NOT_A_NUMBER: HoldReason.NOT_A_NUMBER,
+    FaultKind.MANY_SERIES: HoldReason.MANY_SERIES,
+    FaultKind.NEGATIVE: HoldReason.NEGATIVE,
+    FaultKind.UNREACHABLE: HoldReason.UNREACHABLE,
+    FaultKind.WARNING: HoldReason.WARNING,
 }
 
 
@@ -37,7 +37,7 @@ class Metrics:
         self._made: deque[tuple[float, float]] = deque([(0.0, 0.0)])
         self._low_until_s = 0.0
 
-    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
+    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
         """Return what the queries answer now."""
         self._made.append((now_s, steps))
         while self._made[1][0] <= now_s - RATE_S:
@@ -48,13 +48,13 @@ class Metrics:
             fault = FaultKind.UNREACHABLE
         if fault in MISSING:
             why = MISSING[fault]
-            return {name: Reading(value=None, why=why, detail="a fault") for name in METRICS}
+            return {name: QueryReading(value=None, why=why, detail="a fault") for name in METRICS}
         if fault is FaultKind.HUGE:
-            return {name: Reading(value=HUGE) for name in METRICS}
+            return {name: QueryReading(value=HUGE) for name in METRICS}
         low = max(0.05, 1.0 - (self._low_until_s - now_s) / RATE_S)
         values = self._values(now_s, nodes, steps)
         return {
-            name: Reading(value=value * (low if now_s < self._low_until_s else 1.0))
+            name: QueryReading(value=value * (low if now_s < self._low_until_s else 1.0))
             for name, value in values.items()
         }
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from elasticd.autoscale.curve.window import Measuring
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
 from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
@@ -109,7 +109,7 @@ class Autoscaler:
 class Answers(Protocol):
     """What the queries of the policy answer."""
 
-    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
+    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
         """Return the answers by name, for this many nodes and steps."""
         ...
 

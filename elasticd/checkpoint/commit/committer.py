@@ -12,20 +12,20 @@ from enum import StrEnum
 from elasticd.checkpoint.commit.fail_point import fail_point
 from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
 from elasticd.checkpoint.format.checksum import text_sum
-from elasticd.checkpoint.format.entry import FORMER_LIMIT, Entry, Kind
+from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged, again
 from elasticd.checkpoint.format.layout import Snapshot, fragment_name
 from elasticd.checkpoint.format.manifest import TEXT_LIMIT_BYTES, Fragment, Manifest, merged
 from elasticd.checkpoint.format.number_ranges import NumberRanges
-from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import Fenced, Refused
 
-__all__ = ["Committer", "Outcome", "fragment_of", "read_manifest"]
+__all__ = ["Committer", "CommitOutcome", "fragment_of", "read_manifest"]
 
 HOLDERS = 2
 
 
-class Outcome(StrEnum):
+class CommitOutcome(StrEnum):
     COMMITTED = "committed"
     ALREADY = "already"
     """Another keeper committed it."""
@@ -52,7 +52,7 @@ class Committer:
         """
         run = 0
 
-        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
+        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry | None:
             nonlocal run
             self.check_owner(ruling)
             if ruling.uid == self.uid and ruling.generation >= generation:
@@ -67,9 +67,9 @@ class Committer:
                 raise Fenced("Another run has begun to write to the same URL.")
             run = ruling.run if is_same else ruling.run + 1
             former = ruling.former if is_same or not ruling.uid else (*ruling.former, ruling.uid)
-            return Entry(
+            return LogEntry(
                 number=number,
-                kind=Kind.OPENED,
+                kind=LogEntryKind.OPENED,
                 snapshot=Snapshot(run=run, generation=generation, step=step),
                 uid=self.uid,
                 job=self.job,
@@ -89,7 +89,7 @@ class Committer:
                 f"{self.job}: give another URL, or the same --job to go on from them."
             )
 
-    def commit(self, manifest: Manifest) -> Outcome:
+    def commit(self, manifest: Manifest) -> CommitOutcome:
         """Make a checkpoint of a snapshot whose parts and fragments are durable.
 
         Raises: Damaged: nobody could read it, or another, unreadable manifest stands in its place.
@@ -101,22 +101,22 @@ class Committer:
             # From another holder's fragments, perhaps; equally good if it is whole.
             manifest, text = again(lambda: _standing(self.bucket, snapshot))
             if manifest.header.uid != self.uid:
-                return Outcome.TOO_LATE
+                return CommitOutcome.TOO_LATE
         fail_point("commit.manifest")
-        outcome = Outcome.COMMITTED
+        outcome = CommitOutcome.COMMITTED
 
-        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
+        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry | None:
             nonlocal outcome
             self.check_owner(ruling)
             if ruling.last == snapshot:
-                outcome = Outcome.ALREADY
+                outcome = CommitOutcome.ALREADY
                 return None
             if not self.may_commit(ruling, snapshot):
-                outcome = Outcome.TOO_LATE
+                outcome = CommitOutcome.TOO_LATE
                 return None
-            return Entry(
+            return LogEntry(
                 number=number,
-                kind=Kind.COMMITTED,
+                kind=LogEntryKind.COMMITTED,
                 snapshot=snapshot,
                 uid=self.uid,
                 job=self.job,
@@ -169,14 +169,14 @@ def fragment_of(
         name = fragment_name(snapshot, share, holder)
         try:
             found = again(lambda: Fragment.from_json(bucket.read(name, TEXT_LIMIT_BYTES)))  # noqa: B023
-        except (Missing, Damaged):
+        except (ObjectMissing, Damaged):
             continue
         if (found.snapshot, found.share, found.uid) == (snapshot, share, uid):
             return found
     return None
 
 
-def read_manifest(bucket: ReadableBucket, entry: Entry) -> Manifest:
+def read_manifest(bucket: ReadableBucket, entry: LogEntry) -> Manifest:
     """Read the manifest that an entry names.
 
     Raises: Damaged: it is not what was committed.
@@ -196,7 +196,7 @@ def read_manifest(bucket: ReadableBucket, entry: Entry) -> Manifest:
 def _standing(bucket: ReadableBucket, snapshot: Snapshot) -> tuple[Manifest, bytes]:
     try:
         text = bucket.read(snapshot.manifest, TEXT_LIMIT_BYTES)
-    except Missing as exc:
+    except ObjectMissing as exc:
         raise Damaged(f"The manifest of {snapshot} is gone.") from exc
     try:
         manifest = Manifest.from_json(text)

@@ -13,7 +13,7 @@ from math import prod
 from elasticd.checkpoint.format.checksum import block_sum
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, DTYPE_BYTES, Manifest, Part, Piece
-from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 
 __all__ = ["Extent", "Fetching", "extents", "fetch", "read_back", "size_of", "verify"]
 
@@ -175,7 +175,7 @@ def _fetch_one(
     for _ in range(TRIES):
         try:
             count = bucket.read_into(name, extent.start, place)
-        except Missing as exc:
+        except ObjectMissing as exc:
             raise Damaged(f"{name} is gone.") from exc
         if count < extent.size:
             why = f"{name} ends after {extent.start + count} of {part.size} bytes."

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from elasticd.checkpoint.format.entry import ENTRY_LIMIT_BYTES, ROWS_LIMIT, Entry, Kind
+from elasticd.checkpoint.format.entry import ENTRY_LIMIT_BYTES, ROWS_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged, again
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing
 from elasticd.errors import ElasticdError, Fenced, Refused
 
 __all__ = ["CommitLog", "Ruling", "may_commit"]
@@ -42,11 +42,11 @@ class Ruling:
     former: tuple[str, ...] = ()
     """The uids of the runs before, which are over."""
 
-    def after(self, entry: Entry) -> "Ruling":
+    def after(self, entry: LogEntry) -> "Ruling":
         """Return the ruling once this entry is in the log."""
         made = entry.snapshot
         is_newer = (made.run, made.generation) > (self.run, self.generation)
-        if entry.kind is Kind.OPENED:
+        if entry.kind is LogEntryKind.OPENED:
             if not is_newer and (made.run, made.generation) != (self.run, self.generation):
                 return self
             last, floor_step = self.last, self.floor_step
@@ -56,7 +56,7 @@ class Ruling:
                 # It went back behind the newest; what it went back to was committed long ago.
                 last, floor_step = None, made.step
             return self._with(entry, made.step, last, floor_step, entry.former)
-        if entry.kind is Kind.COMMITTED:
+        if entry.kind is LogEntryKind.COMMITTED:
             if made.run == self.run and entry.uid != self.uid:
                 return self  # Of another run that was let have the same number.
             if is_newer:
@@ -66,7 +66,7 @@ class Ruling:
 
     def _with(
         self,
-        entry: Entry,
+        entry: LogEntry,
         start_step: int,
         last: Snapshot | None,
         floor_step: int,
@@ -104,7 +104,7 @@ class CommitLog:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._newest = 0
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, LogEntry] = {}
         self._damaged: dict[int, str] = {}
 
     def newest_number(self) -> int:
@@ -123,7 +123,7 @@ class CommitLog:
         self._newest = low
         return low
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> LogEntry:
         """Return an entry.
 
         Raises:
@@ -133,7 +133,7 @@ class CommitLog:
         if entry is None:
             try:
                 entry = again(
-                    lambda: Entry.from_json(
+                    lambda: LogEntry.from_json(
                         self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
                     )
                 )
@@ -147,12 +147,12 @@ class CommitLog:
             self._entries[number] = entry
         return entry
 
-    def back_from(self, number: int) -> Iterator[Entry]:
+    def back_from(self, number: int) -> Iterator[LogEntry]:
         """Iterate over the entries from this number down, without damaged ones."""
         for each in range(number, 0, -1):
             try:
                 yield self.entry(each)
-            except (Damaged, Missing):
+            except (Damaged, ObjectMissing):
                 continue
 
     def ruling(self, newest: int | None = None) -> Ruling:
@@ -168,7 +168,7 @@ class CommitLog:
             ruling = ruling.after(entry)
         return ruling
 
-    def _named(self, newest: int) -> list[Entry] | None:
+    def _named(self, newest: int) -> list[LogEntry] | None:
         """Return the entries that make the ruling, in their order; None if one cannot be read."""
         if not newest:
             return []
@@ -179,20 +179,20 @@ class CommitLog:
             if not entry.opened or entry.committed < entry.opened:
                 return None
             return [self.entry(each) for each in sorted(numbers)]
-        except (Damaged, Missing):
+        except (Damaged, ObjectMissing):
             return None
 
-    def _since_opened(self, newest: int) -> list[Entry]:
+    def _since_opened(self, newest: int) -> list[LogEntry]:
         """Return all entries back to the one that opened a generation, and one checkpoint before
         that.
         """
-        read: list[Entry] = []
+        read: list[LogEntry] = []
         has_opened = False
         for entry in self.back_from(newest):
             read.append(entry)
-            if has_opened and entry.kind is Kind.COMMITTED:
+            if has_opened and entry.kind is LogEntryKind.COMMITTED:
                 break
-            has_opened |= entry.kind is Kind.OPENED
+            has_opened |= entry.kind is LogEntryKind.OPENED
         return read[::-1]
 
     def kept(self, newest: int | None = None) -> NumberRanges:
@@ -201,7 +201,7 @@ class CommitLog:
             return NumberRanges(entry.kept)
         return NumberRanges()
 
-    def checkpoints(self) -> Iterator[Entry]:
+    def checkpoints(self) -> Iterator[LogEntry]:
         """Iterate over the kept checkpoints, newest first, damaged entries left out."""
         number = self.newest_number()
         kept = self.kept(number)
@@ -211,7 +211,7 @@ class CommitLog:
         for each in reversed(kept):
             if self._is_good(each):
                 entry = self.entry(each)
-                if entry.kind is Kind.COMMITTED:
+                if entry.kind is LogEntryKind.COMMITTED:
                     yield entry
 
     def passed_over(self, above: int) -> list[str]:
@@ -227,7 +227,9 @@ class CommitLog:
             if number > above
         ]
 
-    def append(self, make: Callable[[int, Ruling, Sequence[int]], Entry | None]) -> Entry | None:
+    def append(
+        self, make: Callable[[int, Ruling, Sequence[int]], LogEntry | None]
+    ) -> LogEntry | None:
         """Append the entry that `make(number, ruling, kept)` returns; None if it wants none.
 
         It is called again whenever another writer was faster. What it raises is passed on.
@@ -244,7 +246,7 @@ class CommitLog:
             entry = self._pointing_back(entry, newest)
             if self._bucket.create(entry_name(number), self._readable(entry)):
                 self._newest = number
-                if entry.kind is not Kind.OPENED:
+                if entry.kind is not LogEntryKind.OPENED:
                     # Who opened is looked up: a storage may have let two create this number.
                     self._entries[number] = entry
                 with suppress(ElasticdError):  # Without the hint it counts too.
@@ -252,7 +254,7 @@ class CommitLog:
                 return entry
         raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
 
-    def _readable(self, entry: Entry) -> bytes:
+    def _readable(self, entry: LogEntry) -> bytes:
         """Return an entry's text; one beyond a reader's limits must not become the newest."""
         if len(NumberRanges(entry.kept).rows()) > ROWS_LIMIT:
             raise Refused(
@@ -262,17 +264,17 @@ class CommitLog:
             )
         text = entry.to_json()
         try:
-            Entry.from_json(text, entry.number)
+            LogEntry.from_json(text, entry.number)
         except Damaged as exc:
             raise Refused(f"Nobody could read what would be written to the log: {exc}") from exc
         return text
 
-    def _pointing_back(self, entry: Entry, newest: int) -> Entry:
+    def _pointing_back(self, entry: LogEntry, newest: int) -> LogEntry:
         """Return the entry with the positions of the newest entries of the two kinds that make the
         ruling.
         """
-        opened = entry.number if entry.kind is Kind.OPENED else 0
-        committed = entry.number if entry.kind is Kind.COMMITTED else 0
+        opened = entry.number if entry.kind is LogEntryKind.OPENED else 0
+        committed = entry.number if entry.kind is LogEntryKind.COMMITTED else 0
         for before in self.back_from(newest):
             opened, committed = opened or before.opened, committed or before.committed
             break
@@ -283,7 +285,7 @@ class CommitLog:
             return 0
         try:
             said = json.loads(self._bucket.read(HINT, 100))
-        except (Missing, ValueError):
+        except (ObjectMissing, ValueError):
             return 0
         return said if type(said) is int and 0 < said < 10**12 else 0
 
@@ -292,7 +294,7 @@ class CommitLog:
             return True
         try:
             self.entry(number)
-        except Missing:
+        except ObjectMissing:
             return False
         except Damaged:
             return True
@@ -301,6 +303,6 @@ class CommitLog:
     def _is_good(self, number: int) -> bool:
         try:
             self.entry(number)
-        except (Missing, Damaged):
+        except (ObjectMissing, Damaged):
             return False
         return True

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import LEASES
-from elasticd.checkpoint.storage.bucket import Bucket, Listed, Missing, ReadableBucket
+from elasticd.checkpoint.storage.bucket import Bucket, ListedObject, ObjectMissing, ReadableBucket
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused
 
 __all__ = ["GRACE_S", "LEASE_S", "ReadLease", "is_over", "leased", "leases", "reading"]
@@ -88,10 +88,10 @@ def leases(bucket: ReadableBucket) -> list[ReadLease]:
     """Read all leases, including those that are over."""
     listed = bucket.list(LEASES, LEASE_LIMIT, lambda name: name.endswith(".json"))
 
-    def read(one: Listed) -> ReadLease | None:
+    def read(one: ListedObject) -> ReadLease | None:
         try:
             data = bucket.read(one.name, LEASE_LIMIT_BYTES)
-        except Missing:
+        except ObjectMissing:
             return None  # Its reader has ended.
         return _lease(one, data)
 
@@ -112,7 +112,7 @@ def is_over(lease: ReadLease, now_unix_s: float) -> bool:
     return now_unix_s > lease.until_unix_s + GRACE_S
 
 
-def _lease(one: Listed, data: bytes) -> ReadLease:
+def _lease(one: ListedObject, data: bytes) -> ReadLease:
     try:
         said = json.loads(data)
         number, until_unix_s = said["number"], said["until_unix_s"]
@@ -138,7 +138,7 @@ def _write(bucket: Bucket, name: str, number: int) -> None:
     for left in reversed(range(WRITES)):
         try:
             bucket.replace(name, text)
-        except Missing:
+        except ObjectMissing:
             # On a file system the folder goes with the last lease in it, perhaps right now.
             if not left:
                 raise

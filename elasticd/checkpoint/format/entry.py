@@ -10,7 +10,14 @@ from elasticd.checkpoint.format.json_read import Damaged, said_as, sealed
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 
-__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "KEPT_LIMIT", "ROWS_LIMIT", "Entry", "Kind"]
+__all__ = [
+    "ENTRY_LIMIT_BYTES",
+    "FORMER_LIMIT",
+    "KEPT_LIMIT",
+    "ROWS_LIMIT",
+    "LogEntry",
+    "LogEntryKind",
+]
 
 FORMAT = 1
 RANGES_FORMAT = 2
@@ -28,7 +35,7 @@ FORMER_LIMIT = 1000
 """How many runs of a job on one URL are remembered as over."""
 
 
-class Kind(StrEnum):
+class LogEntryKind(StrEnum):
     OPENED = "opened"
     """A generation began at `snapshot.step`; older ones may not commit a later step any more."""
     COMMITTED = "committed"
@@ -38,9 +45,9 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LogEntry:
     number: int
-    kind: Kind
+    kind: LogEntryKind
     snapshot: Snapshot
     uid: str
     """The uid of the job that wrote it."""
@@ -98,7 +105,7 @@ class Entry:
         if type(said.get("number")) is not int or said["number"] != number:
             calls = said_as(said.get("number"))
             raise Damaged(f"The entry {number} of the log calls itself {calls}.")
-        if said.get("kind") not in list(Kind):
+        if said.get("kind") not in list(LogEntryKind):
             raise Damaged(f"The entry {number} of the log is of no known kind.")
         kept = said.get("kept")
         if not isinstance(kept, list) or len(kept) > ROWS_LIMIT:
@@ -112,7 +119,7 @@ class Entry:
             raise Damaged(f"The entry {number} of the log names a former run that is no text.")
         return cls(
             number=number,
-            kind=Kind(said["kind"]),
+            kind=LogEntryKind(said["kind"]),
             snapshot=Snapshot(
                 run=json_read.whole(said, "run", 10**9 - 1),
                 generation=json_read.whole(said, "generation", 10**12 - 1),

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.log import CommitLog, Ruling
 from elasticd.checkpoint.commit.read_lease import leased
-from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.retention.policy import ALWAYS, Retention, to_keep
-from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import NotFound, Refused
 
 __all__ = ["Removal", "Stock", "delete_folder", "remove", "retain", "stock"]
@@ -37,7 +37,7 @@ THREADS = 8
 class Stock:
     """What is kept, as the log stands."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     """The checkpoints, in the order of their numbers."""
     unreadable: tuple[int, ...]
     """The numbers whose entries are damaged."""
@@ -47,7 +47,7 @@ class Stock:
 class Removal:
     """What was given up, or would be with a dry run."""
 
-    gone: tuple[Entry, ...] = ()
+    gone: tuple[LogEntry, ...] = ()
     unreadable: tuple[int, ...] = ()
     """Given up without knowing what they named; `sweep` finds it."""
     busy: tuple[int, ...] = ()
@@ -127,15 +127,15 @@ def remove(
 
 def stock(log: CommitLog, kept: Iterable[int]) -> Stock:
     """Read the entries of these numbers."""
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     unreadable: list[int] = []
     for number in kept:
         try:
             entry = log.entry(number)
-        except (Damaged, Missing):
+        except (Damaged, ObjectMissing):
             unreadable.append(number)
             continue
-        if entry.kind is Kind.COMMITTED:
+        if entry.kind is LogEntryKind.COMMITTED:
             entries.append(entry)
     return Stock(entries=tuple(entries), unreadable=tuple(unreadable))
 
@@ -169,7 +169,7 @@ class _Held:
     bucket: Bucket
     _is_whole: dict[int, bool] = field(default_factory=dict)
 
-    def newest_whole(self, entries: Sequence[Entry], count: int) -> set[int]:
+    def newest_whole(self, entries: Sequence[LogEntry], count: int) -> set[int]:
         found: set[int] = set()
         for entry in reversed(entries):
             if len(found) >= count:
@@ -180,7 +180,7 @@ class _Held:
                 found.add(entry.number)
         return found
 
-    def _look(self, entry: Entry) -> bool:
+    def _look(self, entry: LogEntry) -> bool:
         try:
             read_manifest(self.bucket, entry)
         except Damaged:
@@ -192,7 +192,7 @@ def _give_up(bucket: Bucket, log: CommitLog, choose: _Choose, *, is_dry_run: boo
     chosen = Removal()
     kept_after: tuple[int, ...] = ()
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry | None:
         nonlocal chosen, kept_after
         found = stock(log, kept)
         unwanted, busy = choose(found, leased(bucket))
@@ -209,11 +209,11 @@ def _give_up(bucket: Bucket, log: CommitLog, choose: _Choose, *, is_dry_run: boo
     return _deleted(bucket, log, chosen, kept_after)
 
 
-def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
+def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
     step = ruling.start_step if ruling.last is None else ruling.last.step
-    return Entry(
+    return LogEntry(
         number=number,
-        kind=Kind.REMOVED,
+        kind=LogEntryKind.REMOVED,
         # Nothing looks at it; for people, what ruled when this was written.
         snapshot=Snapshot(run=ruling.run, generation=ruling.generation, step=step),
         uid=ruling.uid,

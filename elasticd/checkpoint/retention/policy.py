@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 
 __all__ = ["ALWAYS", "Retention", "to_keep"]
 
@@ -22,7 +22,7 @@ class Retention:
 
 def to_keep(
     policy: Retention,
-    entries: Sequence[Entry],
+    entries: Sequence[LogEntry],
     leased: Iterable[int] = (),
     *,
     least: int = ALWAYS,

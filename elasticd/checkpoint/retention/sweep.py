@@ -16,9 +16,9 @@ from elasticd.checkpoint.commit.read_lease import is_over, leased, leases
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import COMMITS, LEASES, STEPS, TRIALS, Snapshot
 from elasticd.checkpoint.retention.deletion import delete_folder, stock
-from elasticd.checkpoint.storage.bucket import Bucket, Missing, ReadableBucket
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 
-__all__ = ["LEAST_AGE_S", "OLDER_THAN_S", "Found", "Swept", "is_garbage", "sweep"]
+__all__ = ["LEAST_AGE_S", "OLDER_THAN_S", "SweepFolder", "Swept", "is_garbage", "sweep"]
 
 OLDER_THAN_S = 24 * 3600.0
 LEAST_AGE_S = 3600.0
@@ -31,7 +31,7 @@ _STRAY = re.compile(rf"(?:{COMMITS}|{LEASES})/\.[^/]+\.tmp|{TRIALS}/[^/]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SweepFolder:
     """One folder under steps/."""
 
     snapshot: Snapshot
@@ -43,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    folders: tuple[Found, ...]
+    folders: tuple[SweepFolder, ...]
     strays: tuple[str, ...]
     """The names of leases that are over, of temporary files, and of trials."""
     is_cut_off: bool
@@ -51,7 +51,7 @@ class Swept:
 
 
 def is_garbage(
-    found: Found,
+    found: SweepFolder,
     *,
     needed: Collection[Snapshot],
     ruling: Ruling,
@@ -87,7 +87,7 @@ def sweep(
     """
     now_unix_s = now()
     candidates, is_cut_off = _snapshots(bucket)
-    gone: list[Found] = []
+    gone: list[SweepFolder] = []
     for snapshot in sorted(candidates):
         # The log and the folder once more for each: deleting the one before may have taken long.
         needed, ruling = _needed(bucket, log, now)
@@ -112,13 +112,13 @@ def _snapshots(bucket: ReadableBucket) -> tuple[set[Snapshot], bool]:
     return {each for each in found if each is not None}, len(listed) >= LIST_LIMIT
 
 
-def _found(bucket: ReadableBucket, snapshot: Snapshot) -> Found | None:
+def _found(bucket: ReadableBucket, snapshot: Snapshot) -> SweepFolder | None:
     listed = bucket.list(snapshot.folder, FOLDER_LIMIT, lambda name: True)
     if not listed:
         return None
     # One object of unknown age makes the age of all unknown.
     times = [each.modified_unix_s for each in listed]
-    return Found(
+    return SweepFolder(
         snapshot=snapshot,
         objects=len(listed),
         nbytes=sum(each.size for each in listed),
@@ -143,7 +143,7 @@ def _needed(
 def _check_readable(log: CommitLog, number: int) -> None:
     try:
         log.entry(number)
-    except (Damaged, Missing) as exc:
+    except (Damaged, ObjectMissing) as exc:
         raise Damaged(
             f"Nothing was swept, because the entry {number} of the log cannot be read, and so it "
             f"is not known what it keeps ({exc}). If it stays so: `elasticd checkpoint rm URL "

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from elasticd.errors import ElasticdError, Refused, Unavailable
 
-__all__ = ["Bucket", "Listed", "Missing", "NeedsLength", "Throttled", "ReadableBucket"]
+__all__ = ["Bucket", "ListedObject", "ObjectMissing", "NeedsLength", "Throttled", "ReadableBucket"]
 
 Data = bytes | memoryview
 
 
-class Missing(ElasticdError):
+class ObjectMissing(ElasticdError):
     """There is no such object. A bucket that does not exist is an EnvironmentProblem."""
 
 
@@ -33,7 +33,7 @@ class Throttled(Unavailable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedObject:
     name: str
     size: int
     modified_unix_s: float
@@ -62,7 +62,7 @@ class ReadableBucket(Protocol):
         Raises: Missing: there is no such object.
         """
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         """Return objects whose names begin with a folder's name; for sweeping only."""
 
 

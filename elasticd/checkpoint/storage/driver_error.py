@@ -12,7 +12,7 @@ from typing import Any
 
 from fsspec.exceptions import FSTimeoutError
 
-from elasticd.checkpoint.storage.bucket import Missing, NeedsLength, Throttled
+from elasticd.checkpoint.storage.bucket import NeedsLength, ObjectMissing, Throttled
 from elasticd.errors import CallError, EnvironmentProblem, NotSupported, Refused, Unavailable
 
 __all__ = ["is_past_the_end", "meaning", "no_bucket", "wrong_options"]
@@ -58,7 +58,7 @@ def meaning(exc: Exception, where: str) -> Exception:
     if code in _NO_BUCKET:
         return no_bucket(where, exc)
     if isinstance(exc, FileNotFoundError):
-        return Missing(f"There is no {where} ({why}).")
+        return ObjectMissing(f"There is no {where} ({why}).")
     if (
         isinstance(exc, PermissionError)
         or status in (401, 403)

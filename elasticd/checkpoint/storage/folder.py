@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elasticd.checkpoint.storage.bucket import Data, Listed, Missing
+from elasticd.checkpoint.storage.bucket import Data, ListedObject, ObjectMissing
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 
 __all__ = ["FolderBucket"]
@@ -83,8 +83,8 @@ class FolderBucket:
                 folder.rmdir()
             self._known.discard(folder)
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
-        found: list[Listed] = []
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
+        found: list[ListedObject] = []
         with self._translated(prefix):
             for folder, _, files in os.walk(self._root / prefix):
                 for file in files:
@@ -95,7 +95,9 @@ class FolderBucket:
                     with contextlib.suppress(FileNotFoundError):
                         seen = path.stat()
                         found.append(
-                            Listed(name=name, size=seen.st_size, modified_unix_s=seen.st_mtime)
+                            ListedObject(
+                                name=name, size=seen.st_size, modified_unix_s=seen.st_mtime
+                            )
                         )
                     if len(found) >= limit:
                         return found
@@ -160,13 +162,13 @@ class FolderBucket:
         try:
             with self._translated(name):
                 yield
-        except (Missing, Unavailable) as exc:
+        except (ObjectMissing, Unavailable) as exc:
             if isinstance(exc.__cause__, NotADirectoryError | FileExistsError):
                 raise EnvironmentProblem(
                     f"{self._root / name} cannot be written, since a file stands where a folder "
                     "should: remove it, or give another URL."
                 ) from exc
-            if isinstance(exc, Missing):
+            if isinstance(exc, ObjectMissing):
                 raise Unavailable(f"{self._root / name} was deleted while it was written.") from exc
             raise
 
@@ -177,7 +179,7 @@ class FolderBucket:
         except OSError as exc:
             path, why = self._root / name, exc.strerror or str(exc)
             if exc.errno in _MISSING:
-                raise Missing(f"There is no {path}.") from exc
+                raise ObjectMissing(f"There is no {path}.") from exc
             if exc.errno in _REFUSED:
                 raise Refused(
                     f"{path} cannot be accessed ({why}): give this user the permission, or another "

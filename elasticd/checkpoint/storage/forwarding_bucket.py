@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed
+from elasticd.checkpoint.storage.bucket import Bucket, Data, ListedObject
 
 __all__ = ["ForwardingBucket"]
 
@@ -32,5 +32,5 @@ class ForwardingBucket:
     def delete(self, names: Iterable[str]) -> None:
         self._bucket.delete(names)
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         return self._bucket.list(prefix, limit, keep)

@@ -16,7 +16,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elasticd.checkpoint.storage.bucket import Data, Listed, Missing
+from elasticd.checkpoint.storage.bucket import Data, ListedObject, ObjectMissing
 from elasticd.checkpoint.storage.driver_error import (
     is_past_the_end,
     meaning,
@@ -149,21 +149,21 @@ class FsspecBucket:
             try:
                 with self._translated(name):
                     self._call("rm_file", name)
-            except Missing:
+            except ObjectMissing:
                 continue
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
-        found: list[Listed] = []
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
+        found: list[ListedObject] = []
         try:
             with self._translated(prefix):
                 every: dict[str, Any] = self._call("find", prefix, detail=True)
-        except Missing:
+        except ObjectMissing:
             return []
         for path, seen in every.items():
             name = path[len(self._root) :].lstrip("/")
             if keep(name) and len(found) < limit:
                 found.append(
-                    Listed(
+                    ListedObject(
                         name=name,
                         size=int(seen.get("size") or 0),
                         modified_unix_s=_unix_s(seen),
@@ -207,7 +207,7 @@ class FsspecBucket:
     def _exists(self, name: str) -> bool:
         try:
             self.read(name, 0)
-        except Missing:
+        except ObjectMissing:
             return False
         return True
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed, Throttled
+from elasticd.checkpoint.storage.bucket import Bucket, Data, ListedObject, Throttled
 from elasticd.errors import Unavailable
 
 __all__ = ["RetryPolicy", "RetryingBucket", "pause_s"]
@@ -83,7 +83,7 @@ class RetryingBucket:
         every = tuple(names)
         self._again(lambda: self._inner.delete(every))
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         return self._again(lambda: self._inner.list(prefix, limit, keep))
 
     def _again(self, once: Callable[[], T]) -> T:

@@ -19,13 +19,19 @@ from threading import Lock, Thread
 from typing import Protocol
 
 from elasticd.checkpoint.format.layout import trial_name
-from elasticd.checkpoint.storage.bucket import Bucket, Data, Missing, NeedsLength, ReadableBucket
+from elasticd.checkpoint.storage.bucket import (
+    Bucket,
+    Data,
+    NeedsLength,
+    ObjectMissing,
+    ReadableBucket,
+)
 from elasticd.checkpoint.storage.forwarding_bucket import ForwardingBucket
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
 from elasticd.errors import ElasticdError, Refused
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Fault", "TriedBucket", "fault_of"]
+__all__ = ["StorageFault", "TriedBucket", "fault_of"]
 
 SMALL_BYTES = 100
 PIECE_BYTES = 32
@@ -33,7 +39,7 @@ PIECE_BYTES = 32
 log = get_logger()
 
 
-class Fault(StrEnum):
+class StorageFault(StrEnum):
     """What a storage does wrong, in words."""
 
     FRAMED = "stores the framing of a body that is sent over https as if it were data"
@@ -45,7 +51,7 @@ class Fault(StrEnum):
     GARBLED = "does not give back what was written to it"
 
 
-OF_FRAMING = (Fault.FRAMED, Fault.NEEDS_LENGTH)
+OF_FRAMING = (StorageFault.FRAMED, StorageFault.NEEDS_LENGTH)
 """A fault that ends if bodies are sent as they are."""
 
 
@@ -111,7 +117,7 @@ class TriedBucket(ForwardingBucket):
             raise Refused(self._refusal)
 
 
-def fault_of(bucket: Bucket, size: int) -> Fault | None:
+def fault_of(bucket: Bucket, size: int) -> StorageFault | None:
     """Create an object of this size, create it again, and read it; return what is wrong.
 
     Raises:
@@ -121,19 +127,21 @@ def fault_of(bucket: Bucket, size: int) -> Fault | None:
     first, second = secrets.token_bytes(size), secrets.token_bytes(size)
     try:
         if not bucket.create(name, first):
-            return Fault.GARBLED
+            return StorageFault.GARBLED
         is_taken = bucket.create(name, second)
         standing = bucket.read(name, 2 * size)
         if standing == first and not is_taken:
-            return None if _piece(bucket, name, size) == first[-PIECE_BYTES:] else Fault.GARBLED
+            return (
+                None if _piece(bucket, name, size) == first[-PIECE_BYTES:] else StorageFault.GARBLED
+            )
         if standing in (first, second):
-            return Fault.OVERWRITES
+            return StorageFault.OVERWRITES
         is_framed = first in standing or second in standing
-        return Fault.FRAMED if is_framed else Fault.GARBLED
+        return StorageFault.FRAMED if is_framed else StorageFault.GARBLED
     except NeedsLength:
-        return Fault.NEEDS_LENGTH
-    except Missing:
-        return Fault.GARBLED
+        return StorageFault.NEEDS_LENGTH
+    except ObjectMissing:
+        return StorageFault.GARBLED
     finally:
         with suppress(ElasticdError):  # A sweep finds it.
             bucket.delete([name])
@@ -146,7 +154,7 @@ def _piece(bucket: ReadableBucket, name: str, size: int) -> bytes:
     return bytes(place[:count])
 
 
-def _plain(url: str, fault: Fault) -> str:
+def _plain(url: str, fault: StorageFault) -> str:
     return (
         f"{url} {fault.value}: bodies are sent as they are, signed with their SHA-256. To spare "
         'each process the trial, put "config_kwargs": {"request_checksum_calculation": '
@@ -154,5 +162,5 @@ def _plain(url: str, fault: Fault) -> str:
     )
 
 
-def _refusal(url: str, fault: Fault) -> str:
+def _refusal(url: str, fault: StorageFault) -> str:
     return f"{url} {fault.value}: nothing can be saved there safely. Give another --checkpoint."

@@ -7,7 +7,7 @@ user, in the sentence with which the job ends.
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from elasticd.checkpoint.storage.bucket import Data, Listed
+from elasticd.checkpoint.storage.bucket import Data, ListedObject
 from elasticd.errors import ElasticdError
 
 __all__ = ["UnusableBucket"]
@@ -38,7 +38,7 @@ class UnusableBucket:
     def delete(self, names: Iterable[str]) -> None:
         self._refuse()
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -15,7 +15,7 @@ from elasticd.bundle.collection import BundleRequest, files_path, worth
 from elasticd.bundle.job_files import generation_of
 from elasticd.bundle.mask import Mask, Secret
 from elasticd.bundle.masked_records import archived, masked_records
-from elasticd.bundle.part import Missing, Part, Parts
+from elasticd.bundle.part import BundledFile, MissingFile, Parts
 from elasticd.bundle.secret import secrets_of_environ, secrets_of_options, secrets_of_spec
 from elasticd.bundle.tarball import LIMIT_BYTES, Tarball
 from elasticd.bundle.versions import versions
@@ -45,7 +45,7 @@ class Packed:
     data: bytes
     """A .tar.gz."""
     files: int
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingFile, ...]
 
 
 def pack(
@@ -240,14 +240,14 @@ def _written(
     parts: Parts, top: str, now_unix_s: float, limit_bytes: int, job: JobName, mask: Mask
 ) -> Packed:
     tarball = Tarball(top, now_unix_s, limit_bytes)
-    taken: list[Part] = []
+    taken: list[BundledFile] = []
     for part in parts.found:
         if tarball.add(part.path, part.data, reserve_bytes=RESERVE_BYTES):
             taken.append(part)
         else:
             parts.lack(part.path, f"there is no room for it in {limit_bytes / 1e6:.0f} MB")
     missing = [
-        Missing(what=mask.text(each.what), why=mask.text(each.why)) for each in parts.missing
+        MissingFile(what=mask.text(each.what), why=mask.text(each.why)) for each in parts.missing
     ]
     tarball.add("MISSING.txt", missing_text(missing).encode())
     manifest = {
@@ -262,7 +262,7 @@ def _written(
     return Packed(data=tarball.close(), files=len(taken) + 2, missing=tuple(missing))
 
 
-def _listed(part: Part) -> Mapping[str, object]:
+def _listed(part: BundledFile) -> Mapping[str, object]:
     return {
         "path": part.path,
         "bytes": len(part.data),

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 
 from elasticd import __version__
 from elasticd.autoscale.explain.explanation import explain_plain
-from elasticd.bundle.part import Missing
+from elasticd.bundle.part import MissingFile
 from elasticd.cli.autoscale.explain import tell_explanation
 from elasticd.cli.jobs.status import show_job, status_plain
 from elasticd.cli.terminal import words
@@ -95,7 +95,7 @@ def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -
     return "\n".join(lines) + "\n" + WORTH + SECRETS
 
 
-def missing_text(missing: Sequence[Missing]) -> str:
+def missing_text(missing: Sequence[MissingFile]) -> str:
     """Return one line for each thing that could not be had."""
     if not missing:
         return "Nothing: all that was asked for is here.\n"

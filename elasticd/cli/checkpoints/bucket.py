@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.checkpoint.commit.log import CommitLog
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.location import checked_options, checked_url, open_bucket
 from elasticd.checkpoint.storage.retry import RetryPolicy
@@ -28,7 +28,7 @@ class CheckpointSite:
     bucket: Bucket
     log: CommitLog
 
-    def checkpoints(self) -> list[Entry]:
+    def checkpoints(self) -> list[LogEntry]:
         """The kept checkpoints, newest first.
 
         Raises:
@@ -44,7 +44,7 @@ class CheckpointSite:
             raise NotFound(f"There is no checkpoint at {self.bucket.url}.")
         return found
 
-    def pick(self, number: int | None, step: int | None = None) -> Entry:
+    def pick(self, number: int | None, step: int | None = None) -> LogEntry:
         """Return the checkpoint of this number or step; the newest if neither is given.
 
         Raises: NotFound: there is none. Damaged: its entry cannot be read.
@@ -99,7 +99,7 @@ def open_site(values: Mapping[str, Any]) -> CheckpointSite:
     return CheckpointSite(bucket=bucket, log=CommitLog(bucket))
 
 
-def _others(found: Iterable[Entry], step: int | None) -> str:
+def _others(found: Iterable[LogEntry], step: int | None) -> str:
     some = [each.number if step is None else each.snapshot.step for each in found][:10]
     if not some:
         return ""

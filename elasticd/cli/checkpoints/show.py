@@ -11,7 +11,7 @@ import click
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import verify as damages
 from elasticd.checkpoint.commit.read_lease import reading
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Header, Tensor
 from elasticd.checkpoint.format.skeleton import plain, values
@@ -116,7 +116,7 @@ def verify(number: int | None, is_all: bool, **given: Any) -> int:
     return 1 if is_damaged else 0
 
 
-def _header(bucket: ReadableBucket, entry: Entry) -> Header | str:
+def _header(bucket: ReadableBucket, entry: LogEntry) -> Header | str:
     """Return the header, or what is wrong."""
     try:
         return read_manifest(bucket, entry).header
@@ -124,7 +124,7 @@ def _header(bucket: ReadableBucket, entry: Entry) -> Header | str:
         return str(exc)
 
 
-def _row(entry: Entry, header: Header | str) -> dict[str, Any]:
+def _row(entry: LogEntry, header: Header | str) -> dict[str, Any]:
     is_good = isinstance(header, Header)
     return {
         **words.entry_plain(entry),
@@ -133,7 +133,7 @@ def _row(entry: Entry, header: Header | str) -> dict[str, Any]:
     }
 
 
-def _tell_unreadable(site: CheckpointSite, entries: Sequence[Entry]) -> bool:
+def _tell_unreadable(site: CheckpointSite, entries: Sequence[LogEntry]) -> bool:
     """Name the damaged entries of the log, of kept checkpoints or newer ones; return whether there
     are any.
     """
@@ -186,7 +186,7 @@ def _show_values(found: Sequence[tuple[str, Any]], is_all: bool) -> None:
         click.echo(line)
 
 
-def _is_good(bucket: Bucket, entry: Entry, pool: ThreadPoolExecutor) -> bool:
+def _is_good(bucket: Bucket, entry: LogEntry, pool: ThreadPoolExecutor) -> bool:
     """Print one line about a checkpoint, more if it is damaged; return whether it is good."""
     begun_s = time.monotonic()
     try:

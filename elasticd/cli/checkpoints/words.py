@@ -4,10 +4,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.manifest import Header, Manifest
 from elasticd.checkpoint.retention.deletion import Removal
-from elasticd.checkpoint.retention.sweep import Found, Swept
+from elasticd.checkpoint.retention.sweep import SweepFolder, Swept
 from elasticd.errors import CallError
 
 __all__ = ["age", "age_limit", "named", "removal_lines", "shown", "size",
@@ -57,7 +57,7 @@ def age_limit(flag: str, text: str, *, least_s: float) -> float:
     return seconds
 
 
-def named(entry: Entry) -> str:
+def named(entry: LogEntry) -> str:
     return f"checkpoint {entry.number}, step {entry.snapshot.step}"
 
 
@@ -112,7 +112,7 @@ def sweep_lines(swept: Swept, *, is_dry_run: bool) -> list[str]:
     return lines or ["There is nothing to sweep."]
 
 
-def header_lines(entry: Entry, manifest: Manifest, made: str) -> list[str]:
+def header_lines(entry: LogEntry, manifest: Manifest, made: str) -> list[str]:
     """Return a description of a checkpoint."""
     header, snapshot = manifest.header, entry.snapshot
     return [
@@ -136,7 +136,7 @@ def header_plain(header: Header) -> dict[str, Any]:
     }
 
 
-def entry_plain(entry: Entry) -> dict[str, Any]:
+def entry_plain(entry: LogEntry) -> dict[str, Any]:
     """Return an entry for programs."""
     snapshot = entry.snapshot
     return {
@@ -156,7 +156,7 @@ def more_line(some: Sequence[Any], every: Sequence[Any], what: str) -> list[str]
     return [f"and {_count(rest, f'more {what}')}: --all shows them"] if rest else []
 
 
-def _folder(found: Found) -> str:
+def _folder(found: SweepFolder) -> str:
     return f"steps/{found.snapshot.folder.split('/')[1]}, {size(found.nbytes)}: {found.snapshot}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from unicodedata import combining, east_asian_width
 
-__all__ = ["Part", "PartName", "fitted", "whole"]
+__all__ = ["LinePart", "PartName", "fitted", "whole"]
 
 WIDE, NARROW = " | ", ", "
 """What stands between two parts, and what stands there if that does not fit."""
@@ -37,7 +37,7 @@ class PartName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinePart:
     """One part of the line: its name, and its forms from the longest to the shortest."""
 
     name: PartName
@@ -78,12 +78,12 @@ None stands for the narrow separator.
 """
 
 
-def whole(parts: Sequence[Part]) -> str:
+def whole(parts: Sequence[LinePart]) -> str:
     """Return all that is known, as a sentence for a log."""
     return NARROW.join(part.text for part in parts)
 
 
-def fitted(parts: Sequence[Part], width: int) -> str:
+def fitted(parts: Sequence[LinePart], width: int) -> str:
     """Join as much as fits into the width; at least the first part, which is cut if needed.
 
     The result is one line of at most so many columns, whatever names a script uses: a line that

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
 
 from elasticd.cli.progress.pace import Pace, Speed
-from elasticd.cli.progress.part import Part
+from elasticd.cli.progress.part import LinePart
 from elasticd.cli.progress.sentence import progress_parts
 from elasticd.control.follow import Ended, Formed, Waiting
 from elasticd.control.local_run.session import Told
@@ -31,7 +31,7 @@ JOIN_S = 0.2
 
 AskRanks = Callable[[World, Mapping[NodeId, Node]], tuple[RankProgress, ...]]
 """Returns the ranks of the first node that answers; `elasticd.control.progress` has it."""
-Show = Callable[[list[Part], RankProgress | None, Speed], None]
+Show = Callable[[list[LinePart], RankProgress | None, Speed], None]
 
 
 class Reporter:

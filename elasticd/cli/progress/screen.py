@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from elasticd.cli.progress.pace import Speed
-from elasticd.cli.progress.part import Part, fitted, whole
+from elasticd.cli.progress.part import LinePart, fitted, whole
 from elasticd.cli.progress.terminal_line import TerminalLine, can_draw, width_of
 from elasticd.cli.terminal import words
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
@@ -75,7 +75,7 @@ class Screen:
         """Print what a worker wrote."""
         self._put(sys.stdout if stream == OUT else sys.stderr, data)
 
-    def progress(self, parts: list[Part], rank: RankProgress | None, speed: Speed) -> None:
+    def progress(self, parts: list[LinePart], rank: RankProgress | None, speed: Speed) -> None:
         """Show how far the training is: in a terminal as the last line, otherwise as a line of its
         own.
         """

@@ -5,7 +5,7 @@ for.
 from collections.abc import Iterator, Sequence
 
 from elasticd.cli.progress.pace import Speed
-from elasticd.cli.progress.part import Part, PartName
+from elasticd.cli.progress.part import LinePart, PartName
 from elasticd.cli.terminal import words
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.world import World
@@ -17,7 +17,7 @@ SCALARS_SHOWN = 2
 
 def progress_parts(
     world: World, rank: RankProgress | None, speed: Speed, goodput: float | None = None
-) -> list[Part]:
+) -> list[LinePart]:
     """Return where the training stands; `rank` is what its lowest rank reported, None if nobody
     answers.
 
@@ -33,60 +33,64 @@ def progress_parts(
         return [_standing(wrote), _size(world), *_checkpoint(rank)]
     step = f"step {rank.step}"
     of_all = (words.step_of(rank),) if rank.steps else ()
-    parts = [Part(PartName.STANDING, (*of_all, step))]
+    parts = [LinePart(PartName.STANDING, (*of_all, step))]
     if rank.why_paused:
-        parts.append(Part(PartName.PAUSE, (f"paused: {rank.why_paused}",)))
+        parts.append(LinePart(PartName.PAUSE, (f"paused: {rank.why_paused}",)))
     if epoch := words.epoch_of(rank):
-        parts.append(Part(PartName.EPOCH, (epoch,)))
+        parts.append(LinePart(PartName.EPOCH, (epoch,)))
     parts += _pace(speed)
     shown = [f"{name} {value:.4g}" for name, value in rank.scalars.items()][:SCALARS_SHOWN]
     names = (PartName.SCALAR, PartName.MORE)
-    parts += [Part(name, (text,)) for name, text in zip(names, shown, strict=False)]
+    parts += [LinePart(name, (text,)) for name, text in zip(names, shown, strict=False)]
     parts.append(_size(world))
     if goodput is not None:
         share = f"{goodput:.0%}"
         long = f"goodput {share}".replace("%", " %")
-        parts.append(Part(PartName.GOODPUT, (long, f"goodput {share}")))
+        parts.append(LinePart(PartName.GOODPUT, (long, f"goodput {share}")))
     parts += _checkpoint(rank)
     if rank.committed_ago_s is not None:
         what = "told" if rank.is_told else "commit"
-        parts.append(Part(PartName.COMMIT, (f"{what} {words.seconds(rank.committed_ago_s)} ago",)))
+        parts.append(
+            LinePart(PartName.COMMIT, (f"{what} {words.seconds(rank.committed_ago_s)} ago",))
+        )
     return parts
 
 
-def _standing(text: str) -> Part:
-    return Part(PartName.STANDING, (text,))
+def _standing(text: str) -> LinePart:
+    return LinePart(PartName.STANDING, (text,))
 
 
-def _size(world: World) -> Part:
+def _size(world: World) -> LinePart:
     workers = words.counted(world.size, "worker")
     long = f"{words.counted(len(world.nodes), 'node')}, {workers}"
-    return Part(PartName.SIZE, (long, workers, f"world {world.size}"))
+    return LinePart(PartName.SIZE, (long, workers, f"world {world.size}"))
 
 
-def _pace(speed: Speed) -> Iterator[Part]:
+def _pace(speed: Speed) -> Iterator[LinePart]:
     """Yield how fast it goes and when it ends, as far as that is known."""
     if speed.samples_s is not None:
         short = _short_rate(speed.samples_s)
         forms = (f"{_rate(speed.samples_s)} samples/s", f"{short} samples/s", f"{short}/s")
-        yield Part(PartName.RATE, forms)
+        yield LinePart(PartName.RATE, forms)
     elif speed.steps_s is not None:
         # Without "steps" it would be taken for samples.
-        yield Part(PartName.RATE, (f"{_rate(speed.steps_s)} steps/s",) * 3)
+        yield LinePart(PartName.RATE, (f"{_rate(speed.steps_s)} steps/s",) * 3)
     if speed.rest_s is not None:
         long = words.duration(speed.rest_s)
         units = _units(long)
         forms = (f"ends in {long}", f"{''.join(units)} left", f"{units[0]} left")
-        yield Part(PartName.END, forms)
+        yield LinePart(PartName.END, forms)
 
 
-def _checkpoint(rank: RankProgress) -> Sequence[Part]:
+def _checkpoint(rank: RankProgress) -> Sequence[LinePart]:
     if rank.checkpoint_ago_s is None:
         return []
     long = words.duration(rank.checkpoint_ago_s)
     short = _units(long)[0]
     return [
-        Part(PartName.CHECKPOINT, (f"checkpoint {long} ago", f"ckpt {short} ago", f"ckpt {short}"))
+        LinePart(
+            PartName.CHECKPOINT, (f"checkpoint {long} ago", f"ckpt {short} ago", f"ckpt {short}")
+        )
     ]
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from elasticd.errors import EnvironmentProblem
 from elasticd.keeper.memory.free_memory import room_bytes
 
-__all__ = ["Memory"]
+__all__ = ["SharedMemory"]
 
 NAME = "elasticd-checkpoint"
 
@@ -21,7 +21,7 @@ _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
-class Memory:
+class SharedMemory:
     """A mapping of a memfd. It is closed with the last reference to it."""
 
     def __init__(self, file: int) -> None:
@@ -44,7 +44,7 @@ class Memory:
             self._map.madvise(mmap.MADV_DONTFORK)
 
     @classmethod
-    def new(cls, size: int, *, name: str = NAME, touch: bool = True) -> "Memory":
+    def new(cls, size: int, *, name: str = NAME, touch: bool = True) -> "SharedMemory":
         """Take fresh memory; with `touch`, all of it now, so that the first copy is not slower.
 
         Raises: EnvironmentProblem: there is not so much.

@@ -13,7 +13,7 @@ from threading import Lock
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.keeper.memory.free_memory import room_bytes
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord
 
 __all__ = ["ReceivedShares", "ReceiveSlot"]
@@ -28,7 +28,7 @@ class ReceiveSlot:
 
     shelf: "_Shelf"
     snapshot: Snapshot
-    memory: Memory
+    memory: SharedMemory
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -173,11 +173,11 @@ def _world(snapshot: Snapshot) -> tuple[int, int]:
     return snapshot.run, snapshot.generation
 
 
-def _memory(size: int, owed_bytes: int) -> Memory:
+def _memory(size: int, owed_bytes: int) -> SharedMemory:
     room = room_bytes()
     if room is not None and size + owed_bytes > room:
         raise EnvironmentProblem(
             f"{size} bytes for a part of another node's cannot be had: there are {room}, of which "
             f"{owed_bytes} are for this node's own."
         )
-    return Memory.new(size)
+    return SharedMemory.new(size)

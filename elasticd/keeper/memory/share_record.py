@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.manifest import Header
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire.message import Held
 
 __all__ = ["BUFFERS", "ShareRecord", "held_of"]
@@ -25,7 +25,7 @@ class ShareRecord:
     """A complete share."""
 
     share: UploadShare
-    memory: Memory
+    memory: SharedMemory
     epoch: int
     is_wanted: bool = True
     """False if its memory is going to be overwritten."""

@@ -15,7 +15,7 @@ from threading import Lock
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, InvariantBroken
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.received_shares import ReceivedShares
 from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
 from elasticd.keeper.wire.message import Held, Plan
@@ -35,7 +35,7 @@ class _Place:
     """The buffers of one plan of one worker."""
 
     plan: Plan
-    memories: list[Memory] = field(default_factory=list)
+    memories: list[SharedMemory] = field(default_factory=list)
     records: list[ShareRecord | None] = field(default_factory=list)
     claimed: int = -1
 
@@ -65,7 +65,7 @@ class ShareMemory:
             for plan in plans:
                 self._places[worker, plan.id] = _Place(plan=plan)
 
-    def claim(self, worker: int, plan: int) -> tuple[int, Memory | None]:
+    def claim(self, worker: int, plan: int) -> tuple[int, SharedMemory | None]:
         """Return a buffer to write to, and its memory if the worker does not know it yet.
 
         Raises: EnvironmentProblem: there is no memory for it.
@@ -111,11 +111,11 @@ class ShareMemory:
             place.records[buffer] = record
             record.seal(self._sealers)
 
-    def _fresh(self, size: int) -> tuple[Memory | None, EnvironmentProblem | None]:
+    def _fresh(self, size: int) -> tuple[SharedMemory | None, EnvironmentProblem | None]:
         """Take memory; if none is left, give up records of gone workers for it, oldest first."""
         while True:
             try:
-                memory = Memory.new(size)
+                memory = SharedMemory.new(size)
             except EnvironmentProblem as exc:
                 if not self._give_up_oldest():
                     return None, exc
@@ -171,7 +171,7 @@ class ShareMemory:
                 for place in self._places.values()
             )
 
-    def memory(self, worker: int, plan: int, buffer: int) -> Memory:
+    def memory(self, worker: int, plan: int, buffer: int) -> SharedMemory:
         with self._lock:
             return self._place(worker, plan).memories[buffer]
 

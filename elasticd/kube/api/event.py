@@ -7,12 +7,12 @@ another operator wrote it first. The API server forgets events after an hour.
 import hashlib
 from datetime import UTC, datetime
 
-from elasticd.kube.api.port import FIELD_MANAGER, EventNote, Kind, Name, Object, name_of
+from elasticd.kube.api.port import FIELD_MANAGER, EventNote, Name, Object, ResourceKind, name_of
 from elasticd.kube.resource.name import shortened
 
 __all__ = ["EVENTS", "event_body", "event_name", "now_text"]
 
-EVENTS = Kind(group="", version="v1", kind="Event", plural="events")
+EVENTS = ResourceKind(group="", version="v1", kind="Event", plural="events")
 MESSAGE_LIMIT = 1024
 """The longest message; the API server refuses longer ones."""
 NAME_LIMIT = 230

@@ -11,9 +11,9 @@ from elasticd.kube.api.failure import Gone
 from elasticd.kube.api.port import (
     FIELD_MANAGER,
     EventNote,
-    Kind,
-    Listed,
     Object,
+    ResourceKind,
+    ResourceList,
     WatchSink,
     name_of,
 )
@@ -46,7 +46,9 @@ class KubernetesApi:
         self._connection = connection
         self._times = times if times is not None else WatchTimes()
 
-    def list(self, kind: Kind, *, namespace: str = "", labels: str = "", name: str = "") -> Listed:
+    def list(
+        self, kind: ResourceKind, *, namespace: str = "", labels: str = "", name: str = ""
+    ) -> ResourceList:
         chosen = {
             "labelSelector": labels,
             "fieldSelector": f"metadata.name={name}" if name else "",
@@ -59,7 +61,7 @@ class KubernetesApi:
         return self._listed(kind, namespace, chosen, 0)
 
     def watch(
-        self, kind: Kind, sink: WatchSink, *, namespace: str = "", labels: str = ""
+        self, kind: ResourceKind, sink: WatchSink, *, namespace: str = "", labels: str = ""
     ) -> KubernetesWatch:
         return KubernetesWatch(
             self._connection,
@@ -71,7 +73,7 @@ class KubernetesApi:
             times=self._times,
         )
 
-    def apply(self, kind: Kind, body: Object, *, subresource: str = "") -> Object:
+    def apply(self, kind: ResourceKind, body: Object, *, subresource: str = "") -> Object:
         name = name_of(body)
         whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
         found = self._connection.ask(
@@ -85,7 +87,7 @@ class KubernetesApi:
         return trimmed(kind, found)
 
     def patch(
-        self, kind: Kind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
+        self, kind: ResourceKind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         name, known = name_of(seen), seen["metadata"]
         metadata = {key: known[key] for key in ("uid", "resourceVersion")}
@@ -100,7 +102,7 @@ class KubernetesApi:
         )
         return found if subresource == "scale" else trimmed(kind, found)
 
-    def delete(self, kind: Kind, seen: Object) -> None:
+    def delete(self, kind: ResourceKind, seen: Object) -> None:
         name = name_of(seen)
         options = {
             "apiVersion": "v1",
@@ -125,7 +127,7 @@ class KubernetesApi:
             change = {"count": int(standing.get("count") or 1) + 1, "lastTimestamp": now_text()}
             self._connection.ask("PATCH", path, {}, change, what=what, content_type=MERGE)
 
-    def check(self, kind: Kind, subresources: tuple[str, ...] = ()) -> None:
+    def check(self, kind: ResourceKind, subresources: tuple[str, ...] = ()) -> None:
         """Check that the API server serves a kind as we need it.
 
         Raises: NotFound: it does not know the kind at all. NotSupported: it has another version of
@@ -159,7 +161,9 @@ class KubernetesApi:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _listed(self, kind: Kind, namespace: str, chosen: Mapping[str, str], page: int) -> Listed:
+    def _listed(
+        self, kind: ResourceKind, namespace: str, chosen: Mapping[str, str], page: int
+    ) -> ResourceList:
         items: builtins.list[Object] = []
         more = ""
         while True:
@@ -179,4 +183,4 @@ class KubernetesApi:
                         f"The API server at {self._connection.host} sent no list of "
                         f"{kind.resource}: is that address an API server's?"
                     )
-                return Listed(kind=kind, version=version, items=tuple(items))
+                return ResourceList(kind=kind, version=version, items=tuple(items))

@@ -18,9 +18,9 @@ from elasticd.kube.api.memory_objects import MemoryObjects, has_labels
 from elasticd.kube.api.port import (
     Changed,
     EventNote,
-    Kind,
-    Listed,
     Object,
+    ResourceKind,
+    ResourceList,
     WatchSink,
     name_of,
 )
@@ -35,7 +35,7 @@ class MemoryWatch:
     """The `Watch` of `MemoryApi`."""
 
     def __init__(
-        self, api: "MemoryApi", kind: Kind, sink: WatchSink, namespace: str, labels: str
+        self, api: "MemoryApi", kind: ResourceKind, sink: WatchSink, namespace: str, labels: str
     ) -> None:
         self.kind, self.namespace, self.labels = kind, namespace, labels
         self._api, self._sink = api, sink
@@ -48,11 +48,11 @@ class MemoryWatch:
         since there is no thread here that could wait in between."""
         self.trouble = ""
 
-    def give(self, event: Listed | Changed) -> None:
+    def give(self, event: ResourceList | Changed) -> None:
         with self._lock:
             if self._is_closed or has_taken(self._sink, event):
                 return
-            self.failed_at = self.version if isinstance(event, Listed) else None
+            self.failed_at = self.version if isinstance(event, ResourceList) else None
             self.version = None
 
     def close(self) -> None:
@@ -76,14 +76,16 @@ class MemoryApi:
 
     # --- Api ----------------------------------------------------------------------------------
 
-    def list(self, kind: Kind, *, namespace: str = "", labels: str = "", name: str = "") -> Listed:
+    def list(
+        self, kind: ResourceKind, *, namespace: str = "", labels: str = "", name: str = ""
+    ) -> ResourceList:
         self._enter("list", kind)
         listed = self._listed(kind, namespace, labels)
         items = (item for item in listed.items if name in ("", item["metadata"]["name"]))
         return replace(listed, items=tuple(items))
 
     def watch(
-        self, kind: Kind, sink: WatchSink, *, namespace: str = "", labels: str = ""
+        self, kind: ResourceKind, sink: WatchSink, *, namespace: str = "", labels: str = ""
     ) -> MemoryWatch:
         watch = MemoryWatch(self, kind, sink, namespace, labels)
         with self._lock:
@@ -92,11 +94,11 @@ class MemoryApi:
         self.hand_out()
         return watch
 
-    def apply(self, kind: Kind, body: Object, *, subresource: str = "") -> Object:
+    def apply(self, kind: ResourceKind, body: Object, *, subresource: str = "") -> Object:
         return self._do("apply", kind, subresource, self.objects.apply, kind, body, subresource)
 
     def patch(
-        self, kind: Kind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
+        self, kind: ResourceKind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         metadata = dict(change.get("metadata") or {})
         metadata |= {key: seen["metadata"][key] for key in ("uid", "resourceVersion")}
@@ -104,7 +106,7 @@ class MemoryApi:
         do = self.objects.patch
         return self._do("patch", kind, subresource, do, kind, name_of(seen), whole, subresource)
 
-    def delete(self, kind: Kind, seen: Object) -> None:
+    def delete(self, kind: ResourceKind, seen: Object) -> None:
         def done() -> Object:
             with suppress(NotFound, Fenced):
                 self.objects.delete(kind, name_of(seen), str(seen["metadata"]["uid"]))
@@ -126,7 +128,7 @@ class MemoryApi:
 
     # --- for tests ----------------------------------------------------------------------------
 
-    def create(self, kind: Kind, body: Object) -> Object:
+    def create(self, kind: ResourceKind, body: Object) -> Object:
         """Create an object as another client does."""
         return self._do("create", kind, "", self.objects.create, kind, body)
 
@@ -161,14 +163,19 @@ class MemoryApi:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _enter(self, verb: str, kind: Kind, subresource: str = "") -> None:
+    def _enter(self, verb: str, kind: ResourceKind, subresource: str = "") -> None:
         with self._lock:
             self.calls.append(f"{verb} {kind.plural}{'/' if subresource else ''}{subresource}")
             if self._is_away:
                 raise Unavailable(AWAY)
 
     def _do(
-        self, verb: str, kind: Kind, subresource: str, act: Callable[..., Object], *args: Any
+        self,
+        verb: str,
+        kind: ResourceKind,
+        subresource: str,
+        act: Callable[..., Object],
+        *args: Any,
     ) -> Object:
         self._enter(verb, kind, subresource)
         try:
@@ -176,10 +183,10 @@ class MemoryApi:
         finally:
             self.hand_out()
 
-    def _listed(self, kind: Kind, namespace: str, labels: str) -> Listed:
+    def _listed(self, kind: ResourceKind, namespace: str, labels: str) -> ResourceList:
         with self.objects.lock:
             items = self.objects.items(kind, namespace, labels)
-            return Listed(kind=kind, version=str(self.objects.version), items=items)
+            return ResourceList(kind=kind, version=str(self.objects.version), items=items)
 
     def hand_out(self) -> None:
         """Deliver to every watch what it has not got yet, one at a time and without the lock.
@@ -203,7 +210,7 @@ class MemoryApi:
             finally:
                 self._is_giving = False
 
-    def _next(self, watch: MemoryWatch) -> "tuple[Listed | Changed, ...]":
+    def _next(self, watch: MemoryWatch) -> "tuple[ResourceList | Changed, ...]":
         """Return what a watch has not got yet, and count it as delivered."""
         with self.objects.lock:
             if watch.version is None and watch.failed_at == self.objects.version:

@@ -15,7 +15,7 @@ from typing import Any
 
 from elasticd.errors import Fenced, NotFound, Refused
 from elasticd.kube.api.failure import Gone
-from elasticd.kube.api.port import Kind, Name, Object, name_of
+from elasticd.kube.api.port import Name, Object, ResourceKind, name_of
 
 __all__ = ["MemoryObjects", "Step", "has_labels", "merge"]
 
@@ -28,7 +28,7 @@ class Step:
     """One change of one object."""
 
     version: int
-    kind: Kind
+    kind: ResourceKind
     name: Name
     before: Object | None
     after: Object | None
@@ -42,13 +42,15 @@ class MemoryObjects:
         self.version = 1
         self._oldest = 1
         self._steps: list[Step] = []
-        self._found: dict[tuple[Kind, Name], JSON] = {}
-        self._applied: dict[tuple[Kind, Name, str], JSON] = {}
+        self._found: dict[tuple[ResourceKind, Name], JSON] = {}
+        self._applied: dict[tuple[ResourceKind, Name, str], JSON] = {}
         self._uids = itertools.count(1)
 
     # --- reading ------------------------------------------------------------------------------
 
-    def items(self, kind: Kind, namespace: str = "", labels: str = "") -> tuple[Object, ...]:
+    def items(
+        self, kind: ResourceKind, namespace: str = "", labels: str = ""
+    ) -> tuple[Object, ...]:
         with self.lock:
             found = [
                 item
@@ -57,7 +59,7 @@ class MemoryObjects:
             ]
             return tuple(copy.deepcopy(found))
 
-    def get(self, kind: Kind, name: Name) -> Object:
+    def get(self, kind: ResourceKind, name: Name) -> Object:
         with self.lock:
             return copy.deepcopy(self._standing(kind, name))
 
@@ -81,7 +83,7 @@ class MemoryObjects:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def create(self, kind: Kind, body: Object) -> Object:
+    def create(self, kind: ResourceKind, body: Object) -> Object:
         with self.lock:
             name = name_of(body)
             if (kind, name) in self._found:
@@ -92,7 +94,7 @@ class MemoryObjects:
             item["metadata"] = {**item.get("metadata", {}), "uid": uid, "generation": 1}
             return self._write(kind, name, item)
 
-    def apply(self, kind: Kind, body: Object, subresource: str = "") -> Object:
+    def apply(self, kind: ResourceKind, body: Object, subresource: str = "") -> Object:
         with self.lock:
             name = name_of(body)
             wanted = _part(copy.deepcopy(dict(body)), subresource)
@@ -113,7 +115,7 @@ class MemoryObjects:
             return self._write(kind, name, item)
 
     def patch(
-        self, kind: Kind, name: Name, change: Mapping[str, Any], subresource: str = ""
+        self, kind: ResourceKind, name: Name, change: Mapping[str, Any], subresource: str = ""
     ) -> Object:
         with self.lock:
             metadata = dict(change.get("metadata") or {})
@@ -131,7 +133,7 @@ class MemoryObjects:
                 wanted["metadata"] = {k: v for k, v in metadata.items() if k not in kept}
             return self._write(kind, name, merge(item, wanted))
 
-    def delete(self, kind: Kind, name: Name, uid: str = "") -> None:
+    def delete(self, kind: ResourceKind, name: Name, uid: str = "") -> None:
         with self.lock:
             item = self._unchanged(kind, name, {"uid": uid})
             metadata = item["metadata"]
@@ -143,13 +145,13 @@ class MemoryObjects:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _standing(self, kind: Kind, name: Name) -> JSON:
+    def _standing(self, kind: ResourceKind, name: Name) -> JSON:
         found = self._found.get((kind, name))
         if found is None:
             raise NotFound(f'{kind.resource} "{name.name}" not found')
         return found
 
-    def _unchanged(self, kind: Kind, name: Name, metadata: Mapping[str, Any]) -> JSON:
+    def _unchanged(self, kind: ResourceKind, name: Name, metadata: Mapping[str, Any]) -> JSON:
         """Return a copy of the stored object, if it is still the one that `metadata` describes."""
         item = copy.deepcopy(self._standing(kind, name))
         for field in ("uid", "resourceVersion"):
@@ -157,7 +159,7 @@ class MemoryObjects:
                 raise Fenced(f"{name.name}: the object has been modified, {field} is another one")
         return item
 
-    def _write(self, kind: Kind, name: Name, item: JSON) -> Object:
+    def _write(self, kind: ResourceKind, name: Name, item: JSON) -> Object:
         before = self._found.get((kind, name))
         if before is not None and before == item:
             return copy.deepcopy(before)
@@ -172,7 +174,7 @@ class MemoryObjects:
             self._remove(kind, name)
         return copy.deepcopy(item)
 
-    def _remove(self, kind: Kind, name: Name) -> None:
+    def _remove(self, kind: ResourceKind, name: Name) -> None:
         before = self._found.pop((kind, name))
         for key in [key for key in self._applied if key[:2] == (kind, name)]:
             del self._applied[key]

@@ -21,8 +21,8 @@ __all__ = [
     "Changed",
     "EventNote",
     "EventType",
-    "Kind",
-    "Listed",
+    "ResourceKind",
+    "ResourceList",
     "Name",
     "Object",
     "Watch",
@@ -52,7 +52,7 @@ def name_of(found: Object) -> Name:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ResourceKind:
     """A kind of object, as the API server spells it."""
 
     group: str
@@ -82,24 +82,24 @@ class Kind:
         return "/" + "/".join(parts)
 
 
-ELASTIC_JOBS = Kind(
+ELASTIC_JOBS = ResourceKind(
     group="elasticd.dev", version="v1alpha1", kind="ElasticJob", plural="elasticjobs"
 )
-NODES = Kind(group="", version="v1", kind="Node", plural="nodes", is_namespaced=False)
-NAMESPACES = Kind(
+NODES = ResourceKind(group="", version="v1", kind="Node", plural="nodes", is_namespaced=False)
+NAMESPACES = ResourceKind(
     group="", version="v1", kind="Namespace", plural="namespaces", is_namespaced=False
 )
-PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
+PODS = ResourceKind(group="", version="v1", kind="Pod", plural="pods")
 
 
 # --- watches ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ResourceList:
     """All objects of the kind at one version; it replaces everything known of it."""
 
-    kind: Kind
+    kind: ResourceKind
     version: str
     items: tuple[Object, ...]
 
@@ -108,12 +108,12 @@ class Listed:
 class Changed:
     """An object was added or changed (`item`), or deleted (None)."""
 
-    kind: Kind
+    kind: ResourceKind
     name: Name
     item: Object | None
 
 
-WatchSink = Callable[[Listed | Changed], None]
+WatchSink = Callable[[ResourceList | Changed], None]
 """A thread of the watch calls it; it must not block.
 
 If it raises, that is printed on stderr, and the watch begins again with a listing.
@@ -163,13 +163,17 @@ class Api(Protocol):
         Fenced: the object is not what we saw any more, or another one of that name.
     """
 
-    def list(self, kind: Kind, *, namespace: str = "", labels: str = "", name: str = "") -> Listed:
+    def list(
+        self, kind: ResourceKind, *, namespace: str = "", labels: str = "", name: str = ""
+    ) -> ResourceList:
         """Read all objects of a kind, of one namespace or of all, with these labels, or one."""
 
-    def watch(self, kind: Kind, sink: WatchSink, *, namespace: str = "", labels: str = "") -> Watch:
+    def watch(
+        self, kind: ResourceKind, sink: WatchSink, *, namespace: str = "", labels: str = ""
+    ) -> Watch:
         """Give the sink a listing, then every change. It resumes by itself, and returns at once."""
 
-    def apply(self, kind: Kind, body: Object, *, subresource: str = "") -> Object:
+    def apply(self, kind: ResourceKind, body: Object, *, subresource: str = "") -> Object:
         """Make the fields of `body` stand as they are there (server-side apply), and be ours.
 
         Fields that we applied before and that `body` lacks are removed, if they are ours alone; so
@@ -179,7 +183,7 @@ class Api(Protocol):
         """
 
     def patch(
-        self, kind: Kind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
+        self, kind: ResourceKind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         """Merge a change into an object, if it is still as `seen`; None removes a field.
 
@@ -187,7 +191,7 @@ class Api(Protocol):
         `subresource="scale"`. Returns the object as it stands now.
         """
 
-    def delete(self, kind: Kind, seen: Object) -> None:
+    def delete(self, kind: ResourceKind, seen: Object) -> None:
         """Delete that very object; does nothing if it is gone or another one has its name."""
 
     def note(self, event: EventNote) -> None:

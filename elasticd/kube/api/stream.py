@@ -12,7 +12,7 @@ from typing import Any
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.kube.api.document import document, levelled
 from elasticd.kube.api.failure import failure
-from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Kind, Object, name_of
+from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Object, ResourceKind, name_of
 
 __all__ = ["Progress", "WatchLines", "trimmed"]
 
@@ -31,7 +31,7 @@ class Progress:
 class WatchLines:
     """The lines of one connection."""
 
-    def __init__(self, kind: Kind, host: str) -> None:
+    def __init__(self, kind: ResourceKind, host: str) -> None:
         self._kind, self._host = kind, host
         self._rest = bytearray()
 
@@ -72,7 +72,7 @@ class WatchLines:
             ) from exc
 
 
-def trimmed(kind: Kind, found: dict[str, Any]) -> Object:
+def trimmed(kind: ResourceKind, found: dict[str, Any]) -> Object:
     """Remove, in place, what nobody here reads and what is most of an object."""
     found["apiVersion"], found["kind"] = kind.api_version, kind.kind  # Lists leave them out.
     if isinstance(metadata := found.get("metadata"), dict):
@@ -84,7 +84,7 @@ def trimmed(kind: Kind, found: dict[str, Any]) -> Object:
     return found
 
 
-def _error(status: Mapping[str, Any], host: str, kind: Kind) -> ElasticdError:
+def _error(status: Mapping[str, Any], host: str, kind: ResourceKind) -> ElasticdError:
     code = int(status.get("code") or 500)
     body = json.dumps(status).encode()
     return failure(code, body, {}, host=host, what=f"watch {kind.resource}")

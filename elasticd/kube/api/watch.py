@@ -21,7 +21,7 @@ from elasticd.errors import ElasticdError
 from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.connection import Connection
 from elasticd.kube.api.failure import Busy, Gone
-from elasticd.kube.api.port import Changed, Kind, Listed, WatchSink
+from elasticd.kube.api.port import Changed, ResourceKind, ResourceList, WatchSink
 from elasticd.kube.api.stream import WatchLines
 from elasticd.store.sink import has_taken
 from elasticd.telemetry.log import get_logger
@@ -55,12 +55,12 @@ class KubernetesWatch:
     def __init__(
         self,
         connection: Connection,
-        kind: Kind,
+        kind: ResourceKind,
         sink: WatchSink,
         *,
         namespace: str,
         labels: str,
-        list_all: Callable[[], Listed],
+        list_all: Callable[[], ResourceList],
         times: WatchTimes,
         backoff: Backoff | None = None,
     ) -> None:
@@ -167,7 +167,7 @@ class KubernetesWatch:
             self._answer = answer
             return not self._is_closed.is_set()
 
-    def _give(self, event: Listed | Changed) -> bool:
+    def _give(self, event: ResourceList | Changed) -> bool:
         """Give an event to the sink, unless it was closed; return False if it raised."""
         with self._lock:
             return self._is_closed.is_set() or has_taken(self._sink, event)

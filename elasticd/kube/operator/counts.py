@@ -9,7 +9,7 @@ from threading import Lock
 from elasticd.telemetry.metrics.catalog import EVALUATION_BOUNDS_S, by_name
 from elasticd.telemetry.metrics.exposition import Histogram, Sample, exposition
 
-__all__ = ["OperatorCounts", "Outcome"]
+__all__ = ["OperatorCounts", "ActionOutcome"]
 
 LEADER = by_name("elasticd_operator_leader")
 FOLLOWING = by_name("elasticd_operator_following")
@@ -20,7 +20,7 @@ RECONCILIATION = by_name("elasticd_operator_reconciliation_seconds")
 _PHASES, _ACTIONS, _ANSWERS = JOBS.labels[0].values, ACTIONS.labels[0].values, REQUESTS.labels[0]
 
 
-class Outcome(StrEnum):
+class ActionOutcome(StrEnum):
     """The outcome of an action."""
 
     DONE = "done"
@@ -37,7 +37,7 @@ class OperatorCounts:
         self._lock = Lock()
         self._is_leader = self._is_following = False
         self._jobs = dict.fromkeys(_PHASES, 0)
-        self._actions = {(action, how.value): 0 for action in _ACTIONS for how in Outcome}
+        self._actions = {(action, how.value): 0 for action in _ACTIONS for how in ActionOutcome}
         self._requests = dict.fromkeys(_ANSWERS.values, 0)
         self._times = [0] * (len(EVALUATION_BOUNDS_S) + 1)
         self._time_s = 0.0
@@ -57,7 +57,7 @@ class OperatorCounts:
             self._is_following = is_following
             self._jobs = {phase: found.get(phase, 0) for phase in _PHASES}
 
-    def acted(self, action: str, outcome: Outcome) -> None:
+    def acted(self, action: str, outcome: ActionOutcome) -> None:
         """Count an action, by its name in small letters."""
         with self._lock:
             self._actions[action, outcome.value] += 1

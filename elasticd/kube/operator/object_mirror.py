@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elasticd.kube.api.port import Api, Changed, Kind, Listed, Name, Object, name_of
+from elasticd.kube.api.port import Api, Changed, Name, Object, ResourceKind, ResourceList, name_of
 
 __all__ = ["ObjectMirror"]
 
@@ -19,7 +19,7 @@ class ObjectMirror:
     def __init__(
         self,
         api: Api,
-        kind: Kind,
+        kind: ResourceKind,
         wake: Callable[[], None],
         *,
         namespace: str = "",
@@ -50,11 +50,11 @@ class ObjectMirror:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _take(self, event: Listed | Changed) -> None:
+    def _take(self, event: ResourceList | Changed) -> None:
         with self._lock:
             before = self._items
             after: dict[Name, Object] = dict(before or {})
-            if isinstance(event, Listed):
+            if isinstance(event, ResourceList):
                 after = {name_of(item): item for item in event.items}
             else:
                 after.pop(event.name, None)

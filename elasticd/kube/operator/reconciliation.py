@@ -20,7 +20,7 @@ from elasticd.kube.decide.decide import decide as decide_all
 from elasticd.kube.decide.memory import Memory, refused, remembered, without
 from elasticd.kube.operator.cluster_objects import ClusterObjects
 from elasticd.kube.operator.cluster_records import ClusterRecords
-from elasticd.kube.operator.counts import OperatorCounts, Outcome
+from elasticd.kube.operator.counts import ActionOutcome, OperatorCounts
 from elasticd.kube.operator.effect import Effects, group_of, is_to_etcd, word_of
 from elasticd.kube.operator.hold import Holds
 from elasticd.kube.operator.journal_file import JournalFile
@@ -54,7 +54,7 @@ class Done:
     """How an action went."""
 
     action: Action
-    outcome: Outcome
+    outcome: ActionOutcome
     why: str = ""
     retry_after_s: float = 0.0
 
@@ -141,11 +141,11 @@ class Reconciliation:
             {name: job.spec for name, job in records.jobs.items()} if records is not None else {},
         )
         for done in self._carry_out(effects, actions):
-            if done.outcome is Outcome.DONE:
+            if done.outcome is ActionOutcome.DONE:
                 self._memory = remembered(
                     self._memory, done.action, cluster.jobs, now_s=self._now_s()
                 )
-            elif done.outcome is Outcome.REFUSED:
+            elif done.outcome is ActionOutcome.REFUSED:
                 self._memory = refused(self._memory, done.action, done.why)
         self._memory = without(self._memory, cluster.jobs)
         self._forget_seen({_key(action) for action in actions})
@@ -264,15 +264,15 @@ class Reconciliation:
     def _note(self, done: Done) -> None:
         word, about = word_of(done.action), group_of(done.action)
         self._counts.acted(word, done.outcome)
-        key = _way(done.action) if done.outcome is Outcome.UNAVAILABLE else _key(done.action)
-        if done.outcome is Outcome.DONE:
+        key = _way(done.action) if done.outcome is ActionOutcome.UNAVAILABLE else _key(done.action)
+        if done.outcome is ActionOutcome.DONE:
             self._holds.worked(_way(done.action))
             self._holds.worked(key)
             self._keep_newest(key, done.action)
             if not isinstance(done.action, QUIET):
                 log.info("action.done", action=word, about=about)
         elif self._holds.failed(key, done.why, done.retry_after_s):
-            level = log.debug if done.outcome is Outcome.OUTDATED else log.warning
+            level = log.debug if done.outcome is ActionOutcome.OUTDATED else log.warning
             level("action.failed", action=word, about=about, why=done.why)
 
 
@@ -285,15 +285,15 @@ def _each(effects: Effects, group: Sequence[Action], away: set[str]) -> Sequence
         try:
             effects.carry_out(action)
         except Fenced as exc:
-            return [*found, Done(action, Outcome.OUTDATED, str(exc))]
+            return [*found, Done(action, ActionOutcome.OUTDATED, str(exc))]
         except Unavailable as exc:
             away.add(_way(action))
             after_s = exc.retry_after_s if isinstance(exc, Busy) else 0.0
-            return [*found, Done(action, Outcome.UNAVAILABLE, str(exc), after_s)]
+            return [*found, Done(action, ActionOutcome.UNAVAILABLE, str(exc), after_s)]
         except ElasticdError as exc:
-            found.append(Done(action, Outcome.REFUSED, str(exc)))
+            found.append(Done(action, ActionOutcome.REFUSED, str(exc)))
         else:
-            found.append(Done(action, Outcome.DONE))
+            found.append(Done(action, ActionOutcome.DONE))
     return found
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from elasticd.records.ids import Generation
 
-__all__ = ["DECISIONS_LIMIT", "Candidate", "Decision", "Outcome", "Rule"]
+__all__ = ["DECISIONS_LIMIT", "Candidate", "Decision", "DecisionOutcome", "Rule"]
 
 DECISIONS_LIMIT = 200
 """How many decisions a job keeps, the newest."""
@@ -26,7 +26,7 @@ class Rule(StrEnum):
     """An earlier decision did not bring what it had promised."""
 
 
-class Outcome(StrEnum):
+class DecisionOutcome(StrEnum):
     """What came of a decision."""
 
     OPEN = "open"
@@ -82,7 +82,7 @@ class Decision:
     """What the wish lacks, as a sentence: nodes that are not there, or room below MAX."""
     at_unix_s: float = 0.0
     """For people."""
-    outcome: Outcome = Outcome.OPEN
+    outcome: DecisionOutcome = DecisionOutcome.OPEN
     got_steps_per_s: float = 0.0
     """Steps per second that two windows at the new size measured."""
     outcome_why: str = ""

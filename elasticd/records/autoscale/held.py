@@ -1,14 +1,14 @@
 """Why an evaluation changed nothing although a rule might have: one closed list of words.
 
-The same word stands in a `Reading`, in the memory of a job, in a log line and in a metric's label.
+The same word stands in a `QueryReading`, in a job's memory, in a log line and in a metric's label.
 """
 
 from enum import StrEnum
 
-__all__ = ["MISSING_INPUT", "Held"]
+__all__ = ["MISSING_INPUT", "HoldReason"]
 
 
-class Held(StrEnum):
+class HoldReason(StrEnum):
     """The words."""
 
     EMPTY = "empty"
@@ -43,14 +43,14 @@ class Held(StrEnum):
 
 
 MISSING_INPUT = (
-    Held.EMPTY,
-    Held.STALE,
-    Held.NOT_A_NUMBER,
-    Held.MANY_SERIES,
-    Held.NEGATIVE,
-    Held.UNREACHABLE,
-    Held.REFUSED,
-    Held.WARNING,
+    HoldReason.EMPTY,
+    HoldReason.STALE,
+    HoldReason.NOT_A_NUMBER,
+    HoldReason.MANY_SERIES,
+    HoldReason.NEGATIVE,
+    HoldReason.UNREACHABLE,
+    HoldReason.REFUSED,
+    HoldReason.WARNING,
 )
 """The words for a reading without a number. While they last, the autoscaler is blind for that
 job."""

@@ -22,7 +22,7 @@ from elasticd.store.address import parse_addresses
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.channel import Channel, Metadata, Rpc, rpc_pb2, tls_file_stamps
 from elasticd.store.etcd.diagnosis import diagnose
-from elasticd.store.etcd.failure import Failure, Fate, understand
+from elasticd.store.etcd.failure import EtcdFailure, Fate, understand
 from elasticd.store.request_times import RequestTimes
 
 __all__ = ["Ambiguous", "Connection"]
@@ -106,7 +106,7 @@ class Connection:
             channel = self._channel()
             try_s = min(total_s / max(2, len(self._addresses)), tries_end_s - time.monotonic())
             failure = self._try(channel, rpc, request, max(try_s, 0.01), revision_before)
-            if not isinstance(failure, Failure):
+            if not isinstance(failure, EtcdFailure):
                 return failure
             if failure.fate is Fate.FINAL:
                 raise failure.error
@@ -168,7 +168,7 @@ class Connection:
     def _try(
         self, channel: Channel, rpc: Rpc, request: Any, timeout_s: float, revision_before: int
     ) -> Any:
-        """Return the answer, or the Failure."""
+        """Return the answer, or the EtcdFailure."""
         token = ""
         try:
             token = self._token_for(channel, timeout_s)
@@ -181,7 +181,7 @@ class Connection:
                 self._forget_token(token)
             return failure
         except ValueError:  # Closed by another thread that left this member, or by `close`.
-            return Failure(
+            return EtcdFailure(
                 address=channel.address,
                 fate=Fate.NOT_DONE,
                 code=grpc.StatusCode.CANCELLED,
@@ -227,7 +227,7 @@ class Connection:
             pause_s = random.uniform(0.2, 1.0) * longest_s  # noqa: S311
             self._closing.wait(max(0.0, min(pause_s, end_s - time.monotonic())))
 
-    def _explain(self, failure: Failure, limit_s: float, is_diagnosed: bool) -> ElasticdError:
+    def _explain(self, failure: EtcdFailure, limit_s: float, is_diagnosed: bool) -> ElasticdError:
         if not is_diagnosed or self._closing.is_set():
             return failure.error
         return diagnose(self._addresses, self.settings, failure, limit_s=limit_s)

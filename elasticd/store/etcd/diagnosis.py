@@ -16,7 +16,7 @@ from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.store.address import Address
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.channel import Channel, Rpc, rpc_pb2
-from elasticd.store.etcd.failure import Failure
+from elasticd.store.etcd.failure import EtcdFailure
 
 __all__ = ["diagnose"]
 
@@ -26,7 +26,7 @@ _SHORTEST_S = 0.1
 
 
 def diagnose(
-    addresses: Sequence[Address], settings: StoreSettings, failure: Failure, *, limit_s: float
+    addresses: Sequence[Address], settings: StoreSettings, failure: EtcdFailure, *, limit_s: float
 ) -> ElasticdError:
     """Return what to raise, by `limit_s` on the monotonic clock (a little later at worst).
 
@@ -54,7 +54,7 @@ def diagnose(
 
 
 def _quorum(
-    answering: Sequence[Address], settings: StoreSettings, failure: Failure
+    answering: Sequence[Address], settings: StoreSettings, failure: EtcdFailure
 ) -> ElasticdError:
     urls = ", ".join(address.url for address in answering)
     if not any(_has_leader(address, settings) for address in answering):

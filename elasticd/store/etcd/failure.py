@@ -14,7 +14,7 @@ import grpc
 from elasticd.errors import ElasticdError, Fenced, NotSupported, Refused, Unavailable
 from elasticd.store.address import Address
 
-__all__ = ["Failure", "Fate", "understand"]
+__all__ = ["EtcdFailure", "Fate", "understand"]
 
 
 class Fate(StrEnum):
@@ -31,7 +31,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class EtcdFailure:
     address: Address
     fate: Fate
     code: grpc.StatusCode
@@ -57,7 +57,7 @@ _TOKEN_STALE = (
 )
 
 
-def understand(failed: grpc.RpcError, address: Address, *, user: str) -> Failure:
+def understand(failed: grpc.RpcError, address: Address, *, user: str) -> EtcdFailure:
     """Judge one failed try; `user` is the one we authenticate as, or empty."""
     code, details = failed.code(), str(failed.details() or "")
     fate = Fate.UNKNOWN
@@ -75,7 +75,7 @@ def understand(failed: grpc.RpcError, address: Address, *, user: str) -> Failure
         if final is not None:
             fate, error = Fate.FINAL, final
     error.__cause__ = failed
-    return Failure(address=address, fate=fate, code=code, details=details, error=error)
+    return EtcdFailure(address=address, fate=fate, code=code, details=details, error=error)
 
 
 def _final_error(

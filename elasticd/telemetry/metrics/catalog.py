@@ -8,7 +8,7 @@ which node a series comes.
 
 from elasticd.store.request_times import BOUNDS_S
 from elasticd.telemetry.metrics import label
-from elasticd.telemetry.metrics.metric import Exporter, Kind, Label, Metric, Unit
+from elasticd.telemetry.metrics.metric import Exporter, Label, Metric, MetricType, MetricUnit
 
 __all__ = [
     "CATALOG",
@@ -19,16 +19,21 @@ __all__ = [
 EVALUATION_BOUNDS_S = (0.05, 0.25, 1.0, 5.0, 15.0)
 """The first is what a hundred jobs may cost, Prometheus' share not counted; the last but one is
 past the time limit of a source, the last one is the time between two evaluations."""
-_COUNTER, _GAUGE, _S, _BYTES = Kind.COUNTER, Kind.GAUGE, Unit.SECONDS, Unit.BYTES
+_COUNTER, _GAUGE, _S, _BYTES = (
+    MetricType.COUNTER,
+    MetricType.GAUGE,
+    MetricUnit.SECONDS,
+    MetricUnit.BYTES,
+)
 
 
 def _metric(
     exporter: Exporter,
     name: str,
-    kind: Kind,
+    kind: MetricType,
     help: str,
     *labels: Label,
-    unit: Unit = Unit.NONE,
+    unit: MetricUnit = MetricUnit.NONE,
     bounds: tuple[float, ...] = (),
 ) -> Metric:
     return Metric(
@@ -42,34 +47,38 @@ def _metric(
     )
 
 
-def _of_node(name: str, kind: Kind, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
+def _of_node(
+    name: str, kind: MetricType, help: str, *labels: Label, unit: MetricUnit = MetricUnit.NONE
+) -> Metric:
     return _metric(Exporter.AGENT, name, kind, help, *labels, unit=unit)
 
 
-def _of_job(name: str, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
+def _of_job(name: str, help: str, *labels: Label, unit: MetricUnit = MetricUnit.NONE) -> Metric:
     return _metric(Exporter.RANK_0, f"elasticd_{name}", _GAUGE, help, label.JOB, *labels, unit=unit)
 
 
-def _counted(name: str, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
+def _counted(name: str, help: str, *labels: Label, unit: MetricUnit = MetricUnit.NONE) -> Metric:
     name = f"elasticd_{name}_total"
     return _metric(Exporter.SERVING, name, _COUNTER, help, label.JOB, *labels, unit=unit)
 
 
-def _of_keeper(name: str, kind: Kind, help: str, *, unit: Unit = Unit.NONE) -> Metric:
+def _of_keeper(
+    name: str, kind: MetricType, help: str, *, unit: MetricUnit = MetricUnit.NONE
+) -> Metric:
     name = f"elasticd_checkpoint_{name}"
     return _metric(Exporter.KEEPER, name, kind, help, label.JOB, unit=unit)
 
 
-def _of_writer(name: str, kind: Kind, help: str) -> Metric:
+def _of_writer(name: str, kind: MetricType, help: str) -> Metric:
     return _metric(Exporter.WRITER, f"elasticd_tensorboard_{name}", kind, help, label.JOB)
 
 
 def _of_autoscaler(
     name: str,
-    kind: Kind,
+    kind: MetricType,
     help: str,
     *labels: Label,
-    unit: Unit = Unit.NONE,
+    unit: MetricUnit = MetricUnit.NONE,
     bounds: tuple[float, ...] = (),
 ) -> Metric:
     name = f"elasticd_autoscaler_{name}"
@@ -78,10 +87,10 @@ def _of_autoscaler(
 
 def _of_operator(
     name: str,
-    kind: Kind,
+    kind: MetricType,
     help: str,
     *labels: Label,
-    unit: Unit = Unit.NONE,
+    unit: MetricUnit = MetricUnit.NONE,
     bounds: tuple[float, ...] = (),
 ) -> Metric:
     name = f"elasticd_operator_{name}"
@@ -110,7 +119,7 @@ CATALOG: tuple[Metric, ...] = (
     _metric(
         Exporter.AGENT,
         "elasticd_etcd_request_seconds",
-        Kind.HISTOGRAM,
+        MetricType.HISTOGRAM,
         "How long calls to etcd took, all tries and endpoints included, also of those that failed.",
         unit=_S,
         bounds=BOUNDS_S,
@@ -270,7 +279,7 @@ CATALOG: tuple[Metric, ...] = (
     ),
     _of_autoscaler(
         "evaluation_seconds",
-        Kind.HISTOGRAM,
+        MetricType.HISTOGRAM,
         "How long evaluations of all jobs took, the source's share included.",
         unit=_S,
         bounds=EVALUATION_BOUNDS_S,
@@ -295,7 +304,7 @@ CATALOG: tuple[Metric, ...] = (
     ),
     _of_operator(
         "reconciliation_seconds",
-        Kind.HISTOGRAM,
+        MetricType.HISTOGRAM,
         "How long one look at everything took, with what was done about it.",
         unit=_S,
         bounds=EVALUATION_BOUNDS_S,

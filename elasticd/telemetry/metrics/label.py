@@ -3,7 +3,7 @@
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.incident import PHASES
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.telemetry.metrics.metric import Label
 
@@ -69,7 +69,9 @@ RULE = Label(
     name="rule", help="Which had the last word.", values=tuple(rule.value for rule in Rule)
 )
 DIRECTION = Label(name="direction", help="To more nodes, or to fewer.", values=("up", "down"))
-WHY = Label(name="why", help="Why nothing was changed.", values=tuple(word.value for word in Held))
+WHY = Label(
+    name="why", help="Why nothing was changed.", values=tuple(word.value for word in HoldReason)
+)
 ELASTIC_PHASE = Label(
     name="phase",
     help="Where the object's job stands.",

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Exporter", "Kind", "Label", "Metric", "Unit"]
+__all__ = ["Exporter", "MetricType", "Label", "Metric", "MetricUnit"]
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """The type of a metric, as Prometheus names it."""
 
     COUNTER = "counter"
@@ -14,7 +14,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Unit(StrEnum):
+class MetricUnit(StrEnum):
     """What is counted or measured; always the base unit."""
 
     NONE = ""
@@ -54,8 +54,8 @@ class Metric:
     """An entry of the list. A metric of a job has `job_name` as its first label."""
 
     name: str
-    kind: Kind
-    unit: Unit = Unit.NONE
+    kind: MetricType
+    unit: MetricUnit = MetricUnit.NONE
     help: str
     """One sentence."""
     labels: tuple[Label, ...] = ()

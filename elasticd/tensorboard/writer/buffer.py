@@ -14,7 +14,7 @@ from elasticd.tensorboard.event_file import EventFile, Place
 from elasticd.tensorboard.histogram import LENGTH, histogram_of, not_finite
 from elasticd.tensorboard.message import Histograms, Scalars, names_of
 
-__all__ = ["Buffer", "Part", "contents", "first_step"]
+__all__ = ["Buffer", "FilePart", "contents", "first_step"]
 
 LIMIT_BYTES = 64 << 20
 """The limit of all that is not written yet: 300,000 steps of a number or two."""
@@ -26,7 +26,7 @@ _BLOCKS_LIMIT = 1024
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class FilePart:
     """The steps of one connection; `records` are in the order in which they came."""
 
     generation: int
@@ -49,20 +49,20 @@ class Buffer:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._parts: deque[Part] = deque()
+        self._parts: deque[FilePart] = deque()
         self._tags: dict[bytes, tuple[tuple[bytes, bytes], ...]] = {}
         self.nbytes = 0
         self.dropped = 0
         """Steps for which there was no room."""
 
-    def begin(self, generation: int, step: int) -> Part:
+    def begin(self, generation: int, step: int) -> FilePart:
         """Open a part."""
-        part = Part(generation, step, self._clock())
+        part = FilePart(generation, step, self._clock())
         with self._lock:
             self._parts.append(part)
         return part
 
-    def take(self, part: Part, message: Scalars | Histograms) -> bool:
+    def take(self, part: FilePart, message: Scalars | Histograms) -> bool:
         """Keep a step; return False if there is no room, and it is left out.
 
         Raises: ValueError: it is no message of ours.
@@ -86,16 +86,16 @@ class Buffer:
         with self._lock:
             return any(part.records or not part.is_ended for part in self._parts)
 
-    def oldest(self) -> Part | None:
+    def oldest(self) -> FilePart | None:
         """Return the part that is written next, due or not."""
         with self._lock:
             return self._parts[0] if self._parts else None
 
-    def end(self, part: Part) -> None:
+    def end(self, part: FilePart) -> None:
         """Take note that nothing more comes of a part."""
         part.is_ended = True
 
-    def due(self, interval_s: float, *, is_over: bool = False) -> tuple[Part, int] | None:
+    def due(self, interval_s: float, *, is_over: bool = False) -> tuple[FilePart, int] | None:
         """Return the oldest part that is to be written, and how many records of it.
 
         Parts that ended without a record are dropped. `is_over`: everything is due.
@@ -111,7 +111,7 @@ class Buffer:
                 return part, _count(part.records)
         return None
 
-    def written(self, part: Part, count: int) -> None:
+    def written(self, part: FilePart, count: int) -> None:
         """Drop so many records of the oldest part: they are in a file, or in an earlier one."""
         with self._lock:
             size = sum(len(record) + RECORD_BYTES for _, record in part.records[:count])
@@ -150,7 +150,7 @@ class Buffer:
         return event(message.at_unix_s, message.step, values)
 
 
-def first_step(part: Part, newest: EventFile | None, place: Place) -> int:
+def first_step(part: FilePart, newest: EventFile | None, place: Place) -> int:
     """Return the step at which a part begins to count; what was written before for it and later
     steps is void. Pure.
 

@@ -15,7 +15,7 @@ from threading import Event, Lock, Thread
 
 from elasticd.telemetry.log import get_logger
 from elasticd.tensorboard.message import Begin, unpack
-from elasticd.tensorboard.writer.buffer import Buffer, Part
+from elasticd.tensorboard.writer.buffer import Buffer, FilePart
 
 __all__ = ["Connections"]
 
@@ -31,7 +31,7 @@ class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.heard = bytearray()
-        self.part: Part | None = None
+        self.part: FilePart | None = None
 
 
 class Connections:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing
 from elasticd.errors import ElasticdError
 from elasticd.telemetry.log import get_logger
 from elasticd.tensorboard.event_file import (
@@ -21,7 +21,7 @@ from elasticd.tensorboard.event_file import (
     place_of,
     run_number,
 )
-from elasticd.tensorboard.writer.buffer import Buffer, Part, contents, first_step
+from elasticd.tensorboard.writer.buffer import Buffer, FilePart, contents, first_step
 
 __all__ = ["FileWriter", "interval_s"]
 
@@ -49,7 +49,7 @@ def interval_s(age_s: float) -> float:
 class _Pending:
     """A file that is made, and is not known to be written."""
 
-    part: Part
+    part: FilePart
     count: int
     name: str
     data: bytes
@@ -125,7 +125,7 @@ class FileWriter:
         self._pending = None
         return True
 
-    def _made(self, bucket: Bucket, part: Part, count: int) -> _Pending:
+    def _made(self, bucket: Bucket, part: FilePart, count: int) -> _Pending:
         """Make the next file of a part."""
         start = None
         if not part.is_begun:
@@ -151,7 +151,7 @@ class FileWriter:
         )
         return _Pending(part=part, count=count, name=file.name, data=data, number=self._number)
 
-    def _found_place(self, bucket: Bucket, names: list[str], part: Part) -> Place:
+    def _found_place(self, bucket: Bucket, names: list[str], part: FilePart) -> Place:
         """Find where this job writes; a job that begins anew claims a run of its own."""
         if self._place is not None:
             return self._place
@@ -173,7 +173,7 @@ class FileWriter:
         try:
             claim = json.loads(bucket.read(f"{self._folder}/{place.claim}", CLAIM_BYTES))
             return bool(claim["uid"] == self._uid)
-        except (Missing, ValueError, KeyError, TypeError):
+        except (ObjectMissing, ValueError, KeyError, TypeError):
             return False
 
     def _names(self, bucket: Bucket) -> list[str]:

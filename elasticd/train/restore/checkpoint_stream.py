@@ -9,7 +9,7 @@ from elasticd.checkpoint.commit.fetch import extents
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest, Piece
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
 
@@ -75,9 +75,9 @@ def _batches(
     client: KeeperMemoryPort,
     manifest: Manifest,
     pieces: Sequence[int],
-    answer: tuple[ms.Batch, Memory | None],
+    answer: tuple[ms.Batch, SharedMemory | None],
 ) -> Iterator[StreamedPieces]:
-    slots: dict[int, Memory] = {}
+    slots: dict[int, SharedMemory] = {}
     at = 0
     while True:
         batch, memory = answer

@@ -2,7 +2,7 @@
 
 from typing import Protocol, TypeVar
 
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 
 __all__ = ["KeeperPort", "KeeperMemoryPort"]
 
@@ -20,4 +20,4 @@ class KeeperMemoryPort(KeeperPort, Protocol):
 
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
-    ) -> tuple[A, Memory | None]: ...
+    ) -> tuple[A, SharedMemory | None]: ...

@@ -36,7 +36,7 @@ class Box(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Unit(NamedTuple):
+class ShardUnit(NamedTuple):
     """What two ranks have in common of one piece, or some rows of that."""
 
     source: int
@@ -86,7 +86,7 @@ def compact(load: Load, tensors: Sequence[Tensor]) -> Load:
     """Leave out what belongs to no piece; copy only if that is worth it."""
     memory, pieces, starts = load
     units = [
-        Unit(0, piece.tensor, box, _nbytes(box, tensors[piece.tensor]))
+        ShardUnit(0, piece.tensor, box, _nbytes(box, tensors[piece.tensor]))
         for piece in pieces
         for box in (Box(piece.offsets, piece.shape),)
     ]
@@ -119,7 +119,7 @@ def redistribute(
     values = [view for load in mine for view in views(load[0], tensors, load[1], load[2])]
     given = _all_given(group, [(p.tensor, p.offsets, p.shape) for load in mine for p in load[1]])
     limit = max(LEAST_BYTES, TURN_BYTES // group.size)
-    nobody: list[list[Unit]] = []
+    nobody: list[list[ShardUnit]] = []
     to = [
         nobody if rank == group.rank else turns_of(given[group.rank], boxes[rank], tensors, limit)
         for rank in range(group.size)
@@ -165,16 +165,16 @@ def _said(wrong: Collection[int]) -> str:
 
 def turns_of(
     given: Sequence[tuple[int, Box]], held: Sequence[Box], tensors: Sequence[Tensor], limit: int
-) -> list[list[Unit]]:
+) -> list[list[ShardUnit]]:
     """What a rank that has `given` sends to one that holds `held`, turn by turn. Pure.
 
     Both compute it. A turn has so many bytes at most, or a single row.
     """
-    turns: list[list[Unit]] = []
+    turns: list[list[ShardUnit]] = []
     left = 0
     for source, (tensor, box) in enumerate(given):
         for part in _cut(_common(box, held[tensor]), DTYPE_BYTES[tensors[tensor].dtype], limit):
-            unit = Unit(source, tensor, part, _nbytes(part, tensors[tensor]))
+            unit = ShardUnit(source, tensor, part, _nbytes(part, tensors[tensor]))
             size = _aligned(unit.nbytes)
             if not turns or size > left:
                 turns.append([])
@@ -185,8 +185,8 @@ def turns_of(
 
 
 def _exchanged(
-    sent: Sequence[Sequence[Unit]],
-    taken: Sequence[Sequence[Unit]],
+    sent: Sequence[Sequence[ShardUnit]],
+    taken: Sequence[Sequence[ShardUnit]],
     given: Sequence[tuple[int, Box]],
     values: Sequence[torch.Tensor],
     tensors: Sequence[Tensor],
@@ -281,7 +281,7 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
 
 
-def _starts(units: Sequence[Unit]) -> list[int]:
+def _starts(units: Sequence[ShardUnit]) -> list[int]:
     starts, at = [], 0
     for unit in units:
         starts.append(at)
@@ -289,7 +289,7 @@ def _starts(units: Sequence[Unit]) -> list[int]:
     return starts
 
 
-def _piece(unit: Unit) -> Piece:
+def _piece(unit: ShardUnit) -> Piece:
     return Piece(unit.tensor, unit.box.offsets, unit.box.shape, 0, 0)
 
 

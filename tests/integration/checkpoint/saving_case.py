@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from elasticd.checkpoint.commit.committer import Committer, Outcome, read_manifest
+from elasticd.checkpoint.commit.committer import CommitOutcome, Committer, read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch, size_of
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format import share_layout
-from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Fragment, Header, Manifest, Tensor
@@ -43,7 +43,7 @@ def save_two(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_layout, "CUT_BYTES", 64)
     committer(bucket).open(1, 0)
     for snapshot in (OLD, NEW):
-        assert save(bucket, snapshot) is Outcome.COMMITTED
+        assert save(bucket, snapshot) is CommitOutcome.COMMITTED
     assert load(bucket) == (NEW, values(NEW))
 
 
@@ -105,7 +105,7 @@ def save(
     writer: str = "00000000",
     uid: str = UID,
     tensors: tuple[Tensor, ...] = TENSORS,
-) -> Outcome:
+) -> CommitOutcome:
     """Upload and commit."""
     uploaded(bucket, snapshot, writer=writer, uid=uid, tensors=tensors)
     manifest = committer(bucket, uid).gather(snapshot, SHARES, ())
@@ -142,12 +142,12 @@ def load(bucket: Bucket) -> tuple[Snapshot, Values] | None:
     return None
 
 
-def committed(bucket: Bucket) -> Iterator[Entry]:
+def committed(bucket: Bucket) -> Iterator[LogEntry]:
     """All that the log says is committed, oldest first; every number is there and readable."""
     log = CommitLog(bucket)
     for number in range(1, log.newest_number() + 1):
         entry = log.entry(number)
-        if entry.kind is Kind.COMMITTED:
+        if entry.kind is LogEntryKind.COMMITTED:
             yield entry
 
 

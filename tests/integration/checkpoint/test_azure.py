@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
@@ -66,22 +66,22 @@ def test_generations_that_commit_at_once_leave_an_order(place: AzurePlace) -> No
     committer(older).open(1, 0)
     barrier = threading.Barrier(2)
 
-    def old() -> Outcome | None:
+    def old() -> CommitOutcome | None:
         barrier.wait()
         try:
             return save(older, Snapshot(run=1, generation=1, step=8))
         except Fenced:
             return None
 
-    def new() -> Outcome:
+    def new() -> CommitOutcome:
         barrier.wait()
         committer(newer).open(2, 5)
         return save(newer, Snapshot(run=1, generation=2, step=7), writer="11111111")
 
     with ThreadPoolExecutor(2) as pool:
         late, fresh = pool.submit(old), pool.submit(new)
-        assert fresh.result() is Outcome.COMMITTED
-        is_first = late.result() is Outcome.COMMITTED
+        assert fresh.result() is CommitOutcome.COMMITTED
+        is_first = late.result() is CommitOutcome.COMMITTED
     newest = Snapshot(run=1, generation=2, step=7)
     assert load(older) == (newest, values(newest))
     assert len(assert_whole(newer)) == 1 + is_first

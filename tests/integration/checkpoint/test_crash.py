@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.layout import Snapshot
-from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed
+from elasticd.checkpoint.storage.bucket import Bucket, Data, ListedObject
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.integration.checkpoint.saving_case import (
     assert_whole,
@@ -55,7 +55,7 @@ class Mortal:
     def delete(self, names: Iterable[str]) -> None:
         self._once(lambda: self.inner.delete(names))
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         return self._once(lambda: self.inner.list(prefix, limit, keep))
 
     def _once(self, effect: Callable[[], T]) -> T:
@@ -72,7 +72,7 @@ def prepared() -> Bucket:
     """A bucket with one checkpoint."""
     bucket = FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
     assert committer(bucket).open(1, 0) == 1
-    assert save(bucket, BEFORE) is Outcome.COMMITTED
+    assert save(bucket, BEFORE) is CommitOutcome.COMMITTED
     return bucket
 
 
@@ -102,9 +102,9 @@ def test_death_at_any_call_leaves_only_whole_checkpoints(has_effect: bool) -> No
 
         committer(bucket).open(DYING.generation, BEFORE.step)
         again = save(bucket, DYING, writer="11111111")
-        assert again is (Outcome.ALREADY if DYING in found else Outcome.COMMITTED)
+        assert again is (CommitOutcome.ALREADY if DYING in found else CommitOutcome.COMMITTED)
         committer(bucket).open(AFTER.generation, DYING.step)
-        assert save(bucket, AFTER, writer="22222222") is Outcome.COMMITTED
+        assert save(bucket, AFTER, writer="22222222") is CommitOutcome.COMMITTED
         assert assert_whole(bucket) == [BEFORE, DYING, AFTER]
 
 
@@ -115,7 +115,7 @@ def test_death_at_any_call_need_not_be_repaired_before_the_next_save() -> None:
         with pytest.raises(Died):
             a_save(Mortal(bucket, call, has_effect=True))
         committer(bucket).open(AFTER.generation, BEFORE.step)
-        assert save(bucket, AFTER, writer="22222222") is Outcome.COMMITTED
+        assert save(bucket, AFTER, writer="22222222") is CommitOutcome.COMMITTED
         assert assert_whole(bucket)[-1] == AFTER
 
 

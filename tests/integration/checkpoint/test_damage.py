@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome, read_manifest
+from elasticd.checkpoint.commit.committer import CommitOutcome, read_manifest
 from elasticd.checkpoint.commit.fetch import verify
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
@@ -141,7 +141,7 @@ def test_damaged_entry_does_not_stop_the_next_save(whole: Path) -> None:
     (whole / "commits/000000000003.json").write_bytes(b"{}")
     bucket = FolderBucket(str(whole))
     newer = Snapshot(run=1, generation=1, step=30)
-    assert save(bucket, newer) is Outcome.COMMITTED
+    assert save(bucket, newer) is CommitOutcome.COMMITTED
     assert CommitLog(bucket).newest_number() == 4
     assert [entry.snapshot for entry in CommitLog(bucket).checkpoints()] == [newer, OLD]
     assert one_that_was_written(bucket) == newer
@@ -169,7 +169,7 @@ def test_every_block_of_a_large_part_is_verified(
     """By who loads it and by who only verifies, which says where the damage is."""
     bucket = FolderBucket(str(tmp_path))
     committer(bucket).open(1, 0)
-    assert save(bucket, NEW, tensors=LARGE) is Outcome.COMMITTED
+    assert save(bucket, NEW, tensors=LARGE) is CommitOutcome.COMMITTED
     (entry,) = CommitLog(bucket).checkpoints()
     manifest = read_manifest(bucket, entry)
     assert loaded_manifest(bucket, manifest) == values(NEW, LARGE)

@@ -18,7 +18,7 @@ from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name, fragment_name
 from elasticd.checkpoint.format.manifest import Fragment, Manifest
-from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.integration.checkpoint.saving_case import (
     NEW,
@@ -202,7 +202,7 @@ def test_no_manifest_is_made_of_a_damaged_fragment(bucket: Bucket) -> None:
         for how, damaged in list(damages(bucket, name, data)):
             put(bucket, name, damaged)
             assert committer(bucket).gather(newer, SHARES, ()) is None, f"{name}: {how}"
-            with suppress(Missing), pytest.raises(Damaged):
+            with suppress(ObjectMissing), pytest.raises(Damaged):
                 Fragment.from_json(bucket.read(name, LIMIT_BYTES))
             seen += 1
         put(bucket, name, data)

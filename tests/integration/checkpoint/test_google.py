@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
@@ -47,7 +47,7 @@ def test_saves_are_loaded_bit_for_bit(place: GooglePlace) -> None:
     committer(FsspecBucket(place.url, place.options)).open(1, 0)
     snapshots = [Snapshot(run=1, generation=1, step=step) for step in (10, 20)]
     for snapshot in snapshots:
-        assert save(FsspecBucket(place.url, place.options), snapshot) is Outcome.COMMITTED
+        assert save(FsspecBucket(place.url, place.options), snapshot) is CommitOutcome.COMMITTED
     bucket = FsspecBucket(place.url, place.options)
     assert load(bucket) == (snapshots[1], values(snapshots[1]))
     assert assert_whole(bucket) == snapshots

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import trustme
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.location import open_once
 from elasticd.checkpoint.storage.storage_trial import TriedBucket
@@ -54,7 +54,7 @@ def over_tls(
 
 def assert_saves(bucket: TriedBucket) -> None:
     """A checkpoint that was saved is whole, large objects too."""
-    assert save(bucket, SNAPSHOT) is Outcome.COMMITTED
+    assert save(bucket, SNAPSHOT) is CommitOutcome.COMMITTED
     found = load(bucket)
     assert found is not None and found[0] == SNAPSHOT
     assert assert_whole(bucket) == [SNAPSHOT]

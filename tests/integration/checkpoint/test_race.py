@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
-from elasticd.checkpoint.format.entry import Kind
+from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.storage.bucket import Bucket, Data
 from elasticd.checkpoint.storage.folder import FolderBucket
@@ -51,7 +51,7 @@ def assert_log_is_in_order(bucket: Bucket) -> None:
     ruling = Ruling()
     for number in range(1, log.newest_number() + 1):
         entry = log.entry(number)
-        if entry.kind is Kind.COMMITTED:
+        if entry.kind is LogEntryKind.COMMITTED:
             assert may_commit(ruling, entry.snapshot), f"entry {number}: {entry.snapshot}"
         assert (entry.snapshot.run, entry.snapshot.generation) != (0, 0)
         ruling = ruling.after(entry)
@@ -63,7 +63,7 @@ def test_generation_that_opens_between_decision_and_write_fences_the_older(tmp_p
     plain = FolderBucket(str(tmp_path))
     committer(plain).open(1, 0)
     late = Interrupted(tmp_path, entry_name(2), lambda: committer(plain).open(2, 5))
-    assert save(late, snapshot(8)) is Outcome.TOO_LATE
+    assert save(late, snapshot(8)) is CommitOutcome.TOO_LATE
     assert late.is_over
     assert load(plain) is None
     assert_log_is_in_order(plain)
@@ -74,7 +74,7 @@ def test_older_generation_may_finish_what_the_newer_went_on_from(tmp_path: Path)
     plain = FolderBucket(str(tmp_path))
     committer(plain).open(1, 0)
     late = Interrupted(tmp_path, entry_name(2), lambda: committer(plain).open(2, 5))
-    assert save(late, snapshot(5)) is Outcome.COMMITTED
+    assert save(late, snapshot(5)) is CommitOutcome.COMMITTED
     assert assert_whole(plain) == [snapshot(5)]
     assert_log_is_in_order(plain)
 
@@ -84,7 +84,7 @@ def test_same_checkpoint_is_committed_once(tmp_path: Path) -> None:
     plain = FolderBucket(str(tmp_path))
     committer(plain).open(1, 0)
     both = Interrupted(tmp_path, entry_name(2), lambda: save(plain, snapshot(5), writer="11111111"))
-    assert save(both, snapshot(5)) is Outcome.ALREADY
+    assert save(both, snapshot(5)) is CommitOutcome.ALREADY
     assert assert_whole(plain) == [snapshot(5)]
 
 
@@ -92,17 +92,17 @@ def test_later_run_fences_the_earlier_for_good(tmp_path: Path) -> None:
     """Also in a generation with a higher number, and also when it opens another one."""
     bucket = FolderBucket(str(tmp_path))
     assert committer(bucket, "a").open(7, 0) == 1
-    assert save(bucket, snapshot(3, 7), uid="a") is Outcome.COMMITTED
+    assert save(bucket, snapshot(3, 7), uid="a") is CommitOutcome.COMMITTED
     assert committer(bucket, "b").open(1, 3) == 2
-    assert save(bucket, snapshot(9, 7), uid="a") is Outcome.TOO_LATE
-    assert save(bucket, snapshot(2, 8), uid="a") is Outcome.TOO_LATE
+    assert save(bucket, snapshot(9, 7), uid="a") is CommitOutcome.TOO_LATE
+    assert save(bucket, snapshot(2, 8), uid="a") is CommitOutcome.TOO_LATE
     with pytest.raises(Fenced):
         committer(bucket, "a").open(8, 9)
     assert committer(bucket, "c").open(1, 3) == 3
     for old in ("a", "b"):
         with pytest.raises(Fenced):
             committer(bucket, old).open(9, 9)
-    assert save(bucket, snapshot(4, 1, 3), uid="c") is Outcome.COMMITTED
+    assert save(bucket, snapshot(4, 1, 3), uid="c") is CommitOutcome.COMMITTED
     assert_log_is_in_order(bucket)
 
 
@@ -162,5 +162,5 @@ def test_older_generation_never_becomes_the_newest_again(kind: str, tmp_path: Pa
         assert_log_is_in_order(bucket)
         assert_whole(bucket)
         assert CommitLog(bucket).ruling().generation == 4
-        assert save(bucket, snapshot(99, 3)) is Outcome.TOO_LATE
-        assert save(bucket, snapshot(99, 4)) is Outcome.COMMITTED
+        assert save(bucket, snapshot(99, 3)) is CommitOutcome.TOO_LATE
+        assert save(bucket, snapshot(99, 4)) is CommitOutcome.COMMITTED

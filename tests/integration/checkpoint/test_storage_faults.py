@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.bucket import Bucket
@@ -102,7 +102,7 @@ def site(server: tuple[ScriptedS3, FsspecBucket, FsspecBucket]) -> Site:
 
 def prepared(site: Site) -> None:
     committer(site.bucket).open(1, 0)
-    assert save(site.bucket, OLD) is Outcome.COMMITTED
+    assert save(site.bucket, OLD) is CommitOutcome.COMMITTED
 
 
 @pytest.mark.parametrize("fault", WRITE_FAULTS)
@@ -113,7 +113,7 @@ def test_one_failing_write_of_each_kind_costs_nothing(site: Site, fault: Answer)
         site.s3.forget()
         site.s3.add(fault, "PUT", part)
         new = Snapshot(run=1, generation=1, step=step)
-        assert save(site.bucket_for(fault), new) in (Outcome.COMMITTED, Outcome.ALREADY)
+        assert save(site.bucket_for(fault), new) in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY)
         assert site.s3.count("PUT", part) > 1, "the fault did not happen"
         assert load(site.bare) == (new, values(new))
     assert len(assert_whole(site.bare)) == len(OBJECTS)
@@ -123,7 +123,7 @@ def test_one_failing_write_of_each_kind_costs_nothing(site: Site, fault: Answer)
 def test_one_failing_read_of_each_kind_costs_nothing(site: Site, fault: Answer) -> None:
     """What came damaged is asked for again, not believed and not given up."""
     prepared(site)
-    assert save(site.bucket, NEW) is Outcome.COMMITTED
+    assert save(site.bucket, NEW) is CommitOutcome.COMMITTED
     for part in ("-00000.bin", "/manifest.json", "commits/00", "commits/hint"):
         site.s3.forget()
         site.s3.add(fault, "GET", part)
@@ -142,7 +142,7 @@ def test_commit_believes_no_fragment_that_came_damaged(site: Site, fault: Answer
     assert manifest is not None
     site.bare.create(NEW.manifest, manifest.to_json())  # Somebody else was faster,
     site.s3.add(fault, "GET", "/manifest.json")  # and what we read of it is wrong.
-    assert committer(bucket).commit(manifest) is Outcome.COMMITTED
+    assert committer(bucket).commit(manifest) is CommitOutcome.COMMITTED
     assert assert_whole(site.bare) == [NEW]
 
 
@@ -151,7 +151,7 @@ def test_commit_believes_no_fragment_that_came_damaged(site: Site, fault: Answer
 def test_what_always_comes_damaged_is_never_loaded(site: Site, fault: Answer, part: str) -> None:
     """The older checkpoint is, if it can be."""
     prepared(site)
-    assert save(site.bucket, NEW) is Outcome.COMMITTED
+    assert save(site.bucket, NEW) is CommitOutcome.COMMITTED
     damaged = f"{part}03" if part.startswith("commits") else f"{20:012d}"
     site.s3.add(fault, "GET", damaged, times=1000)
     assert load(site.bucket) == (OLD, values(OLD))
@@ -208,7 +208,7 @@ def test_service_that_never_recovers_is_given_up_within_the_limit(
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
     site.s3.forget()
     assert load(site.bare) == (OLD, values(OLD))
-    assert save(site.bucket, NEW, writer="11111111") is Outcome.COMMITTED
+    assert save(site.bucket, NEW, writer="11111111") is CommitOutcome.COMMITTED
     assert assert_whole(site.bare) == [OLD, NEW]
 
 

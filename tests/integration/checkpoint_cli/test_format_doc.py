@@ -95,7 +95,7 @@ def test_the_document_names_every_field(maker: Maker, tmp_path: Path) -> None:
     assert len(fields) > 20
     assert [field for field in sorted(fields) if f"`{field}`" not in said] == []
     assert [name for name in manifest.DTYPE_BYTES if name not in said] == []
-    assert [kind for kind in entry.Kind if f"`{kind}`" not in said] == []
+    assert [kind for kind in entry.LogEntryKind if f"`{kind}`" not in said] == []
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from elasticd.checkpoint.commit.committer import Outcome, read_manifest
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.commit.committer import CommitOutcome, read_manifest
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.dcp import whole_checkpoint
 from elasticd.dcp.whole_checkpoint import load
@@ -56,13 +56,13 @@ def test_a_type_that_this_torch_lacks_is_named(
         load(maker.bucket, maker.log.entry(2))
 
 
-def committed(maker: Maker, *, skeleton: str) -> Entry:
+def committed(maker: Maker, *, skeleton: str) -> LogEntry:
     """A checkpoint that is whole but for its skeleton."""
     snapshot, fragments = maker.put(1)
     manifest = maker.committer.gather(snapshot, 2, fragments)
     assert manifest is not None
     changed = replace(manifest, header=replace(manifest.header, skeleton=skeleton))
-    assert maker.committer.commit(changed) is Outcome.COMMITTED
+    assert maker.committer.commit(changed) is CommitOutcome.COMMITTED
     entry = maker.log.entry(maker.log.newest_number())
     assert read_manifest(maker.bucket, entry).header.skeleton == skeleton
     return entry

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from elasticd.checkpoint import Reader, Writer
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from tests.integration.checkpoint_dcp.troupe import Troupe, told
 
 ROWS = 8
@@ -40,7 +40,7 @@ def load_rows(rank: int, url: str, choice: dict[str, Any]) -> tuple[str, str, An
 class Behind(Reader):
     """Looked before the newest checkpoint was there."""
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[LogEntry]:
         yield from list(super()._entries())[1:]
 
 

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from elasticd.checkpoint import Reader, Writer
-from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format.layout import Snapshot
@@ -135,7 +135,7 @@ def save_by_holders(url: str, state: dict[str, Any]) -> None:
             )
     manifest = committer.gather(snapshot, HOLDERS, fragments)
     assert manifest is not None
-    assert committer.commit(manifest) is Outcome.COMMITTED
+    assert committer.commit(manifest) is CommitOutcome.COMMITTED
 
 
 def test_async_save_saves_what_the_state_was_when_it_was_called(

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import MeasuredWindow, Reading, Seen
+from elasticd.autoscale.evaluation_input import MeasuredWindow, QueryReading, Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
-from elasticd.records.autoscale.held import MISSING_INPUT, Held
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
+from elasticd.records.autoscale.held import MISSING_INPUT, HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import (
     Behavior,
@@ -39,8 +39,8 @@ MEMORY = Memory(
 )
 
 
-def reading(value: float) -> dict[str, Reading]:
-    return {"queue": Reading(value=value)}
+def reading(value: float) -> dict[str, QueryReading]:
+    return {"queue": QueryReading(value=value)}
 
 
 def once(
@@ -67,9 +67,9 @@ def test_load_above_its_target_grows_the_job_and_is_written_down() -> None:
 
 
 @pytest.mark.parametrize("word", MISSING_INPUT)
-def test_missing_metric_holds_the_last_size_and_is_said_once(word: Held) -> None:
+def test_missing_metric_holds_the_last_size_and_is_said_once(word: HoldReason) -> None:
     """Whatever is wrong with the only metric: the word, and no size."""
-    seen = replace(SEEN, readings={"queue": Reading(value=None, why=word, detail="see")})
+    seen = replace(SEEN, readings={"queue": QueryReading(value=None, why=word, detail="see")})
     first = once(seen)
     assert (first.wanted, first.decision, first.held) == (None, None, word)
     assert "Queue" in first.held_detail
@@ -82,38 +82,38 @@ def test_missing_metric_holds_the_last_size_and_is_said_once(word: Held) -> None
 def test_number_that_is_none_to_go_by_holds_the_last_size(value: float) -> None:
     """Also where the source let it through."""
     found = once(replace(SEEN, readings=reading(value)))
-    assert found.wanted is None and found.held in set(Held)
+    assert found.wanted is None and found.held in set(HoldReason)
 
 
 def test_other_metrics_grow_the_job_while_one_is_missing_and_never_shrink_it() -> None:
     """What is missing might have asked for more."""
     policy = replace(POLICY, target=TargetRule(metrics=(QUEUE, LAG), down=Behavior()))
-    lag = Reading(value=None, why="stale")
+    lag = QueryReading(value=None, why="stale")
     grown = once(replace(SEEN, readings={**reading(15.0), "lag": lag}), policy)
     assert grown.wanted == 6
-    assert grown.held == Held.STALE
+    assert grown.held == HoldReason.STALE
     kept = once(replace(SEEN, readings={**reading(2.0), "lag": lag}), policy)
-    assert kept.wanted is None and kept.held == Held.STALE
+    assert kept.wanted is None and kept.held == HoldReason.STALE
 
 
 def test_goodput_never_shrinks_the_job_while_a_metric_is_missing() -> None:
     """The two rules' wishes are one: the greater of them, and one is not known."""
     curve = measured_curve({4: 1.0, 2: 1.0})
     policy = replace(POLICY, goodput=GoodputRule())
-    missing = {"queue": Reading(value=None, why="unreachable")}
+    missing = {"queue": QueryReading(value=None, why="unreachable")}
     held = once(replace(SEEN, readings=missing), policy, curve=curve)
-    assert held.wanted is None and held.held == Held.UNREACHABLE
+    assert held.wanted is None and held.held == HoldReason.UNREACHABLE
     there = once(replace(SEEN, readings=reading(0.1)), policy, curve=curve)
     assert there.wanted is not None and there.wanted < 4
 
 
 def test_after_a_gap_one_whole_window_comes_first() -> None:
     """Averages are low right after an outage, and would shrink the job, or grow it."""
-    gone = once(replace(SEEN, readings={"queue": Reading(value=None, why="unreachable")}))
+    gone = once(replace(SEEN, readings={"queue": QueryReading(value=None, why="unreachable")}))
     back = once(replace(SEEN, now_s=1015.0, readings=reading(1.0)), memory=gone.memory)
-    assert back.wanted is None and back.held == Held.GAP
+    assert back.wanted is None and back.held == HoldReason.GAP
     later = once(replace(SEEN, now_s=1070.0, readings=reading(40.0)), memory=back.memory)
-    assert later.wanted is None and later.held == Held.GAP
+    assert later.wanted is None and later.held == HoldReason.GAP
     whole = once(replace(SEEN, now_s=1075.0, readings=reading(15.0)), memory=later.memory)
     assert whole.wanted == 6 and whole.held == ""
 
@@ -126,7 +126,7 @@ def test_query_that_looks_back_to_before_the_generation_does_not_count(words: st
     young = replace(MEMORY, generation_since_s=SEEN.now_s - 599.0)
     for load in (1.0, 15.0):
         found = once(replace(SEEN, readings=reading(load)), policy, young)
-        assert found.wanted is None and found.held == Held.GAP
+        assert found.wanted is None and found.held == HoldReason.GAP
         assert "looks back 600 s, and generation 3 is 599 s old" in found.held_detail
     old = replace(MEMORY, generation_since_s=SEEN.now_s - 600.0)
     assert once(replace(SEEN, readings=reading(15.0)), policy, old).wanted == 6
@@ -140,7 +140,7 @@ def test_new_policy_waits_for_one_whole_window_and_begins_afresh() -> None:
     memory = replace(MEMORY, decisions=7, wanted=4)
     policy = replace(POLICY, set_at_unix_s=2.0)
     found = once(replace(SEEN, readings=reading(15.0)), policy, memory)
-    assert found.held == Held.GAP and found.memory.decisions == 7
+    assert found.held == HoldReason.GAP and found.memory.decisions == 7
     assert found.memory.policy_at_unix_s == 2.0 and found.memory.wanted == 0
 
 
@@ -149,7 +149,7 @@ def test_new_policy_closes_the_open_decision() -> None:
     grown = once(replace(SEEN, readings=reading(15.0)))
     policy = replace(POLICY, set_at_unix_s=2.0)
     found = once(replace(SEEN, wanted=6), policy, grown.memory, grown.decision)
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
     assert "policy" in found.closed.outcome_why and found.memory.open_decision == 0
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_mixed_in_from_before_a_change_of_world() -> None:
     """The first window of a generation must be whole."""
     seen = replace(SEEN, is_window_whole=False, readings=reading(15.0))
     found = once(seen)
-    assert found.wanted is None and found.held == Held.NO_WINDOW
+    assert found.wanted is None and found.held == HoldReason.NO_WINDOW
 
 
 def test_job_without_steps_has_its_window_by_the_time_of_its_generation() -> None:
@@ -173,8 +173,8 @@ def test_job_without_steps_has_its_window_by_the_time_of_its_generation() -> Non
     seen = replace(SEEN, step=0, is_window_whole=False, readings=reading(15.0))
     memory = replace(MEMORY, generation=Generation(2))
     first = once(seen, memory=memory)
-    assert first.held == Held.NO_WINDOW
-    assert once(replace(seen, now_s=1055.0), memory=first.memory).held == Held.NO_WINDOW
+    assert first.held == HoldReason.NO_WINDOW
+    assert once(replace(seen, now_s=1055.0), memory=first.memory).held == HoldReason.NO_WINDOW
     assert once(replace(seen, now_s=1060.0), memory=first.memory).wanted == 6
 
 
@@ -183,22 +183,22 @@ def test_pin_stands_and_says_so() -> None:
     grown = once(replace(SEEN, readings=reading(15.0)))
     pinned = replace(SEEN, wanted=2, is_pinned=True, pinned_by="the user", readings=reading(90.0))
     found = once(pinned, memory=grown.memory, opened=grown.decision)
-    assert (found.wanted, found.decision, found.held) == (None, None, Held.PINNED)
+    assert (found.wanted, found.decision, found.held) == (None, None, HoldReason.PINNED)
     assert "the user" in found.held_detail and "scale digits auto" in found.held_detail
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
 
 
 def test_job_that_does_not_run_is_left_alone() -> None:
     """Between two worlds nothing says anything."""
     found = once(replace(SEEN, is_running=False, readings=reading(15.0)))
-    assert (found.wanted, found.held) == (None, Held.NOT_RUNNING)
+    assert (found.wanted, found.held) == (None, HoldReason.NOT_RUNNING)
 
 
 def test_restart_mode_needs_the_policys_leave() -> None:
     """A change would end the scripts."""
     seen = replace(SEEN, is_in_process=False, readings=reading(15.0))
     refused = once(seen)
-    assert refused.wanted is None and refused.held == Held.RESTART_MODE
+    assert refused.wanted is None and refused.held == HoldReason.RESTART_MODE
     assert "allow_restarts" in refused.held_detail
     assert once(seen, replace(POLICY, allow_restarts=True)).wanted == 6
 
@@ -233,7 +233,7 @@ def test_wish_without_its_nodes_is_no_broken_promise() -> None:
     found = once(replace(SEEN, available=5, readings=reading(100.0)))
     seen = replace(SEEN, now_s=1090.0, nodes=5, wanted=8, available=5, generation=Generation(4))
     found = once(replace(seen, readings=reading(50.0)), memory=found.memory, opened=found.decision)
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
     assert "5 nodes, and not on the 8" in found.closed.outcome_why
 
 
@@ -242,7 +242,7 @@ def test_cooldown_comes_between_two_decisions() -> None:
     first = once(replace(SEEN, readings=reading(15.0)))
     seen = replace(SEEN, nodes=6, wanted=6, generation=Generation(4), readings=reading(15.0))
     held = once(replace(seen, now_s=1029.0), memory=first.memory, opened=first.decision)
-    assert held.wanted is None and held.held == Held.COOLDOWN
+    assert held.wanted is None and held.held == HoldReason.COOLDOWN
     done = once(replace(seen, now_s=1030.0), memory=first.memory, opened=first.decision)
     assert done.wanted == 8
     assert done.closed is not None and "Decision 2 came before" in done.closed.outcome_why
@@ -272,7 +272,7 @@ def test_dry_run_writes_down_and_does_nothing() -> None:
     policy = replace(POLICY, is_dry_run=True)
     first = once(replace(SEEN, readings=reading(15.0)), policy)
     assert first.wanted is None and first.decision is not None
-    assert first.decision.outcome is Outcome.DRY_RUN and first.memory.open_decision == 0
+    assert first.decision.outcome is DecisionOutcome.DRY_RUN and first.memory.open_decision == 0
     assert first.memory.resized == ()
     again = once(replace(SEEN, now_s=1100.0, readings=reading(15.0)), policy, first.memory)
     assert again.decision is None
@@ -280,7 +280,7 @@ def test_dry_run_writes_down_and_does_nothing() -> None:
 
 def test_size_outside_of_the_limits_comes_inside_without_any_metric() -> None:
     """As the HPA does it: what is not allowed needs no measurement."""
-    missing = {"queue": Reading(value=None, why="unreachable")}
+    missing = {"queue": QueryReading(value=None, why="unreachable")}
     found = once(replace(SEEN, readings=missing), replace(POLICY, max_nodes=3))
     assert found.wanted == 3 and found.decision is not None
     assert found.decision.rule is Rule.LIMITS
@@ -292,7 +292,7 @@ def test_idle_job_shrinks_to_its_least_and_comes_back() -> None:
     """Also while a metric is missing: what it goes by is the job's own account."""
     policy = replace(POLICY, idle=IdleRule(after_s=60.0), min_nodes=2)
     waits = replace(
-        SEEN, data_share=0.95, readings={"queue": Reading(value=None, why="unreachable")}
+        SEEN, data_share=0.95, readings={"queue": QueryReading(value=None, why="unreachable")}
     )
     first = once(waits, policy)
     assert first.wanted is None
@@ -324,10 +324,12 @@ def test_budget_without_its_price_holds_growth_as_well() -> None:
     policy = replace(POLICY, budget=BudgetRule(steps=10_000, cost=100.0, price_query="price"))
     curve = measured_curve({4: 1.0, 8: 0.5})
     found = once(replace(SEEN, readings=reading(15.0)), policy, curve=curve)
-    assert found.wanted is None and found.held == Held.EMPTY
-    there = {**reading(15.0), "price": Reading(value=1.0)}
+    assert found.wanted is None and found.held == HoldReason.EMPTY
+    there = {**reading(15.0), "price": QueryReading(value=1.0)}
     back = once(replace(SEEN, readings=there), policy, curve=curve)
-    assert back.wanted is None and back.held == Held.GAP, "as of any metric: it may be an average"
+    assert back.wanted is None and back.held == HoldReason.GAP, (
+        "as of any metric: it may be an average"
+    )
     whole = replace(SEEN, now_s=1060.0, readings=there)
     assert once(whole, policy, memory=back.memory, curve=curve).wanted == 6
 
@@ -391,6 +393,6 @@ def test_world_that_does_not_follow_is_waited_for_only_so_long() -> None:
     first = once(SEEN, policy, curve=curve)
     assert first.wanted == 8
     waits = replace(SEEN, wanted=8, now_s=1100.0)
-    assert once(waits, policy, first.memory, first.decision, curve).held == Held.PROBE
+    assert once(waits, policy, first.memory, first.decision, curve).held == HoldReason.PROBE
     later = replace(SEEN, wanted=8, now_s=1300.0)
     assert once(later, policy, first.memory, first.decision, curve).held == ""

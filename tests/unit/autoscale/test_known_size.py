@@ -7,7 +7,7 @@ from elasticd.autoscale.curve.size import is_another_job, with_windows
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Candidate, Decision, Outcome, Rule
+from elasticd.records.autoscale.decision import Candidate, Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import GoodputRule, Policy
 from elasticd.records.ids import Generation
@@ -44,7 +44,7 @@ def _judged(rate: float, decision: Decision = SHRUNK) -> Decided:
 def test_known_size_that_is_far_from_what_it_was_begins_the_curve_anew() -> None:
     """What it came from is no better known: to go back there would be to trust in the past."""
     found = _judged(0.5)
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
     assert "the job is another one" in found.closed.outcome_why
     assert [size.nodes for size in found.curve.sizes] == [4] and found.curve.refused == ()
     assert found.decision is not None and found.decision.rule is Rule.GOODPUT

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.evaluation_input import MeasuredWindow, Reading, Seen
+from elasticd.autoscale.evaluation_input import MeasuredWindow, QueryReading, Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, shifted
 from elasticd.records.autoscale.policy import (
     Behavior,
@@ -39,8 +39,10 @@ POLICY = Policy(
 )
 
 readings = st.one_of(
-    st.floats(0.5, 64.0).map(lambda value: Reading(value=value)),
-    st.sampled_from((Held.STALE, Held.UNREACHABLE)).map(lambda why: Reading(value=None, why=why)),
+    st.floats(0.5, 64.0).map(lambda value: QueryReading(value=value)),
+    st.sampled_from((HoldReason.STALE, HoldReason.UNREACHABLE)).map(
+        lambda why: QueryReading(value=None, why=why)
+    ),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.rules.target import NODES_LIMIT, propose
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
@@ -21,7 +21,9 @@ CALCULATOR = "replica_calculator_test.go"
 HORIZONTAL = "horizontal_test.go"
 
 
-def seen(readings: Mapping[str, float | Reading], *, nodes: int, wanted: int | None = None) -> Seen:
+def seen(
+    readings: Mapping[str, float | QueryReading], *, nodes: int, wanted: int | None = None
+) -> Seen:
     return Seen(
         job="job",
         uid="u",
@@ -36,7 +38,7 @@ def seen(readings: Mapping[str, float | Reading], *, nodes: int, wanted: int | N
         generation=Generation(3),
         available=nodes,
         readings={
-            name: each if isinstance(each, Reading) else Reading(value=each)
+            name: each if isinstance(each, QueryReading) else QueryReading(value=each)
             for name, each in readings.items()
         },
     )
@@ -215,15 +217,15 @@ def test_the_largest_size_is_that_of_the_hpa() -> None:
 @pytest.mark.parametrize(
     ("reading", "held"),
     [
-        (Reading(value=None, why="unreachable", detail="No answer in 5 s."), "unreachable"),
-        (Reading(value=None, why="many_series"), "many_series"),
-        (Reading(value=float("nan")), "not_a_number"),
-        (Reading(value=float("inf")), "not_a_number"),
-        (Reading(value=-1.0), "negative"),
-        (Reading(value=50.0, age_s=61.0), "stale"),
+        (QueryReading(value=None, why="unreachable", detail="No answer in 5 s."), "unreachable"),
+        (QueryReading(value=None, why="many_series"), "many_series"),
+        (QueryReading(value=float("nan")), "not_a_number"),
+        (QueryReading(value=float("inf")), "not_a_number"),
+        (QueryReading(value=-1.0), "negative"),
+        (QueryReading(value=50.0, age_s=61.0), "stale"),
     ],
 )
-def test_without_a_number_there_is_no_proposal(reading: Reading, held: str) -> None:
+def test_without_a_number_there_is_no_proposal(reading: QueryReading, held: str) -> None:
     """replica_calculator_test.go: TestReplicaCalcEmptyMetrics; horizontal_test.go:
     TestEmptyMetrics, TestMissingMetrics."""
     asked = propose(rule(metric(100)), seen({"queue": reading}, nodes=3), Memory())
@@ -238,13 +240,13 @@ def test_without_a_world_there_is_no_proposal() -> None:
 
 
 def two(
-    first: float | Reading, second: float | Reading, *, nodes: int, target: float
+    first: float | QueryReading, second: float | QueryReading, *, nodes: int, target: float
 ) -> int | None:
     both = rule(metric(target, name="a"), metric(target, name="b"))
     return propose(both, seen({"a": first, "b": second}, nodes=nodes), Memory()).nodes
 
 
-GONE = Reading(value=None, why="empty")
+GONE = QueryReading(value=None, why="empty")
 
 
 @pytest.mark.parametrize(
@@ -261,8 +263,8 @@ GONE = Reading(value=None, why="empty")
     ],
 )
 def test_of_several_metrics_the_greatest_counts_and_a_missing_one_lets_nothing_shrink(
-    first: float | Reading,
-    second: float | Reading,
+    first: float | QueryReading,
+    second: float | QueryReading,
     target: float,
     nodes: int,
     expected: int | None,

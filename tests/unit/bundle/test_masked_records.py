@@ -18,7 +18,7 @@ from elasticd.records.account.incident import Incident
 from elasticd.records.autoscale import decision as autoscale_decision
 from elasticd.records.autoscale import policy as autoscale_policy
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import (
     Behavior,
@@ -81,7 +81,7 @@ def everything(env: Mapping[str, str]) -> list[KeyValue]:
     )  # fmt: skip
     policy = Policy(uid="u", target=TargetRule(metrics=(METRIC,), up=BEHAVIOR), set_by=CANARY)
     decision = Decision(
-        number=1, uid="u", rule=Rule.TAKE_BACK, outcome=Outcome.TAKEN_BACK, from_nodes=2,
+        number=1, uid="u", rule=Rule.TAKE_BACK, outcome=DecisionOutcome.TAKEN_BACK, from_nodes=2,
         to_nodes=1, why=f"it said {CANARY}", outcome_why=CANARY,
     )  # fmt: skip
     memory = Memory(uid="u", held="stale", held_detail=CANARY, sentences={"target": CANARY})
@@ -139,7 +139,7 @@ def test_a_secret_that_is_a_word_of_ours_leaves_records_readable(word: str) -> N
     sized = report.autoscaling
     assert sized is not None and sized.policy is not None and sized.policy.target is not None
     assert sized.memory is not None and sized.memory.held == "stale" and sized.trouble == ""
-    assert [each.outcome for each in sized.decisions] == [Outcome.TAKEN_BACK]
+    assert [each.outcome for each in sized.decisions] == [DecisionOutcome.TAKEN_BACK]
 
 
 def test_a_damaged_record_is_named_and_the_others_stay() -> None:

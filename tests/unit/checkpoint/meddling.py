@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed
+from elasticd.checkpoint.storage.bucket import Bucket, Data, ListedObject
 
 __all__ = ["Crash", "Meddling"]
 
@@ -44,6 +44,6 @@ class Meddling:
             self.before("delete", name)
             self.inner.delete([name])
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         self.before("list", prefix)
         return self.inner.list(prefix, limit, keep)

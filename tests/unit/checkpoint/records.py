@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from elasticd.checkpoint.format.checksum import text_sum
-from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import sealed
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment, Header, Manifest, Part, Piece, Tensor
@@ -45,8 +45,8 @@ def fragments() -> list[Fragment]:
     ]  # fmt: skip
 
 
-def entry(number: int = 3, kind: Kind = Kind.COMMITTED) -> Entry:
-    return Entry(
+def entry(number: int = 3, kind: LogEntryKind = LogEntryKind.COMMITTED) -> LogEntry:
+    return LogEntry(
         number=number, kind=kind, snapshot=SNAPSHOT, uid="uid", job="job", kept=(1, number),
         manifest_sum="a" * 32, nbytes=40, at_unix_s=2.5, former=("first", "second"),
     )  # fmt: skip

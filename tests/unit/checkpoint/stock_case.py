@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import UploadShare, upload
-from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment, Header, Tensor
 from elasticd.checkpoint.format.share_layout import laid_out, shares
@@ -64,14 +64,14 @@ class Maker:
         self.run = self.committer.open(generation, step)
         self.generation = generation
 
-    def save(self, step: int, state: Any = None, count: int = 2) -> Entry:
+    def save(self, step: int, state: Any = None, count: int = 2) -> LogEntry:
         """Make a checkpoint of a state by `count` shares."""
         snapshot, fragments = self.put(step, state, count)
         manifest = self.committer.gather(snapshot, count, fragments)
         assert manifest is not None
-        assert self.committer.commit(manifest) is Outcome.COMMITTED
+        assert self.committer.commit(manifest) is CommitOutcome.COMMITTED
         entry = self.log.entry(self.log.newest_number())
-        assert entry.kind is Kind.COMMITTED
+        assert entry.kind is LogEntryKind.COMMITTED
         return entry
 
     def put(self, step: int, state: Any = None, count: int = 2) -> tuple[Snapshot, list[Fragment]]:

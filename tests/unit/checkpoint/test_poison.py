@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from elasticd.checkpoint.format import manifest as manifest_module
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Fragment, Manifest
 from tests.unit.checkpoint.records import changed, entry, fragments, manifest, sealed_text
 
 PARSERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
-    "entry": (lambda text: Entry.from_json(text, 3), entry().to_json()),
+    "entry": (lambda text: LogEntry.from_json(text, 3), entry().to_json()),
     "fragment": (Fragment.from_json, fragments()[0].to_json()),
     "manifest": (Manifest.from_json, manifest().to_json()),
 }

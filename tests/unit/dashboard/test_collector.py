@@ -10,7 +10,7 @@ from elasticd.control.progress import AskRanks
 from elasticd.control.report.report import job_reports
 from elasticd.dashboard import collector as module
 from elasticd.dashboard.collector import Collector, _Read
-from elasticd.dashboard.samples import Sample, Samples
+from elasticd.dashboard.samples import ProgressSample, ProgressSamples
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
@@ -56,8 +56,8 @@ def test_a_bug_is_said_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> N
 def test_samples_are_of_one_run_and_go_with_its_records(ended: Collector) -> None:
     """A job that was submitted anew under the name begins without any."""
     for uid in ("u", "of a run before"):
-        ended._samples[uid] = Samples()
-        ended._samples[uid].add(Sample(at_unix_s=1.0, step=len(uid), step_s=0.1))
+        ended._samples[uid] = ProgressSamples()
+        ended._samples[uid].add(ProgressSample(at_unix_s=1.0, step=len(uid), step_s=0.1))
     store = filled()
     reports = job_reports(store.list(KEYS.jobs).items, KEYS)
     board = ended._drawn([_Read(source=Place(store=store), reports=reports)])

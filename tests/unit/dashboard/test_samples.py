@@ -2,16 +2,16 @@
 
 from itertools import pairwise
 
-from elasticd.dashboard.samples import SAMPLES_LIMIT, Sample, Samples
+from elasticd.dashboard.samples import SAMPLES_LIMIT, ProgressSample, ProgressSamples
 
 
-def _sample(at_s: float) -> Sample:
-    return Sample(at_unix_s=at_s, step=int(at_s), step_s=1.0)
+def _sample(at_s: float) -> ProgressSample:
+    return ProgressSample(at_unix_s=at_s, step=int(at_s), step_s=1.0)
 
 
 def test_all_are_kept_until_there_are_too_many_then_evenly() -> None:
     """However long a job is looked at: it begins where it began and ends where it is."""
-    samples = Samples()
+    samples = ProgressSamples()
     for at in range(10):
         samples.add(_sample(at))
     assert [each.step for each in samples.all()] == list(range(10))
@@ -26,7 +26,7 @@ def test_all_are_kept_until_there_are_too_many_then_evenly() -> None:
 
 def test_one_that_is_not_newer_is_left() -> None:
     """A clock that was set back makes no curve that runs backwards."""
-    samples = Samples()
+    samples = ProgressSamples()
     assert samples.all() == ()
     for at in (5.0, 4.0, 5.0):
         samples.add(_sample(at))

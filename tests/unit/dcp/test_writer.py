@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from elasticd.checkpoint import Reader, Writer
-from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.format import share_layout as plan_module
 from elasticd.errors import CallError, Fenced, Refused
 from tests.unit.dcp.test_reader import sentence
@@ -85,7 +85,7 @@ def test_a_crash_before_the_entry_leaves_the_older_the_newest(
     saved(tmp_path, torch.ones(3), 1)
     inner = Committer.commit
 
-    def crash(self: Committer, manifest: Any) -> Outcome:
+    def crash(self: Committer, manifest: Any) -> CommitOutcome:
         self.bucket.create(manifest.header.snapshot.manifest, manifest.to_json())
         raise RuntimeError("power is gone")
 

@@ -8,7 +8,7 @@ from threading import Event
 from elasticd.checkpoint.commit.committer import Committer, read_manifest
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import UploadShare
-from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out
@@ -116,11 +116,11 @@ class Gate:
         assert self.reached.wait(PATIENCE_S)
 
 
-def committed(bucket: Bucket) -> list[Entry]:
+def committed(bucket: Bucket) -> list[LogEntry]:
     """All entries of the log that are checkpoints, oldest first; each can be read."""
     log = CommitLog(bucket)
     numbers = range(1, log.newest_number() + 1)
-    found = [each for each in map(log.entry, numbers) if each.kind is Kind.COMMITTED]
+    found = [each for each in map(log.entry, numbers) if each.kind is LogEntryKind.COMMITTED]
     for entry in found:
         manifest = read_manifest(bucket, entry)
         for part in manifest.parts:

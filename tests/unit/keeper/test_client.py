@@ -13,7 +13,7 @@ import pytest
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.errors import ElasticdError, EnvironmentProblem, InvariantBroken, Unavailable
 from elasticd.keeper.client import Client
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
 from tests.fixtures.open_files import open_files
@@ -71,7 +71,7 @@ def answering(*answers: object, file: bool = False) -> Script:
     """Each question gets the next of these, with a file of 10 bytes if wanted."""
 
     def script(line: KeeperConnection) -> None:
-        memory = Memory.new(10)
+        memory = SharedMemory.new(10)
         for answer in answers:
             _, files = line.receive()
             assert not files

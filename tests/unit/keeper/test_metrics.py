@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import Refused
@@ -189,4 +189,4 @@ def test_saver_tells_what_became_of_each_snapshot(tmp_path: Path, path: Path) ->
     entry = CommitLog(node.bucket).entry(2)
     assert found["written_bytes_total"] == entry.nbytes > 0
     job = node.saver.wait(a_snapshot(2), PATIENCE_S)
-    assert job is not None and job.outcome is Outcome.COMMITTED
+    assert job is not None and job.outcome is CommitOutcome.COMMITTED

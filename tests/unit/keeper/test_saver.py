@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import Refused, Unavailable
@@ -26,7 +26,7 @@ MADE = a_snapshot()
 FIRST, SECOND = a_plan(0, 2), a_plan(1, 2)
 
 
-def ended(node: Node, step: int = 10, generation: int = 1) -> tuple[Outcome | None, str]:
+def ended(node: Node, step: int = 10, generation: int = 1) -> tuple[CommitOutcome | None, str]:
     job = node.saver.wait(a_snapshot(step, generation), PATIENCE_S)
     assert job is not None
     return job.outcome, job.why
@@ -45,7 +45,7 @@ def test_share_that_is_whole_becomes_a_checkpoint(tmp_path: Path) -> None:
     node = opened(Node(FolderBucket(str(tmp_path))))
     assert node.saver.durable_step == -1 and not node.saver.is_busy
     node.take(MADE, a_plan())
-    assert ended(node) == (Outcome.COMMITTED, "")
+    assert ended(node) == (CommitOutcome.COMMITTED, "")
     assert [each.snapshot for each in committed(node.bucket)] == [MADE]
     assert node.saver.durable_step == 10
     node.saver.wait_idle(PATIENCE_S)
@@ -61,7 +61,7 @@ def test_worker_that_is_later_is_waited_for(tmp_path: Path) -> None:
     gate.wait_reached()
     node.take(MADE, SECOND, worker=2)
     gate.opened.set()
-    assert ended(node) == (Outcome.COMMITTED, "")
+    assert ended(node) == (CommitOutcome.COMMITTED, "")
 
 
 def test_busy_until_durable_however_slow_the_storage_is(
@@ -78,7 +78,7 @@ def test_busy_until_durable_however_slow_the_storage_is(
         assert node.saver.is_busy
         assert node.saver.wait(a_snapshot(step), 0.0) is None
         gate.opened.set()
-        assert ended(node, step) == (Outcome.COMMITTED, "")
+        assert ended(node, step) == (CommitOutcome.COMMITTED, "")
         assert not node.saver.is_busy
 
 
@@ -97,7 +97,7 @@ def test_nothing_is_durable_before_something_was_read_back(tmp_path: Path) -> No
 
     node = opened(Node(Forgetful(str(tmp_path))))
     node.take(MADE, a_plan())
-    assert ended(node)[0] is Outcome.TOO_LATE
+    assert ended(node)[0] is CommitOutcome.TOO_LATE
     assert list(CommitLog(node.bucket).checkpoints()) == [] and node.saver.durable_step == -1
     (note,) = node.saver.take_notes()
     assert "cannot be read back" in note and "the checksum of its block 0 differs" in note
@@ -105,7 +105,7 @@ def test_nothing_is_durable_before_something_was_read_back(tmp_path: Path) -> No
     for step in (20, 30):
         read.clear()
         node.take(a_snapshot(step), a_plan())
-        assert ended(node, step) == (Outcome.COMMITTED, "")
+        assert ended(node, step) == (CommitOutcome.COMMITTED, "")
         assert len(read) == (1 if step == 20 else 0)
 
 
@@ -128,13 +128,13 @@ def test_storage_that_fails_or_refuses_is_told_once(tmp_path: Path) -> None:
         node.take(a_snapshot(step), a_plan())
         outcome, why = ended(node, step)
         node.saver.wait_idle(PATIENCE_S)
-        assert outcome in (None, Outcome.TOO_LATE) and str(error) in why
+        assert outcome in (None, CommitOutcome.TOO_LATE) and str(error) in why
         (note,) = node.saver.take_notes()
         assert said in note
         assert node.saver.take_notes() == ()
     raised.clear()
     node.take(a_snapshot(4), a_plan())
-    assert ended(node, 4) == (Outcome.COMMITTED, "")
+    assert ended(node, 4) == (CommitOutcome.COMMITTED, "")
 
 
 def test_same_trouble_again_is_no_other_note(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_memory_of_a_snapshot_that_was_given_up_is_not_read(tmp_path: Path) -> N
     node.vault.claim(1, plan.id)
     gate.opened.set()
     outcome, why = ended(node, 1)
-    assert outcome in (None, Outcome.TOO_LATE) and "newer snapshot" in why
-    assert ended(node, 2) == (Outcome.COMMITTED, "")
+    assert outcome in (None, CommitOutcome.TOO_LATE) and "newer snapshot" in why
+    assert ended(node, 2) == (CommitOutcome.COMMITTED, "")
     assert len([name for name in gate.names if name.startswith(a_snapshot(1).folder)]) == 1
     assert node.saver.take_notes() == (), "that is no trouble"
 
@@ -196,7 +196,7 @@ def test_how_far_an_upload_is_can_be_asked(tmp_path: Path) -> None:
     gate.wait_reached()
     until(lambda: node.saver.progress == (75, 100), lambda: node.saver.progress)
     gate.opened.set()
-    assert ended(node) == (Outcome.COMMITTED, "")
+    assert ended(node) == (CommitOutcome.COMMITTED, "")
     assert node.saver.progress == (0, 0)
 
 
@@ -237,7 +237,7 @@ def test_missing_share_makes_it_stuck_but_not_over(
     until(lambda: not one.saver.is_busy, lambda: "it waits")
     assert one.saver.wait(MADE, 0.0) is None
     other.take(MADE, SECOND)
-    assert ended(one) == (Outcome.COMMITTED, "")
+    assert ended(one) == (CommitOutcome.COMMITTED, "")
 
 
 def test_share_that_never_comes_is_given_up_and_told(
@@ -275,7 +275,7 @@ def test_slow_upload_is_no_reason_to_give_up_on_others(
     gate.opened.set()
     until(lambda: len(looks) >= 3, lambda: looks)
     other.take(MADE, SECOND)
-    assert ended(one) == (Outcome.COMMITTED, "")
+    assert ended(one) == (CommitOutcome.COMMITTED, "")
 
 
 def test_wait_tells_what_is_unknown_from_what_takes_long(tmp_path: Path) -> None:
@@ -316,5 +316,5 @@ def test_opening_that_came_too_late_harms_nobody(tmp_path: Path) -> None:
     node.saver.use_run(1)
     node.saver.open(4, 60, 1)
     node.take(a_snapshot(60, 4), a_plan())
-    assert ended(node, 60, 4)[0] is Outcome.TOO_LATE
+    assert ended(node, 60, 4)[0] is CommitOutcome.TOO_LATE
     assert CommitLog(node.bucket).ruling().generation == 5

@@ -5,7 +5,7 @@ from threading import Barrier
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.layout import fragment_name
 from elasticd.checkpoint.storage.folder import FolderBucket
@@ -24,10 +24,10 @@ from tests.unit.keeper.site import (
 MADE = a_snapshot()
 FIRST, SECOND = a_plan(0, 2), a_plan(1, 2)
 SPARE = a_plan(1, 2, holder=1)
-GOOD = (Outcome.COMMITTED, Outcome.ALREADY)
+GOOD = (CommitOutcome.COMMITTED, CommitOutcome.ALREADY)
 
 
-def outcome(node: Node, step: int = 10, generation: int = 1) -> Outcome | None:
+def outcome(node: Node, step: int = 10, generation: int = 1) -> CommitOutcome | None:
     job = node.saver.wait(a_snapshot(step, generation), PATIENCE_S)
     assert job is not None
     node.saver.wait_idle(PATIENCE_S)
@@ -72,7 +72,7 @@ def test_second_holder_brings_what_the_first_never_uploads(tmp_path: Path) -> No
     """Its node is gone; the copy that another has makes the checkpoint whole."""
     node, _ = two_nodes(tmp_path)
     node.take(MADE, FIRST, SPARE)
-    assert outcome(node) is Outcome.COMMITTED
+    assert outcome(node) is CommitOutcome.COMMITTED
     (entry,) = committed(node.bucket)
     assert (tmp_path / fragment_name(entry.snapshot, 1, 1)).exists()
     assert not (tmp_path / fragment_name(entry.snapshot, 1, 0)).exists()
@@ -83,7 +83,7 @@ def test_first_share_is_stood_in_for_too(tmp_path: Path) -> None:
     """The node that would commit is gone: the next in line does."""
     node, _ = two_nodes(tmp_path)
     node.take(MADE, SECOND, a_plan(0, 2, holder=1))
-    assert outcome(node) is Outcome.COMMITTED
+    assert outcome(node) is CommitOutcome.COMMITTED
     assert len(committed(node.bucket)) == 1
 
 
@@ -166,7 +166,7 @@ def test_old_generations_snapshot_is_durable_only_if_the_newest_went_on_from_it(
     node.vault.leave(1)
     gate.opened.set()
     found = outcome(node)
-    assert found is (Outcome.COMMITTED if is_durable else Outcome.TOO_LATE)
+    assert found is (CommitOutcome.COMMITTED if is_durable else CommitOutcome.TOO_LATE)
     assert [each.snapshot for each in committed(other.bucket)] == [MADE] * is_durable
     assert node.saver.take_notes() == ()
 
@@ -178,7 +178,7 @@ def test_zombie_that_waits_for_a_share_is_over_as_soon_as_it_is_fenced(tmp_path:
     until(lambda: (tmp_path / fragment_name(MADE, 0, 0)).exists(), lambda: "no fragment")
     assert node.saver.is_busy
     other.committer.open(2, 5)
-    assert outcome(node) is Outcome.TOO_LATE
+    assert outcome(node) is CommitOutcome.TOO_LATE
     assert not node.saver.is_busy
     job = node.saver.wait(MADE, 0.0)
     assert job is not None and job.why
@@ -195,7 +195,7 @@ def test_zombie_of_another_run_commits_nothing(tmp_path: Path, start_step: int) 
     later = Node(FolderBucket(str(tmp_path)), uid="later")
     assert later.committer.open(1, start_step) == 2
     gate.opened.set()
-    assert outcome(node) is Outcome.TOO_LATE
+    assert outcome(node) is CommitOutcome.TOO_LATE
     assert committed(later.bucket) == []
     assert CommitLog(later.bucket).ruling().run == 2
 
@@ -208,8 +208,8 @@ def test_slower_older_snapshot_of_the_same_generation_is_too_late(tmp_path: Path
     slow.take(MADE, a_plan())
     gate.wait_reached()
     fast.take(a_snapshot(20), a_plan())
-    assert outcome(fast, 20) is Outcome.COMMITTED
+    assert outcome(fast, 20) is CommitOutcome.COMMITTED
     gate.opened.set()
-    assert outcome(slow) is Outcome.TOO_LATE
+    assert outcome(slow) is CommitOutcome.TOO_LATE
     assert [each.snapshot.step for each in committed(fast.bucket)] == [20]
     assert [each.share.snapshot for each in slow.vault.records()] == [MADE]

@@ -17,7 +17,7 @@ from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
 from elasticd.keeper.client import Client
 from elasticd.keeper.finder import CheckpointFinder
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
 from elasticd.train.restore.checkpoint_stream import mapped
@@ -66,7 +66,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def taken(
-    client: Client, step: int, plan: ms.Plan = PLAN, known: list[Memory] | None = None
+    client: Client, step: int, plan: ms.Plan = PLAN, known: list[SharedMemory] | None = None
 ) -> None:
     """Claim, copy, and hand over; `known` has the buffers' memory in their order."""
     known = [] if known is None else known
@@ -115,7 +115,7 @@ def test_what_a_dead_worker_had_is_listed_and_mapped_by_others(place: Place) -> 
     """With its layout and what is no tensor; what is being overwritten is not."""
     client = place.worker()
     planned(client)
-    known: list[Memory] = []
+    known: list[SharedMemory] = []
     for step in (10, 20):
         taken(client, step, known=known)
     client.close()
@@ -143,7 +143,7 @@ def test_memory_that_changed_since_it_was_whole_is_refused(place: Place) -> None
     """A byte of it, whoever wrote there: no worker restores it."""
     client = place.worker()
     planned(client)
-    known: list[Memory] = []
+    known: list[SharedMemory] = []
     taken(client, 10, known=known)
     (held,) = client.ask(ms.List(), ms.Listed, timeout_s=PATIENCE_S).held
     _, brought = mapped(client, held)
@@ -189,8 +189,8 @@ def test_what_was_fetched_is_freed_when_the_worker_lets_go(
 ) -> None:
     """The keeper does not hold it until that worker asks again, which may be in an hour."""
 
-    def fetched(finder: CheckpointFinder, number: int, pieces: tuple[int, ...]) -> Memory:
-        return Memory.new(5000)
+    def fetched(finder: CheckpointFinder, number: int, pieces: tuple[int, ...]) -> SharedMemory:
+        return SharedMemory.new(5000)
 
     monkeypatch.setattr(CheckpointFinder, "fetch", fetched)
     before = memfds()

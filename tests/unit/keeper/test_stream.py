@@ -9,13 +9,13 @@ import pytest
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch, size_of
 from elasticd.checkpoint.commit.read_lease import leased
-from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Manifest
 from elasticd.checkpoint.retention.deletion import remove
 from elasticd.keeper import stream as module
-from elasticd.keeper.memory.memfd import Memory
-from elasticd.keeper.stream import Batch, batches, stream
+from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.stream import PieceBatch, batches, stream
 from tests.unit.checkpoint.stock_case import Maker
 
 
@@ -30,14 +30,14 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.maker = Maker.of(folder)
-        self.entry: Entry = self.maker.save(10, count=4)
+        self.entry: LogEntry = self.maker.save(10, count=4)
         self.manifest: Manifest = read_manifest(self.maker.bucket, self.entry)
         self.every = tuple(range(len(self.manifest.pieces)))
 
-    def batches(self, pool: ThreadPoolExecutor) -> Generator[Batch]:
+    def batches(self, pool: ThreadPoolExecutor) -> Generator[PieceBatch]:
         return stream(self.maker.bucket, self.entry.number, self.manifest, self.every, pool)
 
-    def data_of(self, batch: tuple[int, ...], memory: Memory) -> list[bytes]:
+    def data_of(self, batch: tuple[int, ...], memory: SharedMemory) -> list[bytes]:
         """The bytes of each piece, as a worker finds them."""
         _, starts, _ = extents(self.manifest, batch)
         sizes = [size_of(self.manifest, self.manifest.pieces[index]) for index in batch]
@@ -63,7 +63,7 @@ def test_batches_are_all_pieces_in_order_and_no_larger_than_they_must_be(site: S
 def test_what_comes_is_what_a_whole_fetch_brings(site: Site, pool: ThreadPoolExecutor) -> None:
     """Each batch is asked for only when the one before was taken, whose memory it may have."""
     every, _, size = extents(site.manifest, site.every)
-    whole = Memory.new(size)
+    whole = SharedMemory.new(size)
     fetch(site.maker.bucket, site.manifest, every, whole.view, pool)
     expected = site.data_of(site.every, whole)
     found: list[bytes] = []

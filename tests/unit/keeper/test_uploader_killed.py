@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Committer, Outcome, fragment_of, read_manifest
+from elasticd.checkpoint.commit.committer import (
+    CommitOutcome,
+    Committer,
+    fragment_of,
+    read_manifest,
+)
 from elasticd.checkpoint.commit.fetch import verify
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import UploadShare, upload
@@ -69,7 +74,7 @@ def committed_by_a_stranger(bucket: Bucket) -> set[str]:
     last = Committer(bucket=bucket, log=CommitLog(bucket), uid="uid", job="job")
     last.open(1, 0)
     manifest = last.gather(MADE, 1, ())
-    assert manifest is not None and last.commit(manifest) is Outcome.COMMITTED
+    assert manifest is not None and last.commit(manifest) is CommitOutcome.COMMITTED
     assert len(manifest.parts) == PARTS
     read = b"".join(bucket.read(f"{MADE.folder}/{part.name}", 1000) for part in manifest.parts)
     assert read == DATA
@@ -130,12 +135,12 @@ def test_keeper_that_is_started_again_saves_the_same_step_anew(tmp_path: Path) -
         job = fresh.saver.wait(MADE, PATIENCE_S)
     finally:
         gate.opened.set()
-    assert job is not None and job.outcome is Outcome.COMMITTED, job
+    assert job is not None and job.outcome is CommitOutcome.COMMITTED, job
     (entry,) = committed(fresh.bucket)
     before = read_manifest(fresh.bucket, entry)
     assert len(writers([part.name for part in before.parts])) == 1
     late = slow.saver.wait(MADE, PATIENCE_S)
-    assert late is not None and late.outcome in (Outcome.ALREADY, Outcome.TOO_LATE)
+    assert late is not None and late.outcome in (CommitOutcome.ALREADY, CommitOutcome.TOO_LATE)
     slow.saver.wait_idle(PATIENCE_S)
     assert committed(fresh.bucket) == [entry]
     assert read_manifest(fresh.bucket, entry) == before

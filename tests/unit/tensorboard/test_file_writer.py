@@ -13,7 +13,7 @@ from elasticd.errors import Refused, Unavailable
 from elasticd.telemetry.metrics.exposition import parsed
 from elasticd.tensorboard.message import Scalars, name_block
 from elasticd.tensorboard.writer import buffer as buffer_module
-from elasticd.tensorboard.writer.buffer import Buffer, Part
+from elasticd.tensorboard.writer.buffer import Buffer, FilePart
 from elasticd.tensorboard.writer.file_writer import (
     LAST_PAUSE_S,
     LEAST_INTERVAL_S,
@@ -87,10 +87,10 @@ class Node:
             wall_clock=clock,
         )
 
-    def begin(self, generation: int, step: int) -> Part:
+    def begin(self, generation: int, step: int) -> FilePart:
         return self.buffer.begin(generation, step)
 
-    def take(self, part: Part, *steps: int, value: float = 0.0) -> None:
+    def take(self, part: FilePart, *steps: int, value: float = 0.0) -> None:
         for step in steps:
             self.buffer.take(part, Scalars(at_unix_s=1.0, step=step, names=LOSS, values=[value]))
 

@@ -17,7 +17,7 @@ __all__ = [
     "NotWith",
     "OneOf",
     "Ordered",
-    "Rule",
+    "SchemaRule",
     "WithinNodes",
     "ZeroOrAtLeast",
 ]
@@ -25,7 +25,7 @@ __all__ = [
 Given = Mapping[str, Any]
 
 
-class Rule(Protocol):
+class SchemaRule(Protocol):
     @property
     def cel(self) -> str:
         """Return the rule in CEL."""
@@ -202,7 +202,7 @@ def _bounded(field: Field) -> tuple[str, ...]:
     return tuple(f"{field.name}.{inner.name}" for inner in parts)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[SchemaRule, ...] = (
     OneOf(paths=("script", "module", "command")),
     NotWith(path="python", other="command", why="a command is a program of its own"),
     NotWith(path="files", other="workingDir", why="workers start where the files lie"),

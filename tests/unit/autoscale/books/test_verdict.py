@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from elasticd.autoscale.books.verdict import followed, verdict
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import MeasuredWindow, Reading
+from elasticd.autoscale.evaluation_input import MeasuredWindow, QueryReading
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import (
     Behavior,
@@ -57,9 +57,9 @@ def judged(*windows: MeasuredWindow, decision: Decision = DECISION) -> Decided:
 def test_decision_is_judged_after_two_windows_and_not_before() -> None:
     """One window is one sample."""
     assert judged(window(1.7)).closed is None
-    assert judged(window(1.7)).held == Held.PROBE
+    assert judged(window(1.7)).held == HoldReason.PROBE
     found = judged(window(1.7), window(1.7))
-    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.KEPT
     assert found.closed.got_steps_per_s == pytest.approx(1.7)
 
 
@@ -69,8 +69,10 @@ def test_windows_of_another_generation_are_not_mixed_in() -> None:
     assert found.closed is not None and found.closed.got_steps_per_s == pytest.approx(1.7)
 
 
-@pytest.mark.parametrize(("rate", "outcome"), [(1.42, Outcome.KEPT), (1.38, Outcome.TAKEN_BACK)])
-def test_less_than_half_of_the_promise_is_taken_back(rate: float, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("rate", "outcome"), [(1.42, DecisionOutcome.KEPT), (1.38, DecisionOutcome.TAKEN_BACK)]
+)
+def test_less_than_half_of_the_promise_is_taken_back(rate: float, outcome: DecisionOutcome) -> None:
     """Of 0.8 steps/s more 0.4 are half."""
     found = judged(window(rate), window(rate))
     assert found.closed is not None and found.closed.outcome is outcome
@@ -90,15 +92,15 @@ def test_taking_back_is_not_taken_back_itself() -> None:
     """Once is enough: the job would go to and fro."""
     back = replace(DECISION, rule=Rule.TAKE_BACK, from_nodes=4, to_nodes=8)
     found = judged(window(0.9), window(0.9), decision=back)
-    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.KEPT
 
 
 def test_smaller_size_that_costs_more_than_it_said_is_taken_back() -> None:
     """Twice its loss is allowed, and what two windows cannot tell."""
     less = replace(DECISION, promised_steps_per_s=0.9)
-    assert _outcome(less, 0.81) is Outcome.KEPT
-    assert _outcome(less, 0.79) is Outcome.TAKEN_BACK
-    assert _outcome(replace(DECISION, promised_steps_per_s=1.0), 0.96) is Outcome.KEPT
+    assert _outcome(less, 0.81) is DecisionOutcome.KEPT
+    assert _outcome(less, 0.79) is DecisionOutcome.TAKEN_BACK
+    assert _outcome(replace(DECISION, promised_steps_per_s=1.0), 0.96) is DecisionOutcome.KEPT
 
 
 def test_another_generation_before_the_verdict_leaves_it_unknown() -> None:
@@ -106,21 +108,21 @@ def test_another_generation_before_the_verdict_leaves_it_unknown() -> None:
     first = judged(window(1.7))
     seen = replace(SEEN, generation=Generation(5), now_s=1060.0)
     found = decide(POLICY, first.curve, first.memory, DECISION, seen)
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
     assert "60 s of 120 s" in found.closed.outcome_why
 
 
 def test_decision_without_a_promise_is_not_judged_and_says_what_came() -> None:
     """A queue is no throughput."""
     found = judged(window(0.5), window(0.5), decision=replace(DECISION, promised_steps_per_s=0.0))
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
     assert "0.5 steps/s were measured, 1 before" in found.closed.outcome_why
 
 
 def test_probe_is_judged_after_its_own_time() -> None:
     """An unknown size is tried for `probe_s`, which is one window here."""
     found = judged(window(1.7), decision=replace(DECISION, is_probe=True))
-    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.KEPT
 
 
 def test_verdict_waits_for_the_cooldown_so_that_it_can_be_acted_upon() -> None:
@@ -131,7 +133,7 @@ def test_verdict_waits_for_the_cooldown_so_that_it_can_be_acted_upon() -> None:
     assert waits.closed is None and waits.memory.open_decision == 1
     later = replace(SEEN, now_s=1020.0)
     found = decide(POLICY, waits.curve, waits.memory, DECISION, later)
-    assert found.closed is not None and found.closed.outcome is Outcome.TAKEN_BACK
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.TAKEN_BACK
 
 
 @given(
@@ -155,7 +157,7 @@ def test_what_is_judged_is_of_one_generation(rates: list[float], generations: li
     assert (found is not None) == (len(own) >= 2)
 
 
-def _outcome(decision: Decision, rate: float) -> Outcome:
+def _outcome(decision: Decision, rate: float) -> DecisionOutcome:
     memory = replace(
         MEMORY, judged_from=Generation(4), judged_steps=round(12_000 * rate), judged_s=12_000.0
     )
@@ -170,11 +172,11 @@ def test_decision_is_not_taken_back_while_another_rule_asks_for_that_size() -> N
     policy = replace(POLICY, target=TargetRule(metrics=(queue,)))
     memory = replace(MEMORY, whole_since_s={"queue": 0.0})
     seen = replace(
-        SEEN, windows=(window(1.0), window(1.0)), readings={"queue": Reading(value=10.0)}
+        SEEN, windows=(window(1.0), window(1.0)), readings={"queue": QueryReading(value=10.0)}
     )
     found = decide(policy, Curve(uid="u1"), memory, DECISION, seen)
     assert found.wanted is None and found.decision is None
-    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.UNKNOWN
     assert found.memory.open_decision == 0
 
 
@@ -182,15 +184,15 @@ def test_verdict_waits_while_a_metric_is_missing() -> None:
     """To take growth back is to shrink, and nothing shrinks on half of its inputs."""
     queue = TargetMetric(name="queue", query="q", target=10.0, kind=MetricKind.LOAD)
     policy = replace(POLICY, target=TargetRule(metrics=(queue,), down=Behavior()))
-    missing = {"queue": Reading(value=None, why="unreachable")}
+    missing = {"queue": QueryReading(value=None, why="unreachable")}
     bad = replace(SEEN, windows=(window(1.0), window(1.0)), readings=missing)
     waits = decide(policy, Curve(uid="u1"), MEMORY, DECISION, bad)
-    assert (waits.wanted, waits.closed, waits.held) == (None, None, Held.UNREACHABLE)
+    assert (waits.wanted, waits.closed, waits.held) == (None, None, HoldReason.UNREACHABLE)
     assert waits.curve.refused == () and waits.curve.sizes != ()
-    back = replace(SEEN, now_s=1200.0, readings={"queue": Reading(value=1.0)})
+    back = replace(SEEN, now_s=1200.0, readings={"queue": QueryReading(value=1.0)})
     memory = replace(waits.memory, whole_since_s={"queue": 1000.0})
     found = decide(policy, waits.curve, memory, DECISION, back)
-    assert found.closed is not None and found.closed.outcome is Outcome.TAKEN_BACK
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.TAKEN_BACK
     assert found.wanted is not None and found.wanted < 8
 
 
@@ -210,18 +212,20 @@ def test_smaller_size_that_was_tried_is_kept_where_none_is_worth_more() -> None:
     tried = replace(seen, windows=(window(1.0, nodes=4),))
     found = decide(POLICY, curve, MEMORY, less, tried)
     assert found.wanted is None
-    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.KEPT
     assert "No size that was measured is worth more" in found.closed.outcome_why
     assert found.curve.refused == ()
 
 
-@pytest.mark.parametrize(("rate", "outcome"), [(1.42, Outcome.KEPT), (1.38, Outcome.TAKEN_BACK)])
+@pytest.mark.parametrize(
+    ("rate", "outcome"), [(1.42, DecisionOutcome.KEPT), (1.38, DecisionOutcome.TAKEN_BACK)]
+)
 def test_size_that_is_worth_as_much_as_before_is_kept_whatever_it_promised(
-    rate: float, outcome: Outcome
+    rate: float, outcome: DecisionOutcome
 ) -> None:
     """Twice the nodes for 1.41 times the steps: that is what `least_share` is ready to pay."""
     found = judged(window(rate), window(rate), decision=replace(DECISION, promised_steps_per_s=2.0))
     assert found.closed is not None and found.closed.outcome is outcome
-    is_kept = outcome is Outcome.KEPT
+    is_kept = outcome is DecisionOutcome.KEPT
     assert ("No smaller size is worth more, so it is kept" in found.closed.outcome_why) == is_kept
     assert found.curve.refused == (() if is_kept else (8,))

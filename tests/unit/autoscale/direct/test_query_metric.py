@@ -6,7 +6,7 @@ from elasticd.autoscale.direct.query_metric import wanted
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.telemetry.metrics.catalog import CATALOG
-from elasticd.telemetry.metrics.metric import Exporter, Kind
+from elasticd.telemetry.metrics.metric import Exporter, MetricType
 
 
 def query(text: str, name: str = "m") -> Query:
@@ -80,7 +80,7 @@ def test_every_metric_is_a_sum_one_nodes_or_refused() -> None:
             found = wanted(query(f"{metric.name}{{{labels}}}"))
         except CallError:
             continue
-        assert found.is_rate == (metric.kind is Kind.COUNTER)
+        assert found.is_rate == (metric.kind is MetricType.COUNTER)
         assert found.is_sum != (metric.exporter is Exporter.RANK_0)
         if found.is_sum and not found.is_rate:
             sums.add(metric.name)

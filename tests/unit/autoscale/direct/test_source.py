@@ -10,7 +10,7 @@ import pytest
 from elasticd.autoscale.direct.source import AgentsSource
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.member import Node
 from elasticd.store.private_etcd.embedded import free_port
 from elasticd.telemetry.metrics.catalog import by_name
@@ -87,7 +87,7 @@ def test_gauges_of_a_job_and_of_nodes_and_rates_of_counters(
     asked = [WORKERS, SLOTS, STEPS]
     first = source.read(asked)
     assert [first[each].value for each in asked] == [7.0, 7.0, None]
-    assert first[STEPS].why == Held.EMPTY and "read once" in first[STEPS].detail
+    assert first[STEPS].why == HoldReason.EMPTY and "read once" in first[STEPS].detail
     site.put("a", "elasticd_steps_total", 80, "j")
     site.put("b", "elasticd_steps_total", 30, "j")
     site.now_s += 15
@@ -108,12 +108,12 @@ def test_node_that_does_not_answer_leaves_no_sum(site: Site, source: AgentsSourc
     site.put("a", "elasticd_slots_used", 3)
     site.nodes.append(node("gone", free_port()))
     found = source.read([SLOTS])[SLOTS]
-    assert (found.value, found.why) == (None, Held.UNREACHABLE)
+    assert (found.value, found.why) == (None, HoldReason.UNREACHABLE)
     assert found.detail == "The agent of node gone does not answer."
     site.nodes.pop()
     site.status = HTTPStatus.SERVICE_UNAVAILABLE
     found = source.read([SLOTS])[SLOTS]
-    assert (found.value, found.why) == (None, Held.UNREACHABLE)
+    assert (found.value, found.why) == (None, HoldReason.UNREACHABLE)
     assert "answers with HTTP 503" in found.detail
 
 
@@ -132,11 +132,11 @@ def test_rate_goes_on_after_a_scrape_that_failed(site: Site, source: AgentsSourc
 
 def test_number_that_is_none_is_no_number(site: Site, source: AgentsSource) -> None:
     lag = query('elasticd_scalar{name="lag"}')
-    assert source.read([lag])[lag].why == Held.EMPTY
+    assert source.read([lag])[lag].why == HoldReason.EMPTY
     for value, why in (
-        (float("nan"), Held.NOT_A_NUMBER),
-        (float("inf"), Held.NOT_A_NUMBER),
-        (-1.0, Held.NEGATIVE),
+        (float("nan"), HoldReason.NOT_A_NUMBER),
+        (float("inf"), HoldReason.NOT_A_NUMBER),
+        (-1.0, HoldReason.NEGATIVE),
     ):
         site.put("a", "elasticd_scalar", value, "j", "lag")
         found = source.read([lag])[lag]
@@ -150,7 +150,7 @@ def test_promql_is_refused_by_itself(site: Site, source: AgentsSource) -> None:
     promql = query("sum(elasticd_workers)")
     site.put("a", "elasticd_workers", 7, "j")
     found = source.read([promql, WORKERS])
-    assert (found[promql].why, found[WORKERS].value) == (Held.REFUSED, 7.0)
+    assert (found[promql].why, found[WORKERS].value) == (HoldReason.REFUSED, 7.0)
     with pytest.raises(CallError, match="is PromQL"):
         source.check(promql)
     assert source.check(WORKERS).value == 7.0
@@ -159,7 +159,7 @@ def test_promql_is_refused_by_itself(site: Site, source: AgentsSource) -> None:
 def test_agent_of_another_version_is_not_guessed_at(site: Site, source: AgentsSource) -> None:
     site.bodies["b"] = b'elasticd_workers{job_name="j",zone="z"} 5\n'
     found = source.read([WORKERS])[WORKERS]
-    assert (found.value, found.why) == (None, Held.UNREACHABLE)
+    assert (found.value, found.why) == (None, HoldReason.UNREACHABLE)
     assert "another version" in found.detail
 
 
@@ -168,9 +168,9 @@ def test_etcd_that_is_away_and_a_cluster_without_agents_have_no_numbers() -> Non
         raise Unavailable("etcd does not answer.")
 
     with closing(AgentsSource(away)) as source:
-        assert source.read([SLOTS])[SLOTS].why == Held.UNREACHABLE
+        assert source.read([SLOTS])[SLOTS].why == HoldReason.UNREACHABLE
     with closing(AgentsSource(list)) as source:
-        assert source.read([SLOTS])[SLOTS].why == Held.EMPTY
+        assert source.read([SLOTS])[SLOTS].why == HoldReason.EMPTY
         assert source.read([]) == {}
 
 

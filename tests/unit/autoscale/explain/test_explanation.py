@@ -19,8 +19,8 @@ from elasticd.autoscale.explain.size_wishes import (
     summary,
 )
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.job import Want
 from elasticd.records.reason import Phase
 from elasticd.store.api import Put, Txn
@@ -135,7 +135,7 @@ def test_every_word_of_a_hold_has_a_sentence() -> None:
     """A new word in the closed list is a new sentence here, and a row in the guide."""
     guide = (Path(__file__).parents[4] / "docs" / "guides" / "autoscaling.md").read_text()
     assert [word for word in HELD if f"`{word}`" not in guide] == []
-    assert HELD.keys() == set(map(str, Held))
+    assert HELD.keys() == set(map(str, HoldReason))
 
 
 def test_hold_is_as_old_as_its_writer_measured() -> None:
@@ -238,13 +238,13 @@ def test_curve_without_a_fit_or_without_anything_says_so() -> None:
     assert len(curve_points(bare, most=4)) == 3
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_every_outcome_is_a_sentence(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", DecisionOutcome)
+def test_every_outcome_is_a_sentence(outcome: DecisionOutcome) -> None:
     """Also those that promised nothing."""
     decision = Decision(number=1, rule=Rule.IDLE, from_nodes=2, to_nodes=1, why="", outcome=outcome)
     assert outcome_sentence(decision).startswith("it promised no throughput")
     told = outcome_sentence(replace(decision, outcome_why="It promised 5, and brought 4."))
-    is_known = outcome not in (Outcome.OPEN, Outcome.DRY_RUN)
+    is_known = outcome not in (DecisionOutcome.OPEN, DecisionOutcome.DRY_RUN)
     assert told.count("promised") == 1 and told.endswith("brought 4.") is is_known
 
 

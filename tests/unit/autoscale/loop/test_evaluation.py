@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.loop import evaluation
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
@@ -365,7 +365,7 @@ def test_the_source_is_asked_once_for_all_jobs() -> None:
     cluster = Cluster()
     running(cluster, name="one")
     running(cluster, "b", name="two", policy=replace(POLICY, window_s=90.0))
-    source = FakeSource({"speed": Reading(value=7.0)})
+    source = FakeSource({"speed": QueryReading(value=7.0)})
     deciding = Deciding()
     Leader(cluster, deciding, source=source).evaluate()
     (asked,) = source.asked
@@ -424,10 +424,12 @@ class InParts(FakeSource):
     """Answers one query after the other; in between something happens."""
 
     def __init__(self, *acts: Callable[[], None]) -> None:
-        super().__init__({"speed": Reading(value=5.0)})
+        super().__init__({"speed": QueryReading(value=5.0)})
         self.acts = acts
 
-    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+    def readings(
+        self, queries: Sequence[Query]
+    ) -> Generator[Mapping[Query, QueryReading], None, None]:
         for query, act in zip(queries, self.acts, strict=True):
             act()
             yield self.read([query])
@@ -450,6 +452,6 @@ def test_a_reading_that_comes_late_meets_records_of_now(
     leader = Leader(cluster, deciding, source=source)
     leader.evaluate()
     assert {seen.job: seen.nodes for seen in deciding.seen} == {"a": 1, "b": 2}
-    leader.evaluation._source = FakeSource({"speed": Reading(value=5.0)})
+    leader.evaluation._source = FakeSource({"speed": QueryReading(value=5.0)})
     leader.evaluate()
     assert [seen.job for seen in deciding.seen[2:]] == ["a", "b", "c"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.records.autoscale.policy import Behavior
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, FakeSource, JobScene, Leader, Ticks
 
@@ -51,7 +51,7 @@ class Life:
         rate = (5.0 if number < EVALUATIONS / 2 else 30.0) * self.size
         self.steps += rate * PERIOD_S
         self.job.progress(round(self.steps), self.clock.s - self.began_s)
-        self.source.values = {"speed": Reading(value=rate)}
+        self.source.values = {"speed": QueryReading(value=rate)}
         self.leader.evaluate()
 
     def kill(self) -> None:

@@ -10,7 +10,7 @@ from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.errors import EnvironmentProblem
 from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import MISSING_INPUT, Held
+from elasticd.records.autoscale.held import MISSING_INPUT, HoldReason
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, parsed
 from elasticd.telemetry.metrics.metric import Exporter
@@ -29,7 +29,9 @@ def test_every_series_is_there_at_0_from_the_beginning() -> None:
     assert all(f"# TYPE {m.name} " in text for m in CATALOG if m.exporter is Exporter.AUTOSCALER)
     found = values(AutoscalerCounts())
     assert found["leader",] == 0 and set(found.values()) == {0.0}
-    assert {key[1] for key in found if key[0] == "held_total"} == {word.value for word in Held}
+    assert {key[1] for key in found if key[0] == "held_total"} == {
+        word.value for word in HoldReason
+    }
     decisions = {key[1:] for key in found if key[0] == "decisions_total"}
     assert decisions == {(rule.value, way) for rule in Rule for way in ("up", "down")}
 
@@ -66,9 +68,16 @@ def test_word_of_no_list_makes_no_new_series() -> None:
 
 def test_blindness_is_of_inputs_alone() -> None:
     """Whoever pins a job, or waits for a window, has blinded nobody."""
-    assert set(Held) - set(MISSING_INPUT) == {
-        *(Held.GAP, Held.NO_STEPS, Held.NO_WINDOW, Held.COOLDOWN, Held.PROBE, Held.PINNED),
-        *(Held.NOT_RUNNING, Held.RESTART_MODE, Held.OTHER),
+    assert set(HoldReason) - set(MISSING_INPUT) == {
+        *(
+            HoldReason.GAP,
+            HoldReason.NO_STEPS,
+            HoldReason.NO_WINDOW,
+            HoldReason.COOLDOWN,
+            HoldReason.PROBE,
+            HoldReason.PINNED,
+        ),
+        *(HoldReason.NOT_RUNNING, HoldReason.RESTART_MODE, HoldReason.OTHER),
     }
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.autoscale.evaluation_input import Reading
-from elasticd.autoscale.prometheus.answer import Answer, Failure
+from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.evaluation import WORKERS
 from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.store.private_etcd.embedded import free_port
 from tests.fixtures.scripted_prometheus import ScriptedPrometheus, scripted_prometheus, vector_of
 from tests.fixtures.store import wait_until
@@ -69,11 +69,11 @@ def test_queries_of_all_jobs_are_answered(script: ScriptedPrometheus) -> None:
     }
     whys = {key: reading.why for key, reading in found.items() if reading.value is None}
     assert whys == {
-        "two": Held.MANY_SERIES,
-        "old": Held.STALE,
-        "gone or vector(0)": Held.STALE,
-        "bad(": Held.REFUSED,
-        "none": Held.EMPTY,
+        "two": HoldReason.MANY_SERIES,
+        "old": HoldReason.STALE,
+        "gone or vector(0)": HoldReason.STALE,
+        "bad(": HoldReason.REFUSED,
+        "none": HoldReason.EMPTY,
     }
     assert found["x"].age_s == 1.0
 
@@ -114,8 +114,8 @@ def test_query_that_spoils_a_union_harms_no_other_one(script: ScriptedPrometheus
     with client_of(script.url) as client:
         client.read(queries)
         for spoil, expected in (
-            (script.refused.add, Held.REFUSED),
-            (script.warned.add, Held.WARNING),
+            (script.refused.add, HoldReason.REFUSED),
+            (script.warned.add, HoldReason.WARNING),
         ):
             spoil("x3")
             for _ in range(2):
@@ -135,7 +135,7 @@ def test_one_slow_query_costs_no_other_one_its_answer(script: ScriptedPrometheus
         script.slow = {"x3"}
         found = client.read(queries)
         assert [n for n in range(12) if found[queries[n]].value is None] == [3]
-        assert found[queries[3]].why == Held.UNREACHABLE
+        assert found[queries[3]].why == HoldReason.UNREACHABLE
 
 
 @pytest.mark.parametrize("count", [1, 12])
@@ -160,7 +160,7 @@ def test_parts_of_a_union_wait_for_no_other_part(script: ScriptedPrometheus) -> 
     with client_of(script.url) as client:
         client.read(queries)
         script.slow = {"x3"}
-        found: dict[Query, Reading] = {}
+        found: dict[Query, QueryReading] = {}
         with closing(client.readings(queries)) as arrivals:
             while len(found) < 11:
                 found |= next(arrivals)
@@ -201,38 +201,38 @@ WHOLE = vector_of("5")
 @pytest.mark.parametrize(
     ("content", "expected", "says"),
     [
-        (head("200 OK", len(WHOLE)) + WHOLE[:-3], Held.UNREACHABLE, "broke off"),
-        (head("200 OK", len(WHOLE) - 3) + WHOLE[:-3], Held.UNREACHABLE, "not as Prometheus"),
-        (b"", Held.UNREACHABLE, "broke off"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", Held.UNREACHABLE, "does not answer"),
-        (head("200 OK", 6) + b"<html>", Held.UNREACHABLE, "<html>"),
-        (head("204 No Content", 0), Held.UNREACHABLE, "HTTP 204"),
-        (head("500 Oops", 2) + b"{}", Held.UNREACHABLE, "HTTP 500"),
-        (head("404 Not Found", 2) + b"no", Held.REFUSED, "HTTP 404"),
-        (head("401 Unauthorized", 2) + b"no", Held.REFUSED, "HTTP 401"),
-        (head("403 Forbidden", 2) + b"no", Held.REFUSED, "does not take what it was shown"),
+        (head("200 OK", len(WHOLE)) + WHOLE[:-3], HoldReason.UNREACHABLE, "broke off"),
+        (head("200 OK", len(WHOLE) - 3) + WHOLE[:-3], HoldReason.UNREACHABLE, "not as Prometheus"),
+        (b"", HoldReason.UNREACHABLE, "broke off"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", HoldReason.UNREACHABLE, "does not answer"),
+        (head("200 OK", 6) + b"<html>", HoldReason.UNREACHABLE, "<html>"),
+        (head("204 No Content", 0), HoldReason.UNREACHABLE, "HTTP 204"),
+        (head("500 Oops", 2) + b"{}", HoldReason.UNREACHABLE, "HTTP 500"),
+        (head("404 Not Found", 2) + b"no", HoldReason.REFUSED, "HTTP 404"),
+        (head("401 Unauthorized", 2) + b"no", HoldReason.REFUSED, "HTTP 401"),
+        (head("403 Forbidden", 2) + b"no", HoldReason.REFUSED, "does not take what it was shown"),
         (
             head("302 Found", 0, "Location: https://u:p@else.example/login?token=t\r\n"),
-            Held.REFUSED,
+            HoldReason.REFUSED,
             "redirects to https://else.example/login: give",
         ),
-        (head("307 Again", 0, "Location: /x\r\n"), Held.REFUSED, "redirects to /x"),
-        (head("308 Again", 0), Held.REFUSED, "redirects to nowhere"),
+        (head("307 Again", 0, "Location: /x\r\n"), HoldReason.REFUSED, "redirects to /x"),
+        (head("308 Again", 0), HoldReason.REFUSED, "redirects to nowhere"),
         (
             head("200 OK", len(WHOLE), "Content-Encoding: gzip\r\n") + WHOLE,
-            Held.UNREACHABLE,
+            HoldReason.UNREACHABLE,
             "packs its answers",
         ),
-        (head("200 OK", 10 << 20) + b" " * (5 << 20), Held.MANY_SERIES, "more than 4 MiB"),
+        (head("200 OK", 10 << 20) + b" " * (5 << 20), HoldReason.MANY_SERIES, "more than 4 MiB"),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}",
-            Held.UNREACHABLE,
+            HoldReason.UNREACHABLE,
             "broke off",
         ),
     ],
 )
 def test_answer_that_is_none_has_a_reason(
-    script: ScriptedPrometheus, content: bytes, expected: Held, says: str
+    script: ScriptedPrometheus, content: bytes, expected: HoldReason, says: str
 ) -> None:
     """Cut off, too long, of somebody else, or leading elsewhere: no number, and no exception."""
     script.fault = raw(content)
@@ -250,7 +250,7 @@ def test_redirect_is_followed_nowhere(script: ScriptedPrometheus, tmp_path: Path
         location = f"Location: {other.url}/api/v1/query\r\n"
         script.fault = raw(head("307 Temporary Redirect", 0, location))
         with client_of(script.url, bearer_token_file=str(tmp_path / "token")) as client:
-            assert why(client)[0] == Held.REFUSED
+            assert why(client)[0] == HoldReason.REFUSED
         assert other.seen == []
 
 
@@ -270,7 +270,7 @@ def test_server_that_never_ends_is_left_in_time(script: ScriptedPrometheus, drip
     with client_of(script.url, timeout_s=SHORT_S) as client:
         began_s = time.monotonic()
         told, detail = why(client)
-        assert told == Held.UNREACHABLE and "in time" in detail
+        assert told == HoldReason.UNREACHABLE and "in time" in detail
         assert time.monotonic() - began_s < LONG_S
         for thread in client._known.threads:
             thread.join(LONG_S)  # Broken off, although the server goes on.
@@ -282,14 +282,16 @@ def test_nobody_at_the_address_is_unreachable() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with client_of(url) as client:
         told, detail = why(client)
-    assert told == Held.UNREACHABLE
+    assert told == HoldReason.UNREACHABLE
     assert detail == f"{url} does not answer: Connection refused."
 
 
 def test_name_that_nobody_knows_is_unreachable() -> None:
     with client_of("http://no-such-host.invalid:9090") as client:
         told, detail = why(client)
-    assert told == Held.UNREACHABLE and "no-such-host.invalid" in detail and "0x" not in detail
+    assert (
+        told == HoldReason.UNREACHABLE and "no-such-host.invalid" in detail and "0x" not in detail
+    )
 
 
 def test_kept_connection_that_was_ended_is_replaced(script: ScriptedPrometheus) -> None:
@@ -311,7 +313,7 @@ def test_clock_of_prometheus_that_went_back_is_seen(script: ScriptedPrometheus) 
         assert client.read([query("x")])[query("x")].value == 5.0
         script.now_s -= 600
         told, detail = why(client)
-        assert told == Held.STALE and "went back by 600 s" in detail
+        assert told == HoldReason.STALE and "went back by 600 s" in detail
         script.now_s += 615
         assert client.read([query("x")])[query("x")].value == 5.0
 
@@ -325,7 +327,7 @@ def test_bug_of_ours_holds_one_query_and_says_nothing_of_secrets(
         session = client._session
         ask = session.ask
 
-        def broken(path: str, fields: Mapping[str, str], call: Call) -> Answer | Failure:
+        def broken(path: str, fields: Mapping[str, str], call: Call) -> Answer | QueryFailure:
             if fields["query"] == "x":
                 raise AttributeError("Bearer hunter2")
             return ask(path, fields, call)
@@ -333,7 +335,7 @@ def test_bug_of_ours_holds_one_query_and_says_nothing_of_secrets(
         monkeypatch.setattr(session, "ask", broken)
         found = client.read([query("x"), query("y")])
         assert found[query("y")].value == 6.0
-        assert found[query("x")].why == Held.UNREACHABLE
+        assert found[query("x")].why == HoldReason.UNREACHABLE
         assert found[query("x")].detail == "This is a bug of elasticd: AttributeError."
 
 
@@ -347,7 +349,7 @@ def test_machine_without_threads_has_no_numbers(
 
     with client_of(script.url, timeout_s=SHORT_S) as client:
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        assert why(client)[0] == Held.UNREACHABLE
+        assert why(client)[0] == HoldReason.UNREACHABLE
 
 
 def test_no_queries_ask_nobody() -> None:
@@ -363,7 +365,7 @@ def test_check_shows_prometheus_own_words(script: ScriptedPrometheus) -> None:
     with client_of(script.url) as client:
         with pytest.raises(CallError, match=r"m: bad\( is refused. Prometheus says: invalid para"):
             client.check(query("bad("))
-        assert client.check(query("none")).why == Held.EMPTY
+        assert client.check(query("none")).why == HoldReason.EMPTY
         script.values = {"x": ["5"]}
         assert client.check(query("x")).value == 5.0
 

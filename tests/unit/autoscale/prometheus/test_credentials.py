@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from tests.fixtures.scripted_prometheus import ScriptedPrometheus, scripted_prometheus
 
 X = Query(job="j", name="m", text="x")
@@ -37,7 +37,7 @@ def put(path: Path, content: str) -> str:
     return str(path)
 
 
-def read(client: PrometheusClient) -> Reading:
+def read(client: PrometheusClient) -> QueryReading:
     return client.read([X])[X]
 
 
@@ -53,7 +53,7 @@ def test_token_is_read_again_when_its_file_changes(
         assert read(client).value == 5
         file.unlink()
         gone = read(client)
-        assert (gone.value, gone.why) == (None, Held.UNREACHABLE)
+        assert (gone.value, gone.why) == (None, HoldReason.UNREACHABLE)
         assert str(file) in gone.detail
         put(file, "third")
         assert read(client).value == 5
@@ -182,14 +182,14 @@ def test_own_ca_and_client_certificate_are_used_and_rotate(tmp_path: Path) -> No
         settings = PrometheusSettings(url=script.url, ca_file=ca, cert_file=cert, key_file=key)
         with closing(PrometheusClient(settings)) as client:
             untrusted = read(client)
-            assert (untrusted.value, untrusted.why) == (None, Held.UNREACHABLE)
+            assert (untrusted.value, untrusted.why) == (None, HoldReason.UNREACHABLE)
             assert "certificate" in untrusted.detail.lower()
             authority.cert_pem.write_to_path(ca)
             os.utime(ca, (1, 1))
             assert read(client).value == 5
         bare = PrometheusSettings(url=script.url, ca_file=ca, timeout_s=30.0)
         with closing(PrometheusClient(bare)) as client:
-            assert read(client).why == Held.UNREACHABLE
+            assert read(client).why == HoldReason.UNREACHABLE
 
 
 def test_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
     with scripted_prometheus(context) as script:
         settings = PrometheusSettings(url=script.url, ca_file=str(tmp_path / "ca"))
         with closing(PrometheusClient(settings)) as client:
-            assert read(client).why == Held.UNREACHABLE
+            assert read(client).why == HoldReason.UNREACHABLE
         assert script.seen == []
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from elasticd.autoscale.prometheus.answer import Answer, Failure, Sample
+from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, Sample
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 
 
 def age(text: str) -> Answer:
@@ -39,10 +39,10 @@ def test_oldest_of_all_selectors_counts() -> None:
 
 def test_one_failure_fails_all() -> None:
     """Half of the ages may leave out the old one."""
-    failure = Failure(why=Held.UNREACHABLE, detail="No answer.")
+    failure = QueryFailure(why=HoldReason.UNREACHABLE, detail="No answer.")
     assert age_s([age("2"), failure]) is failure
     warned = age_s([age("2"), replace(age("3"), warnings=("a store is away",))])
-    assert isinstance(warned, Failure) and warned.why is Held.WARNING
+    assert isinstance(warned, QueryFailure) and warned.why is HoldReason.WARNING
 
 
 def test_clock_that_was_put_back_is_seen_until_it_has_caught_up() -> None:

@@ -11,7 +11,7 @@ from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.restart import started_unix_s
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.source import Query
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from tests.fixtures.scripted_prometheus import ScriptedPrometheus, scripted_prometheus
 
 X, HOUR = (Query(job="j", name="m", text=text) for text in ("x", "hour()"))
@@ -36,7 +36,7 @@ def test_restart_since_the_last_evaluation_is_a_gap_once(script: ScriptedPrometh
             assert client.read([X])[X].value == 5.0
         script.started = started(script, 0.0)
         found = client.read([X, HOUR])
-        assert (found[X].value, found[X].why) == (None, Held.UNREACHABLE)
+        assert (found[X].value, found[X].why) == (None, HoldReason.UNREACHABLE)
         assert found[X].detail == "Prometheus was started 0 s ago: there is a gap."
         assert found[HOUR].value == 7.0
         script.now_s += 3600
@@ -53,7 +53,7 @@ def test_one_that_was_just_started_has_no_window_for_who_never_asked_before(
     with closing(PrometheusClient(PrometheusSettings(url=script.url))) as client:
         found = client.read([X, day, HOUR])
         assert (found[X].value, found[HOUR].value) == (5.0, 7.0)
-        assert (found[day].value, found[day].why) == (None, Held.UNREACHABLE)
+        assert (found[day].value, found[day].why) == (None, HoldReason.UNREACHABLE)
         assert found[day].detail == "Prometheus was started 3600 s ago: there is a gap."
         assert client.read([day])[day].value == 5.0
 

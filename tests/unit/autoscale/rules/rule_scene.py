@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from elasticd.autoscale.evaluation_input import Reading, Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.records.ids import Generation
 
 __all__ = ["seen"]
@@ -21,7 +21,7 @@ def seen(
     is_in_process: bool = True,
     data_share: float = 0.0,
     used_node_hours: float = 0.0,
-    readings: Mapping[str, Reading] | None = None,
+    readings: Mapping[str, QueryReading] | None = None,
 ) -> Seen:
     return Seen(
         job="j",

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.size import refused
-from elasticd.autoscale.evaluation_input import Reading
+from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.budget import propose
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import BudgetRule, Policy
 from tests.unit.autoscale.curve.curve_scene import curve_of, measured
@@ -25,7 +25,7 @@ def _propose(
     *,
     hours: float = 0.0,
     money: float = 0.0,
-    price: Reading | None = None,
+    price: QueryReading | None = None,
     used: float = 0.0,
     low: int = 1,
     high: int = 8,
@@ -61,22 +61,25 @@ def test_where_even_min_is_too_dear_that_is_said() -> None:
 
 
 def test_money_goes_by_the_price() -> None:
-    proposal = _propose(CURVE, 8, money=20.0, price=Reading(value=2.0), used=7.4)
+    proposal = _propose(CURVE, 8, money=20.0, price=QueryReading(value=2.0), used=7.4)
     assert proposal.nodes == 4
     assert "5 in money" in proposal.why
 
 
 def test_a_missing_price_holds_and_never_shrinks() -> None:
     proposal = _propose(
-        CURVE, 8, money=1.0, price=Reading(value=None, why=Held.STALE, detail="10 min old")
+        CURVE,
+        8,
+        money=1.0,
+        price=QueryReading(value=None, why=HoldReason.STALE, detail="10 min old"),
     )
-    assert (proposal.nodes, proposal.held, proposal.may_shrink) == (None, Held.STALE, False)
+    assert (proposal.nodes, proposal.held, proposal.may_shrink) == (None, HoldReason.STALE, False)
     assert "10 min old" in proposal.why
-    assert _propose(CURVE, 8, money=1.0).held == Held.EMPTY
+    assert _propose(CURVE, 8, money=1.0).held == HoldReason.EMPTY
 
 
 def test_what_costs_nothing_is_allowed() -> None:
-    assert _propose(CURVE, 1, money=1.0, price=Reading(value=0.0)).nodes == 8
+    assert _propose(CURVE, 1, money=1.0, price=QueryReading(value=0.0)).nodes == 8
 
 
 def test_a_size_that_was_taken_back_is_passed_over() -> None:
@@ -85,8 +88,8 @@ def test_a_size_that_was_taken_back_is_passed_over() -> None:
 
 def test_without_steps_or_a_measurement_it_is_held() -> None:
     rule = BudgetRule(steps=2000, node_hours=1.0)
-    assert propose(rule, Policy(), CURVE, seen(2, step=0), Memory()).held == Held.NO_STEPS
-    assert propose(rule, Policy(), Curve(), seen(2), Memory()).held == Held.NO_WINDOW
+    assert propose(rule, Policy(), CURVE, seen(2, step=0), Memory()).held == HoldReason.NO_STEPS
+    assert propose(rule, Policy(), Curve(), seen(2), Memory()).held == HoldReason.NO_WINDOW
     done = propose(rule, Policy(), CURVE, seen(2, step=2000), Memory())
     assert (done.nodes, done.held) == (None, "")
 
@@ -130,5 +133,5 @@ def test_noise_of_a_measurement_does_not_turn_it(first: float, second: float, ho
 
 def test_price_next_to_nothing_allows_any_size_and_is_said() -> None:
     """So many node-hours are no number, and the sentence has them all the same."""
-    proposal = _propose(CURVE, 1, money=100.0, price=Reading(value=5e-324))
+    proposal = _propose(CURVE, 1, money=100.0, price=QueryReading(value=5e-324))
     assert proposal.nodes == 8 and "inf" in proposal.why

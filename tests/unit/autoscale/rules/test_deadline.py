@@ -9,7 +9,7 @@ from elasticd.autoscale.curve.size import refused
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.deadline import propose
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import DeadlineRule, Policy
 from tests.unit.autoscale.curve.curve_scene import measured
@@ -88,9 +88,9 @@ def test_when_all_steps_are_made_it_has_no_wish() -> None:
 def test_without_steps_or_a_measurement_it_is_held() -> None:
     rule = DeadlineRule(steps=2000, at_unix_s=2e9)
     job = seen(2, step=0)
-    assert propose(rule, Policy(), LINEAR, job, Memory()).held == Held.NO_STEPS
-    assert propose(rule, Policy(), Curve(), seen(2), Memory()).held == Held.NO_WINDOW
-    assert propose(rule, Policy(), Curve(), seen(0), Memory()).held == Held.NOT_RUNNING
+    assert propose(rule, Policy(), LINEAR, job, Memory()).held == HoldReason.NO_STEPS
+    assert propose(rule, Policy(), Curve(), seen(2), Memory()).held == HoldReason.NO_WINDOW
+    assert propose(rule, Policy(), Curve(), seen(0), Memory()).held == HoldReason.NOT_RUNNING
 
 
 @given(

@@ -16,7 +16,7 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.goodput import ALIKE_SHARE, propose
 from elasticd.autoscale.rules.goodput_text import CANDIDATES_LIMIT
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import DeadlineRule, GoodputRule, Policy
 from tests.unit.autoscale.curve.curve_scene import measured, window
@@ -177,22 +177,22 @@ def test_it_settles_near_the_best_size_and_does_not_go_round(
 
 def test_a_job_that_reports_no_steps_is_held() -> None:
     proposal = propose(RULE, Policy(), measured({2: 1.0}), seen(2, step=0), Memory())
-    assert (proposal.nodes, proposal.held) == (None, Held.NO_STEPS)
+    assert (proposal.nodes, proposal.held) == (None, HoldReason.NO_STEPS)
     assert "reported no steps" in proposal.why
 
 
 def test_without_a_world_nothing_is_proposed() -> None:
-    assert propose(RULE, Policy(), Curve(), seen(0), Memory()).held == Held.NOT_RUNNING
+    assert propose(RULE, Policy(), Curve(), seen(0), Memory()).held == HoldReason.NOT_RUNNING
 
 
 def test_a_size_that_has_no_window_yet_is_waited_for() -> None:
-    assert _propose(measured({2: 1.0}), 3).held == Held.NO_WINDOW
+    assert _propose(measured({2: 1.0}), 3).held == HoldReason.NO_WINDOW
 
 
 def test_a_trial_lasts_as_long_as_the_policy_says() -> None:
     curve, job = measured({2: 1.0, 4: 0.5}), seen(4, now_s=100.0)
     young = Memory(resized=(Resized(at_s=60.0, delta=2),))
-    assert propose(RULE, Policy(), curve, job, young).held == Held.PROBE
+    assert propose(RULE, Policy(), curve, job, young).held == HoldReason.PROBE
     old = Memory(resized=(Resized(at_s=40.0, delta=2),))
     assert propose(RULE, Policy(), curve, job, old).nodes == 8
 

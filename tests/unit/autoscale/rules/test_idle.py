@@ -8,7 +8,7 @@ from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.idle import propose, remembered
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import IdleRule, Policy
 from tests.unit.autoscale.rules.rule_scene import seen
@@ -100,7 +100,7 @@ def test_between_two_worlds_nothing_is_forgotten() -> None:
     _, memory = _told(_waits(0.0), seen(0, now_s=30.0))
     assert memory.idle_since_s == 0.0
     proposal, _ = _told(_waits(0.0), seen(0, now_s=30.0))
-    assert proposal.held == Held.NOT_RUNNING
+    assert proposal.held == HoldReason.NOT_RUNNING
 
 
 def test_the_size_of_before_is_asked_for_within_the_limits_of_now() -> None:

@@ -13,7 +13,7 @@ from elasticd.autoscale.simulator.scenario import DataRate
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.policy import Policy
 from tests.unit.autoscale.simulator.test_replay import AT_S, HISTORY
 
@@ -71,10 +71,10 @@ def test_time_without_a_number_has_none_in_the_simulation() -> None:
     sizes = Sizes(from_s=(0.0,), nodes=(2,))
     metrics = PastMetrics(past, policy(TARGET), sizes, LINEAR)
     for at_s in (0.0, 930.0, 1_190.0, 4_000.0):
-        assert metrics.read(at_s, 2, 0.0)["queue"].why == Held.EMPTY
+        assert metrics.read(at_s, 2, 0.0)["queue"].why == HoldReason.EMPTY
     for at_s in (15.0, 900.0, 1_200.0, 3_607.0):
         assert metrics.read(at_s, 2, 0.0)["queue"].value == 1.0
-    assert metrics.read(60.0, 2, 0.0)["speed"].why == Held.NEGATIVE
+    assert metrics.read(60.0, 2, 0.0)["speed"].why == HoldReason.NEGATIVE
 
 
 def test_pauses_and_waits_for_data_are_found() -> None:

@@ -8,7 +8,7 @@ from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import Fault, FaultKind, Nodes, Phase, Scenario
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
-from elasticd.records.autoscale.decision import Outcome
+from elasticd.records.autoscale.decision import DecisionOutcome
 from tests.sim.autoscaler.draw import scenarios
 from tests.sim.autoscaler.oracle import best_size, score
 from tests.sim.autoscaler.policy import POLICY
@@ -109,7 +109,7 @@ def test_killed_leader_changes_nothing_of_where_the_job_ends(kill_s: float) -> N
 def test_bad_try_is_taken_back_and_the_last_good_size_found() -> None:
     """Behind the cliff eight nodes promise twice as much, and bring next to nothing."""
     trace = simulate(one(), Autoscaler(POLICY))
-    taken = [each for each in trace.decisions if each.outcome is Outcome.TAKEN_BACK]
+    taken = [each for each in trace.decisions if each.outcome is DecisionOutcome.TAKEN_BACK]
     assert [(each.from_nodes, each.to_nodes) for each in taken][:1] == [(4, 8)]
     assert trace.points[-1].nodes == best_size(CLIFF, 1, 8, SHARE) == 5
     assert trace.turns == 1

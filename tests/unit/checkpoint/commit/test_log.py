@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elasticd.checkpoint.commit import log as log_module
 from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
-from elasticd.checkpoint.format.entry import FORMER_LIMIT, Entry, Kind
+from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 from elasticd.checkpoint.storage.bucket import Bucket
@@ -33,17 +33,21 @@ def a_bucket() -> FsspecBucket:
 
 
 def entry(
-    number: int, kind: Kind = Kind.COMMITTED, made: Snapshot | None = None, *, kept: int = 0
-) -> Entry:
+    number: int,
+    kind: LogEntryKind = LogEntryKind.COMMITTED,
+    made: Snapshot | None = None,
+    *,
+    kept: int = 0,
+) -> LogEntry:
     """One whose `kept` are the numbers from `kept` on, or itself."""
     made = made or snapshot(number)
-    return Entry(
+    return LogEntry(
         number=number, kind=kind, snapshot=made, uid=f"run-{made.run}", job="j",
         kept=tuple(range(kept or number, number + 1)),
     )  # fmt: skip
 
 
-def written(bucket: Bucket, entries: list[Entry]) -> None:
+def written(bucket: Bucket, entries: list[LogEntry]) -> None:
     for each in entries:
         assert bucket.create(entry_name(each.number), each.to_json())
 
@@ -85,11 +89,11 @@ def test_newer_generation_that_did_not_open_may_commit() -> None:
 
 def test_generation_that_went_back_may_commit_earlier_steps() -> None:
     """What was the newest checkpoint lies on a branch that was given up."""
-    back = RULING.after(entry(9, Kind.OPENED, snapshot(30, generation=6)))
+    back = RULING.after(entry(9, LogEntryKind.OPENED, snapshot(30, generation=6)))
     assert back.last is None
     assert may_commit(back, snapshot(31, generation=6))
     assert not may_commit(back, snapshot(41, generation=5))
-    on = RULING.after(entry(9, Kind.OPENED, snapshot(40, generation=6)))
+    on = RULING.after(entry(9, LogEntryKind.OPENED, snapshot(40, generation=6)))
     assert on.last == RULING.last
     assert not may_commit(on, snapshot(40, generation=6))
 
@@ -99,46 +103,48 @@ def test_generation_that_went_back_may_commit_earlier_steps() -> None:
 
 def test_opening_of_an_older_generation_changes_nothing() -> None:
     """Should one ever stand in the log."""
-    assert RULING.after(entry(9, Kind.OPENED, snapshot(10, generation=4))) == RULING
-    assert RULING.after(entry(9, Kind.OPENED, snapshot(10, generation=9, run=1))) == RULING
+    assert RULING.after(entry(9, LogEntryKind.OPENED, snapshot(10, generation=4))) == RULING
+    assert RULING.after(entry(9, LogEntryKind.OPENED, snapshot(10, generation=9, run=1))) == RULING
 
 
 def test_removal_changes_nothing() -> None:
     """It is no checkpoint and opens nothing."""
-    assert RULING.after(entry(9, Kind.REMOVED, snapshot(90, generation=9))) == RULING
+    assert RULING.after(entry(9, LogEntryKind.REMOVED, snapshot(90, generation=9))) == RULING
 
 
 def test_run_is_remembered_by_those_after_it() -> None:
     """So that its uid can be told from one that never wrote here."""
-    opened = replace(entry(9, Kind.OPENED, snapshot(0, 1, 3)), former=("a", "b"))
+    opened = replace(entry(9, LogEntryKind.OPENED, snapshot(0, 1, 3)), former=("a", "b"))
     assert RULING.after(opened).former == ("a", "b")
     assert RULING.after(opened).after(entry(10, made=snapshot(5, 2, 3))).former == ("a", "b")
     assert FORMER_LIMIT >= 2
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Entry]:
+def histories(draw: st.DrawFn) -> list[LogEntry]:
     """A log as the rules let it become."""
-    found: list[Entry] = []
+    found: list[LogEntry] = []
     ruling = Ruling()
     for _ in range(draw(st.integers(1, 14))):
-        kind = draw(st.sampled_from(Kind))
+        kind = draw(st.sampled_from(LogEntryKind))
         made = snapshot(draw(st.integers(0, 9)), draw(st.integers(1, 4)), draw(st.integers(1, 3)))
         is_newer = (made.run, made.generation) > (ruling.run, ruling.generation)
         is_right = {
-            Kind.OPENED: is_newer,
-            Kind.COMMITTED: may_commit(ruling, made),
-            Kind.REMOVED: True,
+            LogEntryKind.OPENED: is_newer,
+            LogEntryKind.COMMITTED: may_commit(ruling, made),
+            LogEntryKind.REMOVED: True,
         }
         if is_right[kind]:
             new = entry(len(found) + 1, kind, made)
-            found.append(replace(new, former=(f"to {len(found)}",) if kind is Kind.OPENED else ()))
+            found.append(
+                replace(new, former=(f"to {len(found)}",) if kind is LogEntryKind.OPENED else ())
+            )
             ruling = ruling.after(found[-1])
     return found
 
 
 @given(histories())
-def test_reading_back_a_little_gives_the_ruling_of_the_whole_log(entries: list[Entry]) -> None:
+def test_reading_back_a_little_gives_the_ruling_of_the_whole_log(entries: list[LogEntry]) -> None:
     """After each entry."""
     bucket = a_bucket()
     written(bucket, entries)
@@ -173,8 +179,8 @@ def test_newest_number_is_found_whatever_the_hint_says(
 def test_checkpoints_are_the_kept_ones_newest_first() -> None:
     """Without those given up, and without entries that are no checkpoints."""
     bucket = a_bucket()
-    written(bucket, [entry(1), entry(2), entry(3, Kind.OPENED), entry(4)])
-    written(bucket, [replace(entry(5, Kind.REMOVED), kept=(2, 4))])
+    written(bucket, [entry(1), entry(2), entry(3, LogEntryKind.OPENED), entry(4)])
+    written(bucket, [replace(entry(5, LogEntryKind.REMOVED), kept=(2, 4))])
     assert [each.number for each in CommitLog(bucket).checkpoints()] == [4, 2]
     assert list(CommitLog(a_bucket()).checkpoints()) == []
 
@@ -197,8 +203,8 @@ class Flipping(FsspecBucket):
 def test_bit_that_flips_on_the_way_hides_no_entry() -> None:
     """Without the entry that opened a generation, the one before would rule."""
     bucket = a_bucket()
-    written(bucket, [entry(1, Kind.OPENED, snapshot(0, 1)), entry(2, made=snapshot(5, 1))])
-    written(bucket, [entry(3, Kind.OPENED, snapshot(3, 2)), entry(4, Kind.REMOVED)])
+    written(bucket, [entry(1, LogEntryKind.OPENED, snapshot(0, 1)), entry(2, made=snapshot(5, 1))])
+    written(bucket, [entry(3, LogEntryKind.OPENED, snapshot(3, 2)), entry(4, LogEntryKind.REMOVED)])
     bucket.replace(HINT, b"4")
     true = CommitLog(bucket).ruling()
     assert true.generation == 2 and true.last is None
@@ -211,14 +217,14 @@ def test_bit_that_flips_on_the_way_hides_no_entry() -> None:
 
 # --- appending ----------------------------------------------------------------------------------
 
-Make = Callable[[int, Ruling, Sequence[int]], Entry | None]
+Make = Callable[[int, Ruling, Sequence[int]], LogEntry | None]
 
 
 def test_append_gives_the_number_the_ruling_and_what_is_kept() -> None:
     """All three as of the entry before."""
     bucket, seen = a_bucket(), []
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
         seen.append((number, ruling.last, kept))
         return entry(number, kept=1)
 
@@ -235,7 +241,7 @@ def test_append_asks_again_when_somebody_was_faster() -> None:
     bucket = a_bucket()
     numbers: list[int] = []
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
         numbers.append(number)
         if number < 3:
             written(bucket, [entry(number)])
@@ -251,7 +257,7 @@ def test_append_gives_up_when_others_are_always_faster(monkeypatch: pytest.Monke
     monkeypatch.setattr(log_module, "APPEND_LIMIT", 5)
     bucket = a_bucket()
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
         written(bucket, [entry(number)])
         return entry(number)
 
@@ -281,7 +287,7 @@ def test_entry_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPat
 def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
     """A million kept checkpoints: the next entry is as small as the hundredth, and is read."""
     bucket = a_bucket()
-    written(bucket, [entry(1, Kind.OPENED)])
+    written(bucket, [entry(1, LogEntryKind.OPENED)])
     bucket.create(entry_name(2), replace(entry(2), kept=(2,)).to_json())
     log = CommitLog(bucket)
     kept = NumberRanges(range(2, 1_000_002))
@@ -297,6 +303,6 @@ def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
         assert made is not None
         data = bucket.read(entry_name(made.number), 1000)
         assert len(data) < 600 and json.loads(data)["format"] == 2
-        read = Entry.from_json(data, made.number)
+        read = LogEntry.from_json(data, made.number)
         assert read == made and len(read.kept) == made.number - 1
         assert read.kept[-1] == made.number and list(read.kept)[:2] == [2, 3]

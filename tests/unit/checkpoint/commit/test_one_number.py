@@ -10,10 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Committer, Outcome, fragment_of, read_manifest
+from elasticd.checkpoint.commit.committer import (
+    CommitOutcome,
+    Committer,
+    fragment_of,
+    read_manifest,
+)
 from elasticd.checkpoint.commit.log import CommitLog, Ruling
 from elasticd.checkpoint.commit.upload import UploadShare, upload
-from elasticd.checkpoint.format.entry import Kind
+from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.format.manifest import Fragment, Tensor, merged
@@ -76,15 +81,15 @@ def test_run_whose_entry_was_written_over_commits_nothing() -> None:
     """It asks who opened, though it was told that it had; the other one goes on."""
     twins = Twins()
     for committer, outcome in (
-        (twins.first, Outcome.TOO_LATE),
-        (twins.second, Outcome.COMMITTED),
+        (twins.first, CommitOutcome.TOO_LATE),
+        (twins.second, CommitOutcome.COMMITTED),
     ):
         ruling = committer.log.ruling()
         assert ruling.uid == "b"
-        assert committer.may_commit(ruling, MADE) is (outcome is Outcome.COMMITTED)
+        assert committer.may_commit(ruling, MADE) is (outcome is CommitOutcome.COMMITTED)
         parts = [twins.upload(committer, share) for share in range(SHARES)]
         assert committer.commit(merged(parts)) is outcome
-        twins.bucket.delete([MADE.manifest] if outcome is Outcome.TOO_LATE else [])
+        twins.bucket.delete([MADE.manifest] if outcome is CommitOutcome.TOO_LATE else [])
     (entry,) = CommitLog(twins.bucket).checkpoints()
     assert entry.uid == read_manifest(twins.bucket, entry).header.uid == "b"
 
@@ -95,7 +100,7 @@ def test_manifest_of_the_other_run_is_not_committed() -> None:
     theirs = merged([twins.upload(twins.first, share) for share in range(SHARES)])
     assert twins.bucket.create(MADE.manifest, theirs.to_json())
     own = merged([twins.upload(twins.second, share) for share in range(SHARES)])
-    assert twins.second.commit(own) is Outcome.TOO_LATE
+    assert twins.second.commit(own) is CommitOutcome.TOO_LATE
     assert list(CommitLog(twins.bucket).checkpoints()) == []
 
 
@@ -104,7 +109,7 @@ def test_manifest_that_is_not_of_the_entrys_run_is_damaged() -> None:
     bucket = FsspecBucket(f"memory://{secrets.token_hex(8)}", {})
     committer = Committer(bucket=bucket, log=CommitLog(bucket), uid="uid", job="job")
     committer.open(2, 0)
-    assert committer.commit(manifest()) is Outcome.COMMITTED
+    assert committer.commit(manifest()) is CommitOutcome.COMMITTED
     (entry,) = CommitLog(bucket).checkpoints()
     assert read_manifest(bucket, entry) == manifest()
     with pytest.raises(Damaged, match="is of another run"):
@@ -116,7 +121,7 @@ def test_checkpoint_of_the_other_run_is_not_the_newest_of_this_one() -> None:
     twins = Twins()
     entry = CommitLog(twins.bucket).entry(1)
     ruling = Ruling().after(entry)
-    made = replace(entry, kind=Kind.COMMITTED, snapshot=MADE)
+    made = replace(entry, kind=LogEntryKind.COMMITTED, snapshot=MADE)
     assert ruling.after(made).last == MADE
     assert ruling.after(replace(made, uid="a")) == ruling
     later = replace(MADE, generation=7)

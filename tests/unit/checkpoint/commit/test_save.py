@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Committer, Outcome, fragment_of, read_manifest
+from elasticd.checkpoint.commit.committer import (
+    CommitOutcome,
+    Committer,
+    fragment_of,
+    read_manifest,
+)
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import Abandoned, UploadShare, upload
 from elasticd.checkpoint.format.json_read import Damaged
@@ -113,7 +118,7 @@ def test_manifest_in_place_is_committed_if_it_is_whole() -> None:
     committer(bucket).open(2, 0)
     theirs = replace(manifest(), header=replace(header(), taken_unix_s=9.0))
     bucket.create(SNAPSHOT.manifest, theirs.to_json())
-    assert committer(bucket).commit(manifest()) is Outcome.COMMITTED
+    assert committer(bucket).commit(manifest()) is CommitOutcome.COMMITTED
     (entry,) = CommitLog(bucket).checkpoints()
     assert read_manifest(bucket, entry) == theirs
 
@@ -161,4 +166,4 @@ def test_manifest_beyond_a_readers_limits_is_not_committed() -> None:
         with pytest.raises(Damaged):
             committer(bucket).commit(wrong)
     assert bucket.list("steps", 10, lambda name: True) == []
-    assert committer(bucket).commit(manifest()) is Outcome.COMMITTED
+    assert committer(bucket).commit(manifest()) is CommitOutcome.COMMITTED

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.checkpoint.format.entry import FORMER_LIMIT, Entry, Kind
+from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from tests.unit.checkpoint.records import changed, entry, sealed_text
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_entry_survives_the_way_to_bytes_and_back(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(LogEntryKind))
+def test_entry_survives_the_way_to_bytes_and_back(kind: LogEntryKind) -> None:
     """Of every kind."""
-    assert Entry.from_json(entry(7, kind).to_json(), 7) == entry(7, kind)
+    assert LogEntry.from_json(entry(7, kind).to_json(), 7) == entry(7, kind)
 
 
 @given(st.data())
@@ -25,17 +25,17 @@ def test_no_flipped_bit_goes_unnoticed(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(text) - 1))
     text[place] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(Damaged):
-        Entry.from_json(bytes(text), 3)
+        LogEntry.from_json(bytes(text), 3)
 
 
 def test_entry_of_an_older_elasticd_is_read() -> None:
     """Its list of what is kept is plain, however long; and a short one is written so still."""
     plain = list(range(1, 5_000))
     text = changed(entry(5_000).to_json(), kept=plain)
-    assert Entry.from_json(text, 5_000).kept == plain
+    assert LogEntry.from_json(text, 5_000).kept == plain
     assert json.loads(entry(7).to_json())["kept"] == [1, 7]
     with pytest.raises(Damaged, match="ranges, which its format has not"):
-        Entry.from_json(changed(entry(9).to_json(), kept=[[1, 9, 2]]), 9)
+        LogEntry.from_json(changed(entry(9).to_json(), kept=[[1, 9, 2]]), 9)
 
 
 def test_entry_that_keeps_many_is_small() -> None:
@@ -44,19 +44,19 @@ def test_entry_that_keeps_many_is_small() -> None:
     made = replace(entry(400_000), kept=kept)
     text = made.to_json()
     assert len(text) < 600 and json.loads(text)["format"] == 2
-    assert Entry.from_json(text, 400_000) == made and made.kept == kept
+    assert LogEntry.from_json(text, 400_000) == made and made.kept == kept
 
 
 def test_entry_of_a_newer_elasticd_says_what_to_do() -> None:
     """It is not damaged, and no older checkpoint should be taken for the newest."""
     with pytest.raises(Damaged, match="format 3, and this elasticd reads 2: read it with the ela"):
-        Entry.from_json(changed(entry(3).to_json(), format=3), 3)
+        LogEntry.from_json(changed(entry(3).to_json(), format=3), 3)
 
 
 def test_entry_of_another_number_is_none() -> None:
     """A copy of one in the place of another would turn the log back."""
     with pytest.raises(Damaged, match="calls itself"):
-        Entry.from_json(entry(3).to_json(), 4)
+        LogEntry.from_json(entry(3).to_json(), 4)
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 400])
@@ -64,7 +64,7 @@ def test_number_that_is_none_is_damaged(number: bytes) -> None:
     """Python's JSON takes them."""
     text = entry().to_json().replace(b'"at_unix_s":2.5', b'"at_unix_s":' + number)
     with pytest.raises(Damaged, match="no number"):
-        Entry.from_json(sealed_text(text.rpartition(b',"sum"')[0]), 3)
+        LogEntry.from_json(sealed_text(text.rpartition(b',"sum"')[0]), 3)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_number_that_is_none_is_damaged(number: bytes) -> None:
 def test_value_beyond_its_limits_is_damaged(fields: dict[str, object]) -> None:
     """Sealed as if we had written it."""
     with pytest.raises(Damaged):
-        Entry.from_json(changed(entry().to_json(), **fields), 3)
+        LogEntry.from_json(changed(entry().to_json(), **fields), 3)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.committer import Outcome, read_manifest
+from elasticd.checkpoint.commit.committer import CommitOutcome, read_manifest
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import GRACE_S, LEASE_S, reading
-from elasticd.checkpoint.format.entry import Kind
+from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import entry_name
 from elasticd.checkpoint.retention.deletion import remove, retain
@@ -37,7 +37,7 @@ def test_the_newest_stay_and_the_objects_of_the_rest_are_gone(tmp_path: Path) ->
     assert maker.numbers() == [6, 5] and maker.folders() == [40, 50]
     fresh = CommitLog(maker.bucket)
     assert fresh.ruling() == before and fresh.kept() == (5, 6)
-    assert fresh.entry(7).kind is Kind.REMOVED
+    assert fresh.entry(7).kind is LogEntryKind.REMOVED
     maker.save(60)
     assert maker.numbers() == [8, 6, 5]
 
@@ -211,7 +211,7 @@ def test_a_snapshot_is_not_committed_twice(tmp_path: Path) -> None:
     maker = Maker.of(tmp_path, steps=2)
     twice = read_manifest(maker.bucket, maker.log.entry(2))
     maker.open(2, step=10)
-    assert maker.committer.commit(twice) is Outcome.TOO_LATE
+    assert maker.committer.commit(twice) is CommitOutcome.TOO_LATE
 
 
 @pytest.mark.parametrize("number", [3, 4])
@@ -231,7 +231,7 @@ def test_all_can_be_removed_by_force_and_training_goes_on(tmp_path: Path) -> Non
     late = read_manifest(maker.bucket, maker.log.entry(2))
     remove(maker.bucket, maker.log, [2, 3], is_forced=True)
     assert maker.numbers() == [] and maker.folders() == []
-    assert maker.committer.commit(late) is Outcome.TOO_LATE
+    assert maker.committer.commit(late) is CommitOutcome.TOO_LATE
     maker.save(30)
     assert len(maker.numbers()) == 1
 

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.retention.policy import ALWAYS, Retention, to_keep
 
 
-def entries(*steps: int) -> list[Entry]:
+def entries(*steps: int) -> list[LogEntry]:
     """Checkpoints of these steps, numbered 1, 2, ..."""
     return [
-        Entry(
+        LogEntry(
             number=number,
-            kind=Kind.COMMITTED,
+            kind=LogEntryKind.COMMITTED,
             snapshot=Snapshot(run=1, generation=1, step=step),
             uid="u",
             job="j",

@@ -13,7 +13,7 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.retention.deletion import retain
 from elasticd.checkpoint.retention.policy import Retention
-from elasticd.checkpoint.retention.sweep import OLDER_THAN_S, Found, is_garbage, sweep
+from elasticd.checkpoint.retention.sweep import OLDER_THAN_S, SweepFolder, is_garbage, sweep
 from tests.unit.checkpoint.meddling import Crash, Meddling
 from tests.unit.checkpoint.stock_case import Maker
 
@@ -50,7 +50,7 @@ def test_garbage_is_old_unneeded_and_too_late(
     snapshot: Snapshot, newest_unix_s: float, is_it: bool
 ) -> None:
     """All three."""
-    found = Found(snapshot=snapshot, objects=1, nbytes=1, newest_unix_s=newest_unix_s)
+    found = SweepFolder(snapshot=snapshot, objects=1, nbytes=1, newest_unix_s=newest_unix_s)
     said = is_garbage(
         found,
         needed={at(2, 5, 90)},
@@ -66,7 +66,7 @@ def test_what_may_still_be_committed_is_no_garbage() -> None:
     whose storage was away for a day, brings it yet."""
     ruling = Ruling(run=2, generation=5, start_step=90, uid="u", last=at(2, 3, 40), floor_step=40)
     for step, is_it in ((40, True), (41, False), (90, False), (91, True)):
-        found = Found(snapshot=at(2, 4, step), objects=1, nbytes=1, newest_unix_s=OLD)
+        found = SweepFolder(snapshot=at(2, 4, step), objects=1, nbytes=1, newest_unix_s=OLD)
         said = is_garbage(
             found, needed=(), ruling=ruling, now_unix_s=NOW, older_than_s=OLDER_THAN_S
         )
@@ -75,7 +75,7 @@ def test_what_may_still_be_committed_is_no_garbage() -> None:
 
 def test_a_run_without_a_checkpoint_has_no_garbage_of_its_own() -> None:
     """Its first upload may take longer than a day."""
-    found = Found(snapshot=at(2, 5, 95), objects=1, nbytes=1, newest_unix_s=OLD)
+    found = SweepFolder(snapshot=at(2, 5, 95), objects=1, nbytes=1, newest_unix_s=OLD)
     ruling = Ruling(run=2, generation=5)
     assert not is_garbage(
         found, needed=(), ruling=ruling, now_unix_s=NOW, older_than_s=OLDER_THAN_S

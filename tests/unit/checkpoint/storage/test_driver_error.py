@@ -3,7 +3,7 @@
 import pytest
 from gcsfs.retry import HttpError
 
-from elasticd.checkpoint.storage.bucket import Missing, Throttled
+from elasticd.checkpoint.storage.bucket import ObjectMissing, Throttled
 from elasticd.checkpoint.storage.driver_error import is_past_the_end, meaning
 from elasticd.errors import CallError, EnvironmentProblem, NotSupported, Refused, Unavailable
 
@@ -43,7 +43,7 @@ def google(status: int, message: str) -> HttpError:
         (BotoError(404, "NoSuchBucket"), EnvironmentProblem),
         (AzureError(404, "ContainerNotFound"), EnvironmentProblem),
         (AzureError(409, "ContainerBeingDeleted"), EnvironmentProblem),
-        (FileNotFoundError("a"), Missing),
+        (FileNotFoundError("a"), ObjectMissing),
         (BotoError(403, "AccessDenied"), Refused),
         (BotoError(400, "ExpiredToken"), Refused),
         (AzureError(403, "AuthorizationPermissionMismatch"), Refused),
@@ -78,7 +78,7 @@ def test_same_trouble_of_every_service_means_the_same(
 def test_answer_is_found_behind_the_error_that_hides_it() -> None:
     """adlfs says FileNotFoundError of a container that is missing, too."""
     for answer, kind in ((AzureError(404, "ContainerNotFound"), EnvironmentProblem),
-                         (AzureError(404, "BlobNotFound"), Missing)):  # fmt: skip
+                         (AzureError(404, "BlobNotFound"), ObjectMissing)):  # fmt: skip
         hiding = FileNotFoundError("a")
         hiding.__cause__ = answer
         assert type(meaning(hiding, WHERE)) is kind

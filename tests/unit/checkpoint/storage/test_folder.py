@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.checkpoint.storage.bucket import Missing
+from elasticd.checkpoint.storage.bucket import ObjectMissing
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 
@@ -44,7 +44,7 @@ def test_failing_write_leaves_nothing_and_says_what_to_do(
         assert "a/second" in said and said.endswith(".") and "\n" not in said
         assert not [path for path in (tmp_path / "a").iterdir() if path.name.startswith(".")]
         if call != "fsync":
-            with pytest.raises(Missing):
+            with pytest.raises(ObjectMissing):
                 bucket.read("a/second", 1)
         bucket.delete(["a/second"])
 
@@ -101,7 +101,7 @@ def test_folder_that_was_removed_meanwhile_is_made_again(tmp_path: Path) -> None
 def test_folder_that_goes_as_often_as_it_is_made_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As something to try again; Missing is no answer to a write."""
+    """As something to try again; ObjectMissing is no answer to a write."""
     monkeypatch.setattr(os, "open", failing(errno.ENOENT))
     monkeypatch.setattr(FolderBucket, "_make", lambda self, folder: None)
     with pytest.raises(Unavailable):
@@ -115,7 +115,7 @@ def test_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(EnvironmentProblem, match="a file stands"):
             bucket.create("steps/a/1", b"x")
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         bucket.read("steps/a/1", 1)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.storage import retry
-from elasticd.checkpoint.storage.bucket import Data, Listed, Missing, Throttled
+from elasticd.checkpoint.storage.bucket import Data, ListedObject, ObjectMissing, Throttled
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy, pause_s
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 
@@ -43,7 +43,7 @@ class Failing:
     def read(self, name: str, limit_bytes: int) -> bytes:
         self._once()
         if self.there is None:
-            raise Missing("There is none.")
+            raise ObjectMissing("There is none.")
         return self.there[: limit_bytes + 1]
 
     def read_into(self, name: str, start: int, place: memoryview) -> int:
@@ -55,7 +55,7 @@ class Failing:
         self._once()
         assert found == ["a", "b"]
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         self._once()
         return []
 
@@ -129,7 +129,7 @@ def test_patience_beyond_the_limit_is_not_waited_for(clock: Clock) -> None:
     assert clock.pauses == [] and inner.calls == 1
 
 
-@pytest.mark.parametrize("error", [Missing("x"), Refused("x"), EnvironmentProblem("x")])
+@pytest.mark.parametrize("error", [ObjectMissing("x"), Refused("x"), EnvironmentProblem("x")])
 def test_what_time_does_not_heal_is_not_tried_again(clock: Clock, error: Exception) -> None:
     """Nobody waits for a permission."""
     inner = Failing(error)

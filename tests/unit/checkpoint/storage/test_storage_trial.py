@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from elasticd.checkpoint.format.layout import TRIALS
-from elasticd.checkpoint.storage.bucket import Data, Listed, Missing, NeedsLength
+from elasticd.checkpoint.storage.bucket import Data, ListedObject, NeedsLength, ObjectMissing
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
-from elasticd.checkpoint.storage.storage_trial import Fault, TriedBucket, fault_of
+from elasticd.checkpoint.storage.storage_trial import StorageFault, TriedBucket, fault_of
 from elasticd.errors import Refused, Unavailable
 
 FRAME = b"2000\r\n%s\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
@@ -48,7 +48,7 @@ class Odd:
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         if name not in self.objects or self.fault == "gone":
-            raise Missing(name)
+            raise ObjectMissing(name)
         return self.objects[name][: limit_bytes + 1]
 
     def read_into(self, name: str, start: int, place: memoryview) -> int:
@@ -64,7 +64,7 @@ class Odd:
         for name in names:
             self.objects.pop(name, None)
 
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
+    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
         return []
 
     def _may_write(self) -> None:
@@ -82,20 +82,20 @@ class Odd:
 
 FAULTS = {
     "": None,
-    "overwrites": Fault.OVERWRITES,
-    "writes all the same": Fault.OVERWRITES,
-    "says yes": Fault.OVERWRITES,
-    "framed": Fault.FRAMED,
-    "length": Fault.NEEDS_LENGTH,
-    "zeros": Fault.GARBLED,
-    "gone": Fault.GARBLED,
-    "ranges": Fault.GARBLED,
+    "overwrites": StorageFault.OVERWRITES,
+    "writes all the same": StorageFault.OVERWRITES,
+    "says yes": StorageFault.OVERWRITES,
+    "framed": StorageFault.FRAMED,
+    "length": StorageFault.NEEDS_LENGTH,
+    "zeros": StorageFault.GARBLED,
+    "gone": StorageFault.GARBLED,
+    "ranges": StorageFault.GARBLED,
     "keeps": None,
 }
 
 
 @pytest.mark.parametrize(("fault", "found"), FAULTS.items())
-def test_what_a_storage_does_wrong_is_found(fault: str, found: Fault | None) -> None:
+def test_what_a_storage_does_wrong_is_found(fault: str, found: StorageFault | None) -> None:
     """And nothing of the trial stays, where it may be deleted."""
     bucket = Odd(fault)
     assert fault_of(bucket, 100) is found
@@ -154,7 +154,7 @@ def test_trial_is_made_once_and_before_the_first_write() -> None:
 
     bucket.create = watched  # type: ignore[method-assign]
     tried = TriedBucket(bucket)
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         tried.read("a", 1)
     tried.delete(["a"])
     assert seen == []

@@ -10,7 +10,7 @@ from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.source import Query
 from elasticd.cli.autoscale.prometheus_flags import open_source, prometheus_settings
 from elasticd.cli.main import main
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.codec import encode
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
@@ -34,7 +34,7 @@ def test_agents_that_are_registered_are_asked_where_no_prometheus_is_named() -> 
     query = Query(job="j", name="m", text="elasticd_workers")
     with closing(open_source(None, store, keys, ETCD)) as source:
         assert isinstance(source, AgentsSource)
-        assert source.read([query])[query].why == Held.EMPTY
+        assert source.read([query])[query].why == HoldReason.EMPTY
         there = node("a", free_port())
         store.commit(Txn(then=(Put(key=keys.node(there.node), value=encode(there)),)))
         assert source.read([query])[query].detail == "The agent of node a does not answer."

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.cli.progress.pace import Speed
-from elasticd.cli.progress.part import SHORTER, Part, PartName, fitted
+from elasticd.cli.progress.part import SHORTER, LinePart, PartName, fitted
 from elasticd.cli.progress.sentence import progress_parts
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, Rank
@@ -135,7 +135,7 @@ def test_a_pause_is_what_stays_longest() -> None:
 )
 def test_what_does_not_fit_is_left_out_whole(width: int, text: str) -> None:
     """Only the first part is cut: a line that wraps could not be erased."""
-    parts = [Part(PartName.STANDING, ("step 1240",)), Part(PartName.EPOCH, ("epoch 3/10",))]
+    parts = [LinePart(PartName.STANDING, ("step 1240",)), LinePart(PartName.EPOCH, ("epoch 3/10",))]
     assert fitted(parts, width) == text
 
 
@@ -144,7 +144,7 @@ def test_line_is_one_whatever_a_script_calls_things() -> None:
 
     def line(width: int, *texts: str) -> str:
         names = (PartName.STANDING, PartName.PAUSE)
-        return fitted([Part(n, (t,)) for n, t in zip(names, texts, strict=False)], width)
+        return fitted([LinePart(n, (t,)) for n, t in zip(names, texts, strict=False)], width)
 
     assert line(23, "step 7", "paused: 评估模型") == "step 7"
     assert line(25, "step 7", "paused: 评估模型") == "step 7 | paused: 评估模型"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from elasticd.cli.progress.pace import Speed
-from elasticd.cli.progress.part import Part, whole
+from elasticd.cli.progress.part import LinePart, whole
 from elasticd.cli.progress.reporter import LINE_S, Reporter
 from elasticd.control.follow import Ended, Formed, Waiting
 from elasticd.records.account.progress import RankProgress
@@ -42,7 +42,7 @@ class Case:
         self.goodputs += 1
         return self.goodputs / 10
 
-    def show(self, parts: list[Part], rank: RankProgress | None, speed: Speed) -> None:
+    def show(self, parts: list[LinePart], rank: RankProgress | None, speed: Speed) -> None:
         self.shown.append(parts[0].text)
         self.last = whole(parts)
 

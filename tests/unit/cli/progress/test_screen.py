@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.cli.progress.pace import Speed
-from elasticd.cli.progress.part import Part, PartName
+from elasticd.cli.progress.part import LinePart, PartName
 from elasticd.cli.progress.screen import Screen
 from elasticd.control.follow import Formed
 from elasticd.control.logs.console import ERR, OUT
@@ -91,8 +91,8 @@ def test_output_goes_where_it_belongs(capfd: pytest.CaptureFixture[str]) -> None
 def test_progress_is_a_line_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     """An event for programs, and nothing for who wants quiet."""
     parts = [
-        Part(PartName.STANDING, ("step 7",)),
-        Part(PartName.SIZE, ("1 node, 1 worker", "world 1")),
+        LinePart(PartName.STANDING, ("step 7",)),
+        LinePart(PartName.SIZE, ("1 node, 1 worker", "world 1")),
     ]
     for screen in (Screen(), Screen(is_json=True), Screen(is_quiet=True)):
         screen.progress(parts, None, Speed(steps_s=2.0))
@@ -108,11 +108,11 @@ def test_progress_is_drawn_below_what_is_printed_in_a_terminal() -> None:
     program = (
         "from elasticd.cli.progress.screen import Screen\n"
         "from elasticd.cli.progress.pace import Speed\n"
-        "from elasticd.cli.progress.part import Part, PartName\n"
+        "from elasticd.cli.progress.part import LinePart, PartName\n"
         "from elasticd.control.logs.console import OUT\n"
         "screen = Screen(term='xterm')\n"
         "step, scalar = PartName.STANDING, PartName.SCALAR\n"
-        "parts = [Part(step, ('step 7',)), Part(scalar, ('x' * 50,))]\n"
+        "parts = [LinePart(step, ('step 7',)), LinePart(scalar, ('x' * 50,))]\n"
         "screen.progress(parts, None, Speed())\n"
         "screen.output(OUT, b'hello\\n')\n"
         "screen.hide_progress()\n"

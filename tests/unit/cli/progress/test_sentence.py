@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.cli.progress.pace import Speed
-from elasticd.cli.progress.part import Part, PartName
+from elasticd.cli.progress.part import LinePart, PartName
 from elasticd.cli.progress.sentence import progress_parts
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, Rank
@@ -24,7 +24,7 @@ RANK = RankProgress(
 SPEED = Speed(steps_s=8.3, samples_s=12_345.6, rest_s=7_300.0)
 
 
-def texts(parts: list[Part]) -> list[str]:
+def texts(parts: list[LinePart]) -> list[str]:
     return [part.text for part in parts]
 
 

@@ -11,7 +11,7 @@ import pytest
 from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory.free_memory import room_bytes
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from tests.fixtures.open_files import open_files
 from tests.unit.keeper.site import memfds
 
@@ -33,8 +33,8 @@ def in_a_fork(look: Callable[[], bytes]) -> bytes:
 def test_what_one_writes_the_other_reads() -> None:
     """Two mappings of one file, of any size, none too."""
     for size in (0, 1, 5000):
-        memory = Memory.new(size)
-        other = Memory(os.dup(memory.file))
+        memory = SharedMemory.new(size)
+        other = SharedMemory(os.dup(memory.file))
         assert other.size == size
         memory.view[:] = b"x" * size
         assert bytes(other.view) == b"x" * size
@@ -45,7 +45,7 @@ def test_file_is_closed_with_the_last_reference() -> None:
     """A hundred times; a view that somebody has keeps the bytes, not for ever."""
     before = open_files()
     for _ in range(100):
-        memory = Memory.new(4096)
+        memory = SharedMemory.new(4096)
         view = memory.view
         del memory
         view[:2] = b"ab"
@@ -60,11 +60,11 @@ def test_memory_that_cannot_be_had_is_told_and_leaves_nothing() -> None:
     before = open_files()
     for is_touched in (True, False):
         with pytest.raises(EnvironmentProblem, match="cannot be had"):
-            Memory.new(1 << 50, touch=is_touched)
+            SharedMemory.new(1 << 50, touch=is_touched)
     file = os.memfd_create("elasticd-checkpoint")
     os.ftruncate(file, 1 << 62)
     with pytest.raises(EnvironmentProblem, match="cannot be mapped"):
-        Memory(file)
+        SharedMemory(file)
     assert open_files() <= before
 
 
@@ -89,7 +89,7 @@ def test_room_is_the_least_that_machine_and_groups_have(tmp_path: Path) -> None:
 
 def test_forked_process_has_neither_the_memory_nor_its_file() -> None:
     """A data loader's process would keep it as long as it lives."""
-    memory = Memory.new(1 << 16)
+    memory = SharedMemory.new(1 << 16)
     assert memfds()
 
     def look() -> bytes:
@@ -103,7 +103,7 @@ def test_forked_process_has_neither_the_memory_nor_its_file() -> None:
 
 def test_forked_process_that_lets_go_later_hits_no_other_file() -> None:
     """The numbers of what it does not have stay taken until their objects close them."""
-    held = [Memory.new(4096)]
+    held = [SharedMemory.new(4096)]
 
     def look() -> bytes:
         opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]

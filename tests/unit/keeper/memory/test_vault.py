@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import EnvironmentProblem, InvariantBroken
 from elasticd.keeper.memory import vault as vault_module
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.wire.message import Plan
@@ -208,18 +208,18 @@ class Room:
     """Memory for so many buffers in all, as a container's limit would have it."""
 
     def __init__(self, environ: pytest.MonkeyPatch, buffers: int) -> None:
-        self._live: WeakSet[Memory] = WeakSet()
+        self._live: WeakSet[SharedMemory] = WeakSet()
         self._buffers = buffers
-        real = Memory.new
+        real = SharedMemory.new
 
-        def new(size: int) -> Memory:
+        def new(size: int) -> SharedMemory:
             if len(self._live) >= self._buffers:
                 raise EnvironmentProblem("there is no memory")
             memory = real(size)
             self._live.add(memory)
             return memory
 
-        environ.setattr(Memory, "new", new)
+        environ.setattr(SharedMemory, "new", new)
 
 
 @pytest.mark.parametrize("plan", [PLAN, HALF], ids=["whole here", "a part"])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elasticd.channel.wire import pack
-from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.checksum import block_sums, text_sum
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Piece
@@ -152,7 +152,7 @@ def test_share_of_a_node_that_is_gone_is_uploaded_by_the_next(
     wait_steps(far, 10)
     far.take(a_snapshot(10), a_plan(0, 2))
     job = far.saver.wait(a_snapshot(10), PATIENCE_S)
-    assert job is not None and job.outcome is Outcome.COMMITTED, job and job.why
+    assert job is not None and job.outcome is CommitOutcome.COMMITTED, job and job.why
 
 
 # --- a network and peers that are not as they should be -----------------------------------------

@@ -3,7 +3,7 @@
 from typing import cast
 
 from elasticd.checkpoint.commit.upload import UploadShare
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.mirror.queue import FIRST_PAUSE_S, LAST_PAUSE_S, TRIES_LIMIT, MirrorQueue
 from elasticd.keeper.wire.message import Door
@@ -18,7 +18,7 @@ def a_record(step: int, share: int = 0, generation: int = 1) -> ShareRecord:
         snapshot=a_snapshot(step, generation), share=share, shares=4, holder=0,
         layout=a_plan().layout, header=None,
     )  # fmt: skip
-    return ShareRecord(share=whole, memory=cast(Memory, None), epoch=0)
+    return ShareRecord(share=whole, memory=cast(SharedMemory, None), epoch=0)
 
 
 def step_of(mirror: MirrorQueue, now_s: float = 0.0) -> int:

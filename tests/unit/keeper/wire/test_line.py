@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from elasticd.errors import InvariantBroken
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import line as line_module
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import FILES_LIMIT, KeeperConnection
@@ -38,13 +38,13 @@ def sent_raw(line: KeeperConnection, data: bytes, files: tuple[int, ...] = ()) -
 def test_message_arrives_with_its_files(ends: tuple[KeeperConnection, KeeperConnection]) -> None:
     """They are the very memory, under numbers of the receiver."""
     one, other = ends
-    memories = [Memory.new(10), Memory.new(20)]
+    memories = [SharedMemory.new(10), SharedMemory.new(20)]
     memories[1].view[:3] = b"abc"
     one.send(ms.Shared(size=20), [each.file for each in memories])
     message, files = other.receive()
     assert message == ms.Shared(size=20)
     assert not set(files) & {each.file for each in memories}
-    received = [Memory(each) for each in files]
+    received = [SharedMemory(each) for each in files]
     assert [each.size for each in received] == [10, 20]
     assert bytes(received[1].view[:3]) == b"abc"
     assert not os.get_inheritable(received[0].file)
@@ -81,7 +81,7 @@ def test_message_longer_than_the_sockets_buffer_arrives(
 def test_what_is_no_message_is_told_and_its_files_are_closed(data: bytes, error: type) -> None:
     """A hundred of each, with two files beside it; nothing is read into memory first."""
     before = open_files()
-    memory = Memory.new(10)
+    memory = SharedMemory.new(10)
     for _ in range(100):
         one, other = socket.socketpair()
         sent_raw(KeeperConnection(one, {}), data, (memory.file, memory.file))
@@ -113,7 +113,7 @@ def test_silent_peer_is_given_up_in_the_sockets_time(
     other.socket.settimeout(0.02)
     with pytest.raises(TimeoutError):
         other.receive()
-    memory = Memory.new(10)
+    memory = SharedMemory.new(10)
     before = open_files()
     sent_raw(one, struct.pack("<Q", 50), (memory.file,))
     with pytest.raises(TimeoutError):
@@ -126,7 +126,7 @@ def test_more_files_than_allowed_do_not_stay_open(
 ) -> None:
     """The kernel closes what has no place."""
     one, other = ends
-    memory = Memory.new(10)
+    memory = SharedMemory.new(10)
     before = open_files()
     one.send(ms.Done(), [memory.file] * (FILES_LIMIT + 5))
     _, files = other.receive()

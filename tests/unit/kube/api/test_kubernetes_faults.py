@@ -19,7 +19,7 @@ from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.connection import open_connection
 from elasticd.kube.api.failure import Busy
 from elasticd.kube.api.kubernetes_api import KubernetesApi
-from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Changed, Listed
+from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Changed, ResourceList
 from elasticd.kube.api.watch import WatchTimes
 from tests.fixtures.api_server import ApiServer, Refusal
 from tests.fixtures.kube_backend import QUICK
@@ -33,20 +33,20 @@ class Told:
     """What a watch told."""
 
     def __init__(self) -> None:
-        self.events: list[Listed | Changed] = []
+        self.events: list[ResourceList | Changed] = []
 
-    def __call__(self, event: Listed | Changed) -> None:
+    def __call__(self, event: ResourceList | Changed) -> None:
         self.events.append(event)
 
     @property
     def listings(self) -> int:
-        return sum(isinstance(event, Listed) for event in self.events)
+        return sum(isinstance(event, ResourceList) for event in self.events)
 
     @property
     def replicas(self) -> int | None:
         """Of the object, as the newest event tells it."""
         last = self.events[-1] if self.events else None
-        item = last.items[0] if isinstance(last, Listed) and last.items else None
+        item = last.items[0] if isinstance(last, ResourceList) and last.items else None
         item = last.item if isinstance(last, Changed) else item
         return item["spec"]["replicas"] if item is not None else None
 

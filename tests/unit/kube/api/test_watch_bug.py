@@ -7,7 +7,7 @@ import pytest
 from elasticd.kube.api import watch as watch_module
 from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.kubernetes_api import KubernetesApi
-from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Listed, Watch, name_of
+from elasticd.kube.api.port import ELASTIC_JOBS, Changed, ResourceList, Watch, name_of
 from tests.fixtures.api_server import ApiServer
 from tests.fixtures.kube_backend import QUICK
 from tests.fixtures.store import wait_until
@@ -28,7 +28,7 @@ def test_a_bug_in_its_thread_is_no_silence_for_ever(monkeypatch: pytest.MonkeyPa
             return super().next_s(at_least_s)
 
     monkeypatch.setattr(watch_module, "Backoff", lambda: Noting(0.005, 0.02))
-    told: list[Listed | Changed] = []
+    told: list[ResourceList | Changed] = []
     is_broken = True
 
     def breaking(found: Any) -> Any:
@@ -49,4 +49,4 @@ def test_a_bug_in_its_thread_is_no_silence_for_ever(monkeypatch: pytest.MonkeyPa
         server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 3}})
         wait_until(lambda: isinstance(told[-1], Changed))
         watch.close()
-    assert sum(isinstance(event, Listed) for event in told) >= 2
+    assert sum(isinstance(event, ResourceList) for event in told) >= 2

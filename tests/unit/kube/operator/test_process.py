@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elasticd.kube.api.event import EVENTS
-from elasticd.kube.operator.counts import OperatorCounts, Outcome
+from elasticd.kube.operator.counts import ActionOutcome, OperatorCounts
 from elasticd.kube.operator.process import OperatorProcess
 from elasticd.kube.resource.name import FORCE_DELETE
 from elasticd.leader import daemon
@@ -154,7 +154,7 @@ def test_every_series_is_there_from_the_beginning() -> None:
     counts.leads(True)
     assert "\nelasticd_operator_leader 1\n" in counts.exposition().decode()
     assert "\nelasticd_operator_leader 0\n" in counts.exposition(is_alive=False).decode()
-    counts.acted("apply_status", Outcome.REFUSED)
+    counts.acted("apply_status", ActionOutcome.REFUSED)
     for code in (0, 200, 201, 404, 429, 500, 301):
         counts.asked(code)
     text = counts.exposition().decode()

@@ -13,7 +13,7 @@ from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.store.address import Address
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.diagnosis import diagnose
-from elasticd.store.etcd.failure import Failure, Fate
+from elasticd.store.etcd.failure import EtcdFailure, Fate
 from tests.fixtures.patience import patience_s
 
 SETTINGS_FRAME = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -47,7 +47,7 @@ def plain_port() -> Iterator[int]:
 
 
 def diagnosis_of(address: Address) -> ElasticdError:
-    failure = Failure(
+    failure = EtcdFailure(
         address=address,
         fate=Fate.UNKNOWN,
         code=grpc.StatusCode.UNAVAILABLE,

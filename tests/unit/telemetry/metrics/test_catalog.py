@@ -5,11 +5,11 @@ import re
 import pytest
 
 from elasticd.goodput.cause import TimeCause
-from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.telemetry.metrics.catalog import CATALOG, by_name
 from elasticd.telemetry.metrics.label import CHANGE_REASONS
-from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
+from elasticd.telemetry.metrics.metric import Exporter, Metric, MetricType, MetricUnit
 
 OPEN = {"job_name", "name", "version"}
 """Labels without a closed list: the job, what its script calls its numbers, what runs."""
@@ -19,11 +19,11 @@ OPEN = {"job_name", "name", "version"}
 def test_name_says_unit_and_kind(metric: Metric) -> None:
     """As Prometheus' naming has it: prefix, noun, base unit, `_total` for counters alone."""
     assert re.fullmatch(r"(elasticd|process)_[a-z_]+", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricType.COUNTER)
     has_unit = f"_{metric.unit}" in metric.name
-    assert metric.unit is Unit.NONE or has_unit
-    assert ("_seconds" in metric.name) == (metric.unit is Unit.SECONDS)
-    assert bool(metric.bounds) == (metric.kind is Kind.HISTOGRAM)
+    assert metric.unit is MetricUnit.NONE or has_unit
+    assert ("_seconds" in metric.name) == (metric.unit is MetricUnit.SECONDS)
+    assert bool(metric.bounds) == (metric.kind is MetricType.HISTOGRAM)
     assert metric.help.endswith(".") and not metric.help.endswith("..")
 
 
@@ -47,14 +47,14 @@ def test_labels_are_the_job_and_closed_lists(metric: Metric) -> None:
 def test_no_name_is_there_twice() -> None:
     """The last one would hide the first."""
     assert len({metric.name for metric in CATALOG}) == len(CATALOG)
-    assert by_name("elasticd_slots").kind is Kind.GAUGE
+    assert by_name("elasticd_slots").kind is MetricType.GAUGE
 
 
 def test_every_word_of_the_closed_lists_is_a_label() -> None:
     """A reason that is added begins at 0 too; what only ends a job begins no world."""
     words = {m.name: m.labels[1].values for m in CATALOG if m.labels[1:]}
     (why,) = by_name("elasticd_autoscaler_held_total").labels
-    assert why.values == tuple(word.value for word in Held)
+    assert why.values == tuple(word.value for word in HoldReason)
     assert set(CHANGE_REASONS) < {reason.value for reason in Reason}
     assert words["elasticd_changes_total"] == CHANGE_REASONS
     assert words["elasticd_restart_budget"] == tuple(cause.value for cause in Cause)

@@ -13,7 +13,7 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Header, Manifest, Part, Piece
 from elasticd.checkpoint.format.share_layout import Layout, laid_out, shares
 from elasticd.errors import ElasticdError, NotFound, Unavailable
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.tensors.tensor_spec import described, views
 from elasticd.tensors.tree import Tree, flatten, unflatten
@@ -93,7 +93,7 @@ class Stock:
         """Numbers of which only the first batch is good."""
         self._stream: tuple[int, list[Sequence[int]]] = (0, [])
         """What is being read: the number, and the batches that are left."""
-        self._ring: Memory | None = None
+        self._ring: SharedMemory | None = None
         self.refuses: str = ""
         self.is_away = False
         self.notes: tuple[str, ...] = ()
@@ -204,7 +204,7 @@ class Stock:
         )  # fmt: skip
         return Manifest(header=header, parts=tuple(parts), pieces=tuple(pieces)), data
 
-    def _more(self) -> tuple[ms.Batch, Memory | None]:
+    def _more(self) -> tuple[ms.Batch, SharedMemory | None]:
         """The next batch, always in the same memory."""
         number, left = self._stream
         if not left:
@@ -213,8 +213,8 @@ class Stock:
         data = self._fetch(number, batch)
         ring, given = self._ring, None
         if ring is None:
-            ring = self._ring = Memory.new(64 << 20)
-            given = Memory(os.dup(ring.file))
+            ring = self._ring = SharedMemory.new(64 << 20)
+            given = SharedMemory(os.dup(ring.file))
         os.pwrite(ring.file, data, 0)
         return ms.Batch(slot=0, count=len(batch)), given
 
@@ -246,7 +246,7 @@ def _cut(step: int, count: int) -> tuple[Tree, list[_Share]]:
     return tree, found
 
 
-def _memory(data: bytes) -> Memory:
-    memory = Memory.new(len(data))
+def _memory(data: bytes) -> SharedMemory:
+    memory = SharedMemory.new(len(data))
     os.pwrite(memory.file, data, 0)
     return memory

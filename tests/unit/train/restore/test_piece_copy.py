@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from elasticd.checkpoint.format.manifest import Piece, Tensor
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.train.restore.piece_copy import PieceDestinations
 
 TENSORS = (
@@ -39,9 +39,9 @@ PIECES = (
 )
 
 
-def held() -> tuple[Memory, list[int]]:
+def held() -> tuple[SharedMemory, list[int]]:
     """All pieces, one behind the other, with gaps."""
-    memory, starts, at = Memory.new(4096), [], 8
+    memory, starts, at = SharedMemory.new(4096), [], 8
     for each in PIECES:
         whole = values()[each.tensor]
         for dimension, (offset, size) in enumerate(zip(each.offsets, each.shape, strict=True)):

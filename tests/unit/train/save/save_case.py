@@ -10,7 +10,7 @@ import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
@@ -46,7 +46,7 @@ class Keeper:
         self.connected = 0
         self.answers: dict[type, Callable[[Any], object]] = {}
         """In place of what is answered here."""
-        self.buffers: dict[tuple[int, int], Memory] = {}
+        self.buffers: dict[tuple[int, int], SharedMemory] = {}
         self.taken: list[ms.Taken] = []
         self.plans: dict[int, ms.Plan] = {}
 
@@ -61,7 +61,7 @@ class Keeper:
         """What was asked of this kind."""
         return [each for each in self.asked if type(each) is kind]
 
-    def answer(self, question: Any) -> tuple[Any, Memory | None]:
+    def answer(self, question: Any) -> tuple[Any, SharedMemory | None]:
         if self.is_gone:
             raise Unavailable("it has gone")
         owed, self.owed = self.owed, None
@@ -86,7 +86,7 @@ class Keeper:
                 buffer, memory = self.vault.claim(WORKER, question.plan)
                 if memory is not None:
                     self.buffers[question.plan, buffer] = memory
-                given = None if memory is None else Memory(os.dup(memory.file))
+                given = None if memory is None else SharedMemory(os.dup(memory.file))
                 return ms.Claimed(buffer=buffer), given
             case ms.Taken():
                 self.taken.append(question)

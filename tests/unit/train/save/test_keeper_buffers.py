@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.errors import EnvironmentProblem
-from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.train.save import snapshot_taker as module
@@ -65,7 +65,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
         has_come.set()
         assert may_go_on.wait(30)
         buffer, memory = one.keeper.vault.claim(1, question.plan)
-        assert isinstance(memory, Memory)
+        assert isinstance(memory, SharedMemory)
         return ms.Claimed(buffer=buffer)
 
     one.keeper.answers[ms.Claim] = slow
