@@ -1,6 +1,7 @@
 """Pools are forked from a process that has imported torch once, and from none that differs."""
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -196,10 +197,11 @@ def test_end_of_a_pool_whose_server_stands_still_waits_for_its_server(
         driver.socket.close()
 
 
-def test_server_that_was_moved_forks_nothing() -> None:
+def test_server_that_was_changed_forks_nothing() -> None:
     with own_fork_server() as client, running_pool(forked_from=client) as driver:
         server = parent_of(driver.process.pid)
-        os.setpriority(os.PRIO_PROCESS, server, os.getpriority(os.PRIO_PROCESS, server) + 1)
+        soft, hard = resource.prlimit(server, resource.RLIMIT_MSGQUEUE)
+        resource.prlimit(server, resource.RLIMIT_MSGQUEUE, (soft - 1, hard))
         assert ask(client) is None
 
 
