@@ -2,6 +2,7 @@
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 
 import fsspec
@@ -109,11 +110,8 @@ def test_unpacked_it_is_a_run_that_every_command_reads(
     site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A colleague needs neither the cluster nor a reader of JSON."""
-    import tarfile
-
     assert main(["bundle", JOB, "--to", "x.tgz"]) == 0
-    with tarfile.open(site.here / "x.tgz") as tar:
-        tar.extractall(site.here, filter="data")
+    subprocess.run(["tar", "-xzf", "x.tgz"], cwd=site.here, check=True)
     monkeypatch.undo()  # `job_source` is the real one again.
     monkeypatch.delenv("ELASTICD_ETCD", raising=False)
     where = ["--log-dir", str(site.here / "x" / "run")]
