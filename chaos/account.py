@@ -87,7 +87,12 @@ def told_stalls(
         parts = [told.pop(each) for each in sorted(told) if 1 < each <= generation]
         # Not every node tells of a generation without a step: what that cost comes with the next.
         stood: dict[str, float] = {}
-        for incident in chain(*(part for part in parts if not _is_of_joiner(part))):
+        counted: list[Sequence[Mapping[str, Any]]] = [
+            part for part in parts if not _is_of_joiner(part)
+        ]
+        if not all(map(_is_of_joins, counted)):
+            counted = [_of_those_that_stayed(part, trained) for part in counted]
+        for incident in chain(*counted):
             spent_s = incident.get("spent_s", {})
             telling = _telling(trained.get(incident["generation"], {}), incident["node"], slots)
             stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / telling
@@ -123,16 +128,33 @@ def _telling(trained: Mapping[str, int], node: str, slots: int) -> int:
     return slots if is_any_whole else trained.get(node, slots)
 
 
+def _of_those_that_stayed(
+    told: Sequence[Mapping[str, Any]], trained: Mapping[int, Mapping[str, int]]
+) -> Sequence[Mapping[str, Any]]:
+    """Return what is told of a change by those that did not join in it, if they are known.
+
+    After a change without a step nodes may join: they tell of what they lost with that change, for
+    as long as they were away, and the job went on without them.
+    """
+    if not _is_of_joins(told):
+        return told
+    stayed = _stayed(trained, told[0]["generation"])
+    return [incident for incident in told if incident["node"] in stayed] or told
+
+
+def _is_of_joins(told: Sequence[Mapping[str, Any]]) -> bool:
+    return all(
+        incident["reason"] in PLANNED and incident["reason"] not in LEAVING for incident in told
+    )
+
+
 def _is_of_joiner(told: Sequence[Mapping[str, Any]]) -> bool:
     """Whether of a planned change only one of several nodes tells, before the next one came.
 
     It is the one that joined, and tells what it lost before; the others go on until then. Where
     nodes left none joined: who does not tell was struck before it did.
     """
-    is_joining = all(
-        incident["reason"] in PLANNED and incident["reason"] not in LEAVING for incident in told
-    )
-    return is_joining and len(told) == 1 and told[0].get("nodes", 1) > 1
+    return _is_of_joins(told) and len(told) == 1 and told[0].get("nodes", 1) > 1
 
 
 def seen_stalls(found: Sequence[Commit]) -> dict[int, float]:

@@ -133,6 +133,17 @@ def test_of_a_leave_without_a_step_the_one_that_stayed_tells_though_another_was_
     assert told_stalls(told, SLOTS, [3], {}) == {3: pytest.approx(0.3)}
 
 
+def test_of_a_join_after_a_loss_without_a_step_the_one_that_stayed_tells() -> None:
+    """The one that joins tells of all the time since it was struck, in which another trained."""
+    told = [
+        incident(3, node="n2", recover=0.2),
+        incident(4, "joined", node="n0", recover=1.6),
+        incident(4, "joined", node="n2", resize=0.2),
+    ]
+    trained = {2: {"n1": 2, "n2": 2}, 3: {"n2": 2}, 4: {"n0": 2, "n2": 2}}
+    assert told_stalls(told, SLOTS, [4], trained) == {4: pytest.approx(0.2)}
+
+
 def test_a_node_that_left_and_came_back_in_one_change_tells_of_itself_alone() -> None:
     """The job waited for it, as it needs them all; it was away for most of that."""
     told = [
