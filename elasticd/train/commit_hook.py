@@ -1,8 +1,12 @@
-"""What looks at each commit of a generation: the comparison of replicas, and the snapshots."""
+"""What looks at each commit of a generation: the comparison of replicas, the check of attributes
+that nobody saves, and the snapshots."""
 
 from collections.abc import Callable
 
+import torch
+
 from elasticd.tensors.fingerprint import owned_tensors
+from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
 from elasticd.train.state.state import State
 from elasticd.train.sync.replica_check import ReplicaCheck, ReplicaStore
 from elasticd.train.world import World
@@ -20,6 +24,7 @@ def commit_hook(
     *,
     is_over: Callable[[], bool],
     every: int | None,
+    unsaved: UnsavedAttributes,
     save: Hook | None,
 ) -> Hook | None:
     """Return what the session calls at the end of each commit; None if nothing looks at commits.
@@ -29,6 +34,7 @@ def commit_hook(
         is_over: returns whether the generation has ended before its last commit.
         every: the number of steps from one comparison to the next; 0 for none, None for a number
             that the comparison chooses.
+        unsaved: looks for attributes that no state_dict holds; the first rank reports them.
         save: takes a snapshot if one is due; None without checkpoints.
     """
     hooks: list[Hook] = []
@@ -44,6 +50,11 @@ def commit_hook(
             is_over=is_over,
         )
         hooks.append(check.compare)
+    if world.rank == 0 and not unsaved.is_done:
+        entries = (state._objects | state._built).items()
+        kinds = torch.nn.Module | torch.optim.Optimizer
+        unsaved.begin({name: entry for name, entry in entries if isinstance(entry, kinds)})
+        hooks.append(unsaved.look)
     if save is not None:
         hooks.append(save)
     if len(hooks) < 2:

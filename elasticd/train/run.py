@@ -31,6 +31,7 @@ from elasticd.train.commit_hook import commit_hook
 from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
@@ -112,6 +113,7 @@ class _Run:
         """True if `train` was called in the world before this one."""
         self._has_grad = torch.is_grad_enabled()
         self._held: weakref.ref[object] | None = None
+        self._unsaved = UnsavedAttributes()
         self._checkpoints = Checkpoints(settings, state, session)
         self._feed = EventFeed(Sender(settings.tensorboard)) if settings.tensorboard else None
         state._given.feed = self._feed
@@ -203,6 +205,7 @@ class _Run:
             state,
             is_over=lambda: group.is_aborted,
             every=every,
+            unsaved=self._unsaved,
             save=save,
         )
         phases_s = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.channel.pool import Raised
+from elasticd.channel.pool import Exited, Raised
 from elasticd.channel.worker import Finished
 from tests.fixtures.fake_agent import FakeAgent
 from tests.fixtures.pool import PoolDriver, pool
@@ -82,6 +82,22 @@ def test_second_run_of_a_job_is_refused(pool: PoolDriver, tmp_path: Path) -> Non
         workers[0].wait_for(Finished)
         raised = pool.wait_for(Raised, workers[0].name)
     assert "has returned already" in raised.exception
+
+
+def test_counter_in_a_module_is_reported_once_by_one_rank(pool: PoolDriver, tmp_path: Path) -> None:
+    """A failure would not put it back, and a new rank would begin at 0."""
+    (tmp_path / "counts.py").write_text(
+        PRELUDE.replace("epochs(1)", "epochs(20)").replace("loss = ", "model.calls += 1; loss = ")
+        + "model.calls = 0\nelasticd.run(train, state)\n"
+    )
+    with FakeAgent.listening(pool, tmp_path) as agent:
+        workers = agent.start(tmp_path / "counts.py", count=2)
+        agent.enter(1, workers)
+        for worker in workers:
+            worker.wait_for(Finished)
+            assert pool.wait_for(Exited, worker.name).code == 0
+    said = [worker.err.count("each step changes model.calls, which") for worker in workers]
+    assert said == [1, 0]
 
 
 def test_ctrl_c_ends_a_world_of_one(tmp_path: Path) -> None:

@@ -408,7 +408,7 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="gradient accumulation", check=works(CASES["accumulation"][0])),
     Row(area="Optimizers", what="one that keeps its moments in attributes, beside its `state`",
         in_process="no: give its class a `state_dict` that has them, or keep them in `state`",
-        restart=OWN, check=moments_in_attributes),
+        restart=OWN, said="`which no state_dict holds` (a line)", check=moments_in_attributes),
     Row(area="Optimizers", what="of plain tensors within one step (adversarial examples, latents)",
         in_process="yes; not recovered", check=shown(
             f"{_UNSUPPORTED}::test_optimizer_of_plain_tensors_is_no_business_of_ours")),
@@ -486,6 +486,7 @@ WRAPPERS = (
     Row(area="Wrappers and meshes", what="numbers and tensors that are plain attributes of a "
         "module",
         in_process="no: register a buffer, or keep the value in State", restart=OWN,
+        said="`which no state_dict holds` (a line), if each step makes it of the step before",
         check=plain_attributes),
     Row(area="Wrappers and meshes", what="buffers with `persistent=False` that training changes",
         in_process="with DistributedDataParallel, which sends rank 0's; not in checkpoints",
