@@ -21,7 +21,7 @@ class Place(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is done; catalogue ids of shared/faults.md in the comments."""
+    """What is done. The ids in the comments (P1, K2, ...) are those of the list in README.md."""
 
     WORKER_KILL = "worker-kill"  # P1
     WORKER_CRASH = "worker-crash"  # P2: SIGSEGV

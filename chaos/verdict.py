@@ -1,8 +1,8 @@
 """Whether the invariants held, from the raw history alone. Pure.
 
 Imports nothing of the agent, of the rendezvous or of the library (a test sees to that): what is
-judged must not help to judge. The invariants are those of shared/faults.md that this version can
-show; I2, I3 and I5 are about checkpoints and bitwise equality, I10 about secrets.
+judged must not help to judge. README.md lists all invariants (I1 to I11). This module judges I1,
+I4, I6, I7, I8, I9 and I11, and `saved` judges I2 and I3; no module of chaos judges I5 and I10.
 """
 
 from collections import Counter

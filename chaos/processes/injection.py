@@ -112,8 +112,8 @@ class Injection:
             case Kind.NODE_DRAIN:
                 return Blow(
                     victim=node.name,
-                    strike=lambda: self._site.operator.drain(node.name),
-                    undo=lambda: self._site.operator.undrain(node.name),
+                    strike=lambda: self._site.planned_changes.drain(node.name),
+                    undo=lambda: self._site.planned_changes.undrain(node.name),
                     node=node.name,
                 )
             case Kind.NODE_STOP:
@@ -175,8 +175,8 @@ class Injection:
         nodes = len(self._site.nodes)
         return Blow(
             victim=f"the job, to {nodes - 1} of {nodes} nodes",
-            strike=lambda: self._site.operator.scale(nodes - 1),
-            undo=lambda: self._site.operator.scale(nodes),
+            strike=lambda: self._site.planned_changes.scale(nodes - 1),
+            undo=lambda: self._site.planned_changes.scale(nodes),
         )
 
     # --- etcd

@@ -9,7 +9,7 @@ from chaos.error import ChaosError
 from chaos.etcd import Etcd
 from chaos.fault import Fault
 from chaos.network import Network
-from chaos.operator import Operator
+from chaos.planned_change import PlannedChanges
 from chaos.process import Mark, Process
 from chaos.processes.injection import Injection
 from chaos.processes.node import ELASTICD, ProcessNode
@@ -53,7 +53,7 @@ class ProcessSite:
             self.close_network()
             raise
         self.nodes = [ProcessNode(self, name) for name in names]
-        self.operator = Operator(self._open_store, JOB)
+        self.planned_changes = PlannedChanges(self._open_store, JOB)
         self._injection = Injection(self)
 
     def _open_store(self) -> EtcdStore:
@@ -155,7 +155,7 @@ class ProcessSite:
 
     def close(self) -> None:
         """Kill everything that runs and remove the networks."""
-        self.operator.close()
+        self.planned_changes.close()
         try:
             self.etcd.end()
             self.mark.kill_all()

@@ -12,6 +12,7 @@ from chaos.runner import REST_STEPS
 from chaos.scenario import load, parse
 from chaos.schedule import draw
 from chaos.soak import SHARES, quota, soak
+from chaos.why.expectation import EXPECTED
 from elasticd.records.failure import SLOT_LIMIT
 from elasticd.rendezvous.slot_failures import STEADY_STEPS
 
@@ -113,3 +114,7 @@ def test_an_overlap_is_repeated_with_the_fault_it_belongs_to() -> None:
 
 def test_every_kind_has_its_traits() -> None:
     assert set(TRAITS) == set(Kind)
+
+
+def test_every_kind_says_what_why_must_say_of_it() -> None:
+    assert set(EXPECTED) == set(Kind)

@@ -1,4 +1,4 @@
-"""What an operator does to the job and its nodes: planned changes, no faults."""
+"""Planned changes of the job and its nodes, as a person makes them; no faults."""
 
 import time
 from collections.abc import Callable
@@ -11,16 +11,17 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store
 
-__all__ = ["Operator"]
+__all__ = ["PlannedChanges"]
 
 LIMIT_S = 15.0
 AGAIN_S = 0.1
 
 
-class Operator:
-    """Does what `elasticd drain` and `elasticd scale` do; again, where etcd is away just then.
+class PlannedChanges:
+    """Do what `elasticd drain` and `elasticd scale` do, and try again while etcd is away.
 
-    All raise ChaosError where etcd does not answer in time, and NotFound of what is not there.
+    All methods raise ChaosError if etcd does not answer in time, and NotFound for a node or a job
+    that is not there.
     """
 
     def __init__(self, open_store: Callable[[], Store], job: str) -> None:
@@ -53,5 +54,5 @@ class Operator:
                 return
             except Unavailable as exc:
                 if time.monotonic() > deadline_s:
-                    raise ChaosError(f"What the operator wants is not done: {exc}") from exc
+                    raise ChaosError(f"A planned change could not be made: {exc}") from exc
                 time.sleep(AGAIN_S)

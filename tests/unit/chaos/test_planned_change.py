@@ -1,10 +1,10 @@
-"""What an operator wishes, also while etcd is away for a moment."""
+"""Planned changes are made, also where etcd is away for a moment."""
 
 import pytest
 
-from chaos import operator
+from chaos import planned_change
 from chaos.error import ChaosError
-from chaos.operator import Operator
+from chaos.planned_change import PlannedChanges
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Incarnation, JobName, NodeId
@@ -51,35 +51,35 @@ def line() -> Line:
 
 
 def test_a_job_is_scaled_when_etcd_is_back(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator, "AGAIN_S", 0.0)
+    monkeypatch.setattr(planned_change, "AGAIN_S", 0.0)
     line.away = 3
-    Operator(lambda: line, JOB).scale(2)
+    PlannedChanges(lambda: line, JOB).scale(2)
     (item,) = line.list(KEYS.wants(JOB)).items
     assert decode(Want, item.value).nodes == 2
 
 
 def test_a_node_is_drained_and_taken_back_and_that_twice_does_no_harm(line: Line) -> None:
-    someone = Operator(lambda: line, JOB)
-    someone.drain("n1")
+    changes = PlannedChanges(lambda: line, JOB)
+    changes.drain("n1")
     assert line.get(KEYS.drain(NodeId("n1"))) is not None
-    someone.undrain("n1")
-    someone.undrain("n1")
+    changes.undrain("n1")
+    changes.undrain("n1")
     assert line.get(KEYS.drain(NodeId("n1"))) is None
 
 
 def test_a_job_that_is_over_is_left_alone() -> None:
     """Its scaling is taken back in the end, whatever came of it."""
-    Operator(MemoryStore, JOB).scale(3)
+    PlannedChanges(MemoryStore, JOB).scale(3)
 
 
 def test_what_is_not_there_and_who_does_not_answer_is_told(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operator, "LIMIT_S", 0.0)
-    monkeypatch.setattr(operator, "AGAIN_S", 0.0)
-    someone = Operator(lambda: line, JOB)
+    monkeypatch.setattr(planned_change, "LIMIT_S", 0.0)
+    monkeypatch.setattr(planned_change, "AGAIN_S", 0.0)
+    changes = PlannedChanges(lambda: line, JOB)
     with pytest.raises(NotFound):
-        someone.drain("n9")
+        changes.drain("n9")
     line.away = 1000
     with pytest.raises(ChaosError, match="nobody answers"):
-        someone.drain("n1")
+        changes.drain("n1")
