@@ -80,9 +80,9 @@ class Agent:
             self._settings.fork_server,
         )
         self.accounts = AccountBook()
+        """Where the time of each job's slots went; may be read on any thread."""
         self._meters = JobMeters(self.accounts.counted)
         presence.on_metrics_asked = self._meters.readings
-        """Where the time of each job's slots went; may be read on any thread."""
         self._kept: dict[JobName, Workers] = {}
         self._closings = ClosingJobs(self._inbox.put, self._mark_dirty)
         self._listings: tuple[ResyncWatch, ...] = ()

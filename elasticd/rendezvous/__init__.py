@@ -8,8 +8,8 @@ and a dead proposer is replaced by waiting a few milliseconds. Everybody follows
 stop the old workers, start the new ones, say "arrived". Nobody leads, no lock is held, and each
 write is safe to lose, to repeat and to come late.
 
-`decide` is the entry point; `plan` knows what the next world looks like, `change` why one is
-needed, `propose` when to ask for it, `conduct` what a member does about the present one, `explain`
-how to say so. `invariant` checks the rules after every decision, in the simulator and live;
+`decide` is the entry point. In `next_world/`, `plan` knows what the next world looks like, `change`
+why one is needed, and `propose` when to ask for it. `conduct/` knows what a member does about the
+present world. `invariant` checks the rules after every decision, in the simulator and live;
 `journal` records the events of an agent, so that they can be decided again.
 """

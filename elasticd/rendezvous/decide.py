@@ -1,7 +1,7 @@
 """The entry point: it takes one event, and returns the next state and what to do about it.
 
 It is deterministic in (state, event, now_s): the simulator, the recorded log of a live agent and
-the agent itself run the same code. Every call ends with `reconcile`, so that a fact which came
+the agent itself run the same code. Every call ends with `_reconcile`, so that a fact which came
 while something was in flight is acted upon as soon as it lands.
 """
 

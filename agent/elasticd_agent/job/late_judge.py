@@ -45,7 +45,7 @@ class _Finding:
 
     late: Mapping[NodeId, Lateness]
     unknown: frozenset[NodeId]
-    """True if nobody knows any more whether these nodes of the world are late."""
+    """The nodes of the world of which nobody knows any more whether they are late."""
     to_drain: NodeId | None = None
 
 

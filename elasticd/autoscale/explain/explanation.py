@@ -32,11 +32,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Lines, and the rows of the curve where `has_curve` says so."""
+    """Lines for people; in the section of the curve they are followed by its table."""
 
     lines: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """The rows, under `CURVE_HEADS`."""
+    """The rows of the curve's table, under `CURVE_HEADS`; empty in every other section."""
 
 
 def explain_sections(

@@ -127,7 +127,7 @@ class CommitLog:
         """Return an entry.
 
         Raises:
-            Missing, Damaged: it is not there, or not as it was written.
+            ObjectMissing, Damaged: it is not there, or not as it was written.
         """
         entry = self._entries.get(number)  # Another thread may clear it at any moment.
         if entry is None:

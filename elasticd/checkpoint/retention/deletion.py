@@ -226,7 +226,7 @@ def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
 def _deleted(bucket: Bucket, log: CommitLog, chosen: Removal, kept: tuple[int, ...]) -> Removal:
     # The same snapshot may have been committed twice, when a run went back behind it.
     needed = {entry.snapshot for entry in stock(log, kept).entries}
-    busy = leased(bucket)  # Once more: see `lease`.
+    busy = leased(bucket)  # Read once more: `read_lease` says why.
     left, objects = [], 0
     for entry in chosen.gone:
         if entry.number in busy:

@@ -1,7 +1,7 @@
 """The port to storage: what checkpoints need of a file system or an object store.
 
 It has six verbs. None renames or appends, and none trusts a listing for anything that counts. Two
-implementations, `folder` and `remote`, pass the same contract tests; `retry` wraps either.
+implementations, `folder` and `fsspec_bucket`, pass the same contract tests; `retry` wraps either.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,13 +53,13 @@ class ReadableBucket(Protocol):
     def read(self, name: str, limit_bytes: int) -> bytes:
         """Return an object; of a larger one, one byte more than the limit.
 
-        Raises: Missing: there is no such object.
+        Raises: ObjectMissing: there is no such object.
         """
 
     def read_into(self, name: str, start: int, place: memoryview) -> int:
         """Fill `place` from the object's byte `start` on; return how many bytes there were.
 
-        Raises: Missing: there is no such object.
+        Raises: ObjectMissing: there is no such object.
         """
 
     def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:

@@ -1,11 +1,11 @@
 """Data for a world whose size changes: each sample of an epoch counts exactly once.
 
 A position is all there is to know: (epoch, samples consumed). The epoch's order is computed from it
-(`shuffle`), each global batch is cut from the order and shared among the ranks (`share`), torch's
-DataLoader fetches this rank's part (`reader`). Two positions are kept: *pending* moves with every
-batch handed to the script, *committed* follows at a commit. What data workers read ahead is in
-neither. When the world changes, every rank is placed anew: pending goes back to committed, and what
-was read ahead is dropped.
+(`permutation`), each global batch is cut from the order and shared among the ranks (`batch_share`),
+torch's DataLoader fetches this rank's part (`dataloader`). Two positions are kept: *pending* moves
+with every batch handed to the script, *committed* follows at a commit. What data workers read ahead
+is in neither. When the world changes, every rank is placed anew: pending goes back to committed,
+and what was read ahead is dropped.
 
 Rejected: to wrap a DistributedSampler. Its order depends on the world size, its padding counts
 samples twice, and it resumes by fetching and dropping what was read before.

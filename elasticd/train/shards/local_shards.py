@@ -1,10 +1,10 @@
 """What this process still has of a sharded state whose generation has ended.
 
-Its boxes of the tensors, with which others may make the state whole (`surviving`). They are kept
-while the next generation builds its model and is filled, and until that has committed a step: who
-is interrupted before gives the same parts once more. Parameters of the old mesh are kept as they
-are, since nothing trains them any more; what may live on in the next generation is copied, and so
-is what a GPU holds, whose memory the next model needs.
+These are its boxes of the tensors, with which others may make the state whole (`shard_cover` says
+when they can). They are kept while the next generation builds its model and is filled, and until
+that has committed a step: a rank that is interrupted before gives the same parts once more.
+Parameters of the old mesh are kept as they are, since nothing trains them any more; what may live
+on in the next generation is copied, and so is what a GPU holds, whose memory the next model needs.
 """
 
 import hashlib

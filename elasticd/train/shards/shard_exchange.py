@@ -111,7 +111,7 @@ def redistribute(
 
     Raises:
         Damaged: something came as another than was sent, which is not yielded.
-        NotPassed: to another rank.
+        BroadcastFailed: something that went to another rank came as another than was sent.
     """
     yield from mine  # Whoever lands it takes its own part.
     if group.size == 1:
@@ -144,7 +144,7 @@ def _all_given(
     """Return which boxes of which tensors each rank has to give; collective.
 
     Raises:
-        Damaged, NotPassed: what a rank said came as something else.
+        Damaged, BroadcastFailed: what a rank said came as something else, here or elsewhere.
     """
     text = json.dumps(own).encode()
     sealed = text_sum(text).encode() + text

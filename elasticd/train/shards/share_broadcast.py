@@ -61,7 +61,7 @@ def broadcast_loads(group: BroadcastGroup, mine: Iterable[Load]) -> Iterator[Loa
 
     Raises:
         ElasticdError: what `mine` raised, and Damaged where a load came as another than was sent,
-            which is not yielded; NotPassed on the other ranks then.
+            which is not yielded; BroadcastFailed on the other ranks then.
     """
     if group.size == 1:
         yield from mine
@@ -88,7 +88,7 @@ def check_all(why: str) -> None:
     """Go on if all ranks say that nothing is wrong; collective.
 
     Raises:
-        Damaged: `why`, which this rank says itself; NotPassed where only others do.
+        Damaged: `why`, which this rank says itself; BroadcastFailed where only others do.
     """
     is_bad = torch.tensor(int(bool(why)), dtype=torch.int64)
     dist.all_reduce(is_bad, op=dist.ReduceOp.MAX)
