@@ -24,11 +24,6 @@ import torch
 
 from elasticd.errors import ElasticdError
 from elasticd.tensors import cuda
-from elasticd.tensors.chunk_digest import (
-    DIGEST_BYTES,
-    PIECE_BYTES,
-    digest,
-)
 from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree, paths
 from elasticd.train.device.device import CPU, device
@@ -42,8 +37,11 @@ from elasticd.train.sync.transfer_protocol import (
     BYTES,
     DIGESTS,
     MANIFEST,
+    PIECE_BYTES,
+    SUM_BYTES,
     Ask,
     Manifest,
+    sum_of,
 )
 
 __all__ = ["FetchResult", "LoadFailed", "fetch_state"]
@@ -240,12 +238,12 @@ def _differing(
     Ask(DIGESTS, index, first, count).send(line)
     numbers = range(first, first + count)
     starts = [each * PIECE_BYTES for each in numbers]
-    own = [digest(data.read(at, min(PIECE_BYTES, len(data) - at))) for at in starts]
-    theirs = bytes(transfer_protocol.read_exactly(line, count * DIGEST_BYTES))
+    own = [sum_of(data.read(at, min(PIECE_BYTES, len(data) - at))) for at in starts]
+    theirs = bytes(transfer_protocol.read_exactly(line, count * SUM_BYTES))
     return [
         each
         for each, mine in zip(numbers, own, strict=True)
-        if theirs[(each - first) * DIGEST_BYTES : (each - first + 1) * DIGEST_BYTES] != mine
+        if theirs[(each - first) * SUM_BYTES : (each - first + 1) * SUM_BYTES] != mine
     ]
 
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Self
 
 from elasticd.tensors import cuda
-from elasticd.tensors.chunk_digest import PIECE_BYTES, digest
 from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree
 from elasticd.train.sync import transfer_protocol
@@ -16,15 +15,17 @@ from elasticd.train.sync.transfer_protocol import (
     BYTES,
     DIGESTS,
     MANIFEST,
+    PIECE_BYTES,
     Ask,
     Manifest,
+    sum_of,
 )
 
 __all__ = ["StateServer"]
 
 _HELLO_LIMIT_S = 5.0
 SILENCE_LIMIT_S = 60.0
-"""The longest silence between two questions: a target that computes digests is silent for a
+"""The longest silence between two questions: a target that computes sums is silent for a
 while."""
 
 _CONNECTION_LIMIT = 1024
@@ -113,7 +114,7 @@ class StateServer:
         elif ask.kind == BYTES and ask.start + ask.length <= len(data):
             piece = data.read(ask.start, ask.length)
             line.sendall(piece)
-            line.sendall(transfer_protocol.sum_of(piece))
+            line.sendall(sum_of(piece))
             with self._lock:
                 self.sent_bytes += ask.length
         else:
@@ -124,5 +125,5 @@ class StateServer:
         key = (index, piece)
         if key not in self._digests:
             start = piece * PIECE_BYTES
-            self._digests[key] = digest(data.read(start, min(PIECE_BYTES, len(data) - start)))
+            self._digests[key] = sum_of(data.read(start, min(PIECE_BYTES, len(data) - start)))
         return self._digests[key]

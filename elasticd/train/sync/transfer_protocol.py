@@ -2,8 +2,8 @@
 
 The target sends a hello, with the token that only readers of the generation's store know, and then
 asks; the source answers each question with exactly the bytes asked for, and those of a tensor with
-their sum behind them: TCP's own are 16 bits. No pickle, nothing nested but one JSON text, sizes
-checked on both sides.
+their sum behind them: TCP's own are 16 bits. By the same sum a target finds the pieces that it has
+already. No pickle, nothing nested but one JSON text, sizes checked on both sides.
 """
 
 import hmac
@@ -19,6 +19,8 @@ from elasticd.errors import Fenced
 
 __all__ = [
     "ASK_LIMIT_BYTES",
+    "PIECE_BYTES",
+    "SUM_BYTES",
     "Ask",
     "Manifest",
     "read_ask",
@@ -36,13 +38,17 @@ ASK_LIMIT_BYTES = 4 << 20
 """The most bytes of one answer: small enough to divide among connections, large beside a round
 trip."""
 
+PIECE_BYTES = 1 << 20
+"""The size that is compared at once: a difference costs at most this much of unnecessary
+copying."""
+
 TEXT_LIMIT_BYTES = 256 << 20
 
 _HELLO = struct.Struct("<16s32sQI")
 _MAGIC = b"elasticd-heal-1\n"
 _ASK = struct.Struct("<BIQQ")
 _LENGTH = struct.Struct("<Q")
-_SUM_BYTES = 8
+SUM_BYTES = 8
 
 MANIFEST, DIGESTS, BYTES = 1, 2, 3
 
@@ -148,12 +154,12 @@ def read_summed(line: socket.socket, place: memoryview) -> None:
     """
     whole = place
     read_into(line, place)
-    if bytes(read_exactly(line, _SUM_BYTES)) != sum_of(whole):
+    if bytes(read_exactly(line, SUM_BYTES)) != sum_of(whole):
         raise EOFError("bytes were damaged on the way")
 
 
 def sum_of(data: memoryview) -> bytes:
-    """Return the XXH3-64, which is as fast as memory; it protects from accidents, not from
-    attackers.
+    """Return the XXH3-64, which is as fast as memory and lets other threads run meanwhile; it
+    protects from accidents, not from attackers: the token decides who may connect.
     """
     return xxhash.xxh3_64_digest(data)

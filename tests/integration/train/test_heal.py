@@ -13,14 +13,16 @@ import pytest
 import torch
 
 import elasticd.train.sync.state_fetch as heal_module
-from elasticd.tensors.chunk_digest import PIECE_BYTES, fingerprint
+import elasticd.train.sync.state_server as server_module
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.sync import transfer_protocol
 from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.sync.state_server import StateServer
+from elasticd.train.sync.transfer_protocol import PIECE_BYTES
 from tests.fixtures.ranks import HOST, Cast, entered
+from tests.fixtures.state_hash import state_hash
 
 LAYERS = 4
 LAYER_BYTES = 3 * PIECE_BYTES
@@ -66,7 +68,7 @@ def part(line: Connection, rank: int, size: int, port: int, state: Possession) -
     group.form()
     decision = agree_on_source(group, RankReport.of(rank, state), state._structure())
     healed = fetch_state(group, decision, state)
-    line.send((decision, healed, state._position, fingerprint(state._tree())))
+    line.send((decision, healed, state._position, state_hash(state._tree())))
     group.close()
 
 
@@ -79,7 +81,7 @@ def heal_all(states: list[Possession]) -> tuple[SourceDecision, list[FetchResult
         said = [each.hear() for each in ranks]
     decision = said[0][0]
     assert {(position, prints) for _, _, position, prints in said} == {
-        (decision.position, fingerprint(states[decision.sources[0]]._tree()))
+        (decision.position, state_hash(states[decision.sources[0]]._tree()))
     }
     return decision, [healed for _, healed, _, _ in said]
 
@@ -191,7 +193,7 @@ def serve_damaged(line: Connection, rank: int, port: int) -> None:
     """A source between which and the target a bit is turned."""
     group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
     group.form()
-    transfer_protocol.sum_of = lambda data: bytes(8)
+    server_module.sum_of = lambda data: bytes(8)  # type: ignore[attr-defined]
     tree = Possession(seed=2, position=(5, 0))._tree()
     with StateServer(tree, address=HOST, generation=group.generation) as source:
         place = f'["{HOST}", {source.port}, "{source.token}"]'
@@ -252,14 +254,14 @@ def test_questions_out_of_range_end_the_connection() -> None:
         assert source.sent_bytes == 0
 
 
-def test_a_fingerprint_sees_one_bit_a_type_and_a_shape() -> None:
+def test_hash_of_a_state_sees_one_bit_a_type_and_a_shape() -> None:
     base = torch.zeros(3 * PIECE_BYTES // 4)
-    prints = [fingerprint(flatten("s", base))]
+    prints = [state_hash(flatten("s", base))]
     for index in (0, len(base) // 2, len(base) - 1):
         other = base.clone()
         other[index] = -0.0
-        prints.append(fingerprint(flatten("s", other)))
-    prints.append(fingerprint(flatten("s", base.view(torch.int32))))
-    prints.append(fingerprint(flatten("s", base.reshape(3, -1))))
+        prints.append(state_hash(flatten("s", other)))
+    prints.append(state_hash(flatten("s", base.view(torch.int32))))
+    prints.append(state_hash(flatten("s", base.reshape(3, -1))))
     assert len(set(prints)) == len(prints)
-    assert fingerprint(flatten("s", base.clone())) == prints[0]
+    assert state_hash(flatten("s", base.clone())) == prints[0]

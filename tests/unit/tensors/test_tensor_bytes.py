@@ -7,10 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.tensors import cuda
-from elasticd.tensors.chunk_digest import fingerprint
 from elasticd.tensors.tensor_bytes import TensorBytes
-from elasticd.tensors.tree import flatten
 
 SHAPES = st.lists(st.integers(1, 4), min_size=0, max_size=4)
 
@@ -99,14 +96,6 @@ def test_half_an_element_of_what_is_not_plain_is_refused() -> None:
     data = TensorBytes(torch.zeros(4, 4).mT)
     with pytest.raises(ValueError, match="no whole elements"):
         data.read(2, 4)
-
-
-def test_fingerprint_waits_for_the_device_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its threads read on streams of their own."""
-    waited: list[list[torch.Tensor]] = []
-    monkeypatch.setattr(cuda, "synchronize", lambda tensors: waited.append(list(tensors)))
-    fingerprint(flatten("state", [torch.zeros(2), torch.ones(3)]))
-    assert [len(each) for each in waited] == [2]
 
 
 def test_nothing_has_no_bytes() -> None:
