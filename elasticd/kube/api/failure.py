@@ -6,7 +6,7 @@ from typing import Any
 
 from elasticd.errors import ElasticdError, Fenced, NotFound, Refused, Unavailable
 
-__all__ = ["Busy", "Gone", "failure", "retry_after_s", "status_message"]
+__all__ = ["Busy", "Failed", "Gone", "failure", "retry_after_s", "status_message"]
 
 RETRY_AFTER_MOST_S = 120.0
 """The longest wait, whatever a server says: somebody waits for a job."""
@@ -23,6 +23,12 @@ class Busy(Unavailable):
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class Failed(Unavailable):
+    """The API server failed at this one request (500), as with a webhook that does not answer: it
+    may do the next one.
+    """
 
 
 def failure(
@@ -53,7 +59,8 @@ def failure(
         case _ if 400 <= code < 500:
             return Refused(f"The API server at {host} refuses to {what}: {said}.")
     text = f"The API server at {host} cannot {what} now ({code}: {said}): try again."
-    return Busy(text, retry_after_s(headers))
+    wait_s = retry_after_s(headers)
+    return Failed(text) if code == 500 and not wait_s else Busy(text, wait_s)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:

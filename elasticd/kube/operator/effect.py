@@ -9,7 +9,7 @@ from typing import assert_never
 
 from elasticd.control.job_policy import set_policy, unset_policy
 from elasticd.control.jobs import submit
-from elasticd.errors import Fenced, NotFound, Refused
+from elasticd.errors import Fenced, NotFound, NotSupported, Refused, Unavailable
 from elasticd.kube.api.port import ELASTIC_JOBS, Api, EventNote, EventType, Object
 from elasticd.kube.decide.action import (
     Action,
@@ -40,7 +40,7 @@ from elasticd.kube.resource.name import FINALIZER
 from elasticd.kube.resource.status import status_json
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
-from elasticd.records.job import Active, JobSpec
+from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store
 
@@ -119,6 +119,8 @@ class Effects:
     def _to_etcd(self, action: ToEtcd) -> None:
         store, keys = self.store, self.keys
         match action:
+            case WriteJob() if self._is_submitted(action.spec):
+                return  # Its watch has not shown it yet, and it may even be over.
             case WriteJob():
                 try:
                     submit(store, keys, action.spec)
@@ -159,15 +161,19 @@ class Effects:
         """Ask the API server itself, if that is wanted: what was seen may be old."""
         if job is None:
             return
-        items = self.api.list(ELASTIC_JOBS, namespace=job.namespace, name=job.name).items
+        try:
+            items = self.api.list(ELASTIC_JOBS, namespace=job.namespace, name=job.name).items
+        except Unavailable as exc:  # Not etcd's, to which this action writes.
+            raise Fenced(f"Nobody knows whether ElasticJob {job} is gone: {exc}") from exc
         if any(item["metadata"]["uid"] == job.uid for item in items):
             raise Fenced(f"ElasticJob {job} is not gone.")
 
     def _is_submitted(self, spec: JobSpec) -> bool:
-        """Return whether that very job stands: it was submitted, and the answer got lost."""
-        item = self.store.get(self.keys.active_job(spec.name))
-        active = decode(Active, item.value) if item is not None else None
-        return active is not None and active.is_ready and active.uid == spec.uid
+        """Return whether that very job was submitted, and the answer got lost."""
+        item = self.store.get(self.keys.spec(spec.name))
+        with suppress(NotSupported):
+            return item is not None and decode(JobSpec, item.value).uid == spec.uid
+        return False
 
     def _set_finalizers(
         self, seen: Object, finalizers: list[str], *, replicas: int | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from elasticd.errors import ElasticdError, Fenced, Unavailable
-from elasticd.kube.api.failure import Busy
+from elasticd.kube.api.failure import Busy, Failed
 from elasticd.kube.api.port import NAMESPACES, Api
 from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
 from elasticd.kube.decide.cluster import Cluster
@@ -39,6 +39,9 @@ API, ETCD = "the API server", "etcd"
 UNSEEN_S, UNSEEN_MOST_S = 2.0, 60.0
 """How long an action is not repeated, so that the watches have time to show it: twice as long each
 time that it was done and did not show."""
+LOOK_S = 5.0
+"""How long one look begins with new actions. What is left then waits for the next one, so that a
+slow API server delays no news, nor takes the lead away."""
 QUIET = (ApplyStatus, TellEvent)
 """Actions that are too frequent to be logged."""
 
@@ -57,6 +60,13 @@ class Done:
     outcome: ActionOutcome
     why: str = ""
     retry_after_s: float = 0.0
+    is_alone: bool = False
+    """True if the server failed at this action, and may do others."""
+
+    @property
+    def ends_its_group(self) -> bool:
+        """Return whether what else was to be done about the same thing waits."""
+        return self.outcome in (ActionOutcome.OUTDATED, ActionOutcome.UNAVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,8 @@ class Reconciliation:
         self._memory, self._holds = Memory(), Holds(now_s)
         self._newest: dict[str, _Newest] = {}
         """By what was done to what: what was last done."""
+        self._late: set[str] = set()
+        """What the last look had no time for: it comes first in the next one."""
         self._namespace, self._identity = namespace, ""
         self._trouble = ""
         self._objects = ClusterObjects(api, wake, namespace=namespace)
@@ -150,7 +162,7 @@ class Reconciliation:
         self._memory = without(self._memory, cluster.jobs)
         self._forget_seen({_key(action) for action in actions})
         self._counts.reconciled(self._now_s() - began_s)
-        return self._holds.next_s()
+        return 0.0 if self._late else self._holds.next_s()
 
     def close(self) -> None:
         self._objects.close()
@@ -219,11 +231,28 @@ class Reconciliation:
             if not self._is_held(action) and not self._is_unseen(action):
                 groups.setdefault(group_of(action), []).append(action)
         away: set[str] = set()
+        late: set[str] = set()
+        until_s = self._now_s() + LOOK_S
 
-        def done_of(group: list[Action]) -> list[Done]:
-            return list(_each(effects, group, away))
+        def done_of(about: str) -> list[Done]:
+            found: list[Done] = []
+            for action in groups[about]:
+                if self._now_s() >= until_s:
+                    late.add(about)
+                    break
+                if _way(action) not in away:
+                    found.append(_done(effects, action, away))
+                    if found[-1].ends_its_group:
+                        break
+            return found
 
-        done = [one for found in self._threads.map(done_of, groups.values()) for one in found]
+        # A node may have half a minute to go: its drain waits for no answer of the API server.
+        def rank(about: str) -> tuple[bool, bool]:
+            return _way(groups[about][0]) != ETCD, about not in self._late
+
+        order = sorted(groups, key=rank)
+        done = [one for found in self._threads.map(done_of, order) for one in found]
+        self._late = late
         for one in done:
             self._note(one)
         return done
@@ -264,7 +293,8 @@ class Reconciliation:
     def _note(self, done: Done) -> None:
         word, about = word_of(done.action), group_of(done.action)
         self._counts.acted(word, done.outcome)
-        key = _way(done.action) if done.outcome is ActionOutcome.UNAVAILABLE else _key(done.action)
+        is_away = done.outcome is ActionOutcome.UNAVAILABLE and not done.is_alone
+        key = _way(done.action) if is_away else _key(done.action)
         if done.outcome is ActionOutcome.DONE:
             self._holds.worked(_way(done.action))
             self._holds.worked(key)
@@ -276,25 +306,21 @@ class Reconciliation:
             level("action.failed", action=word, about=about, why=done.why)
 
 
-def _each(effects: Effects, group: Sequence[Action], away: set[str]) -> Sequence[Done]:
-    """Do the actions about one thing, in order, until one fails."""
-    found: list[Done] = []
-    for action in group:
-        if _way(action) in away:
-            continue
-        try:
-            effects.carry_out(action)
-        except Fenced as exc:
-            return [*found, Done(action, ActionOutcome.OUTDATED, str(exc))]
-        except Unavailable as exc:
-            away.add(_way(action))
-            after_s = exc.retry_after_s if isinstance(exc, Busy) else 0.0
-            return [*found, Done(action, ActionOutcome.UNAVAILABLE, str(exc), after_s)]
-        except ElasticdError as exc:
-            found.append(Done(action, ActionOutcome.REFUSED, str(exc)))
-        else:
-            found.append(Done(action, ActionOutcome.DONE))
-    return found
+def _done(effects: Effects, action: Action, away: set[str]) -> Done:
+    """Do an action; note in `away` which server does not answer."""
+    try:
+        effects.carry_out(action)
+    except Fenced as exc:
+        return Done(action, ActionOutcome.OUTDATED, str(exc))
+    except Failed as exc:
+        return Done(action, ActionOutcome.UNAVAILABLE, str(exc), is_alone=True)
+    except Unavailable as exc:
+        away.add(_way(action))
+        after_s = exc.retry_after_s if isinstance(exc, Busy) else 0.0
+        return Done(action, ActionOutcome.UNAVAILABLE, str(exc), after_s)
+    except ElasticdError as exc:
+        return Done(action, ActionOutcome.REFUSED, str(exc))
+    return Done(action, ActionOutcome.DONE)
 
 
 def _is_same(before: Action, action: Action) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import Unavailable
 from elasticd.kube.api import stream
-from elasticd.kube.api.failure import Busy, Gone
+from elasticd.kube.api.failure import Busy, Failed, Gone
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES
 from elasticd.kube.api.stream import Progress, WatchLines
 
@@ -50,9 +50,11 @@ def test_it_does_not_matter_where_the_network_cuts(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(410, Gone), (500, Busy), (429, Busy)], ids=["gone", "broken", "busy"]
+    ("code", "kind"), [(410, Gone), (500, Failed), (429, Busy)], ids=["gone", "broken", "busy"]
 )
-def test_an_error_is_raised_as_the_answer_of_a_request_is(code: int, kind: type[Busy]) -> None:
+def test_an_error_is_raised_as_the_answer_of_a_request_is(
+    code: int, kind: type[Unavailable]
+) -> None:
     """The server tells of it in the middle of a watch, with HTTP's status long sent."""
     event = {"type": "ERROR", "object": {"code": code, "message": "too old"}}
     with pytest.raises(kind, match="too old"):
