@@ -7,7 +7,7 @@ from typing import Any
 from elasticd.kube.decide.memory import Memory, with_nodes
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
-from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
+from elasticd.kube.resource.name import AGENT, COMPONENT_LABEL, PART_OF, PART_OF_LABEL
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.records.node_name import node_id_of
@@ -61,7 +61,9 @@ class AgentPod:
 
     @property
     def is_ours(self) -> bool:
-        return self.labels.get(PART_OF_LABEL) == PART_OF
+        """Return whether it is an agent's; what runs beside agents names another component."""
+        component = self.labels.get(COMPONENT_LABEL, AGENT)
+        return self.labels.get(PART_OF_LABEL) == PART_OF and component == AGENT
 
     @property
     def node(self) -> NodeId:

@@ -40,5 +40,5 @@ def delete(
         told = seen.memory.objects.get(job.uid)
         if told is None or told.told.get(event.topic) != event.said:
             yield event
-    elif found is None or (not found.is_active and not found.members):
+    elif found is None or (found.is_over and not found.members):
         yield RemoveFinalizer(job=job.key)

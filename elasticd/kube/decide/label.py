@@ -20,8 +20,7 @@ def decide_labels(seen: Cluster) -> Iterator[Action]:
     if seen.records is None or not seen.identity:
         return
     by = owner_prefix(seen.identity)
-    specs = (job.spec for job in seen.jobs.values() if job.spec is not None)
-    asked = {key for spec in specs for key in spec.node_selector}
+    asked = _asked(seen, by)
     serving = {pod.node for pod in seen.pods.values() if pod.is_ours and pod.node_name}
     serving |= seen.records.agents.keys()
     labels = {
@@ -36,3 +35,20 @@ def decide_labels(seen: Cluster) -> Iterator[Action]:
         standing, wanted = seen.records.labels.get(name, nothing), labels.get(name, {})
         if standing.by == by and standing.labels != wanted:
             yield LabelNode(node=name, labels=wanted, by=by)
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _asked(seen: Cluster, by: str) -> set[str]:
+    """Return the labels that an object asks for, or a job of one that is not seen here.
+
+    Operators of single namespaces write the same records, and each sees its own objects alone.
+    """
+    assert seen.records is not None
+    specs = (job.spec for job in seen.jobs.values() if job.spec is not None)
+    found = {key for spec in specs for key in spec.node_selector}
+    for job in seen.records.jobs.values():
+        if job.is_active and not job.is_stop_wanted and job.spec.owner.startswith(by):
+            found |= job.spec.node_labels.keys()
+    return found

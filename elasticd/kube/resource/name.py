@@ -7,6 +7,8 @@ from elasticd.records.ids import JobName
 from elasticd.records.job import JobSpec
 
 __all__ = [
+    "AGENT",
+    "COMPONENT_LABEL",
     "FINALIZER",
     "FORCE_DELETE",
     "GROUP",
@@ -40,6 +42,9 @@ FINALIZER = f"{GROUP}/job"
 FORCE_DELETE = f"{GROUP}/force-delete"
 """The annotation, of any value but "false", with which a deleted object goes at once, whatever its
 job does."""
+COMPONENT_LABEL = "app.kubernetes.io/component"
+AGENT = "agent"
+"""The component of a pod that is an agent's; one without such a label counts as an agent's too."""
 PART_OF_LABEL = "app.kubernetes.io/part-of"
 PART_OF = "elasticd"
 """The label of the operator's pods; it ignores pods without it."""

@@ -244,6 +244,22 @@ def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it() -
     assert uid not in twin.objects
 
 
+def test_a_deleted_object_stays_while_it_is_not_known_that_its_job_is_over() -> None:
+    """What is active and what stands of a job come by two watches, in any order."""
+    twin, uid = started()
+    name = "team.x"
+    twin.jobs[name] = replace(twin.jobs[name], is_active=False, members=())
+    assert not twin.jobs[name].status.phase.is_final
+    twin.delete(uid)
+    twin.settle()
+    assert uid in twin.objects
+    twin.jobs[name] = replace(twin.jobs[name], is_active=True)
+    assert StopJob in {type(action) for action in twin.settle()}
+    twin.agents_run()
+    twin.settle()
+    assert uid not in twin.objects
+
+
 def test_a_deleted_object_waits_for_etcd_unless_by_force() -> None:
     twin, uid = started()
     twin.is_etcd_away = True

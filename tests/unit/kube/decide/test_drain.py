@@ -11,7 +11,7 @@ from elasticd.kube.decide.drain import DRAIN_AGAIN_S, SILENT_NODE_S, TAINTS, UNS
 from elasticd.kube.decide.memory import Memory
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Drain
-from tests.unit.kube.decide.twin import IDENTITY, Twin
+from tests.unit.kube.decide.twin import IDENTITY, OURS, Twin
 
 BY = f"kubernetes/{IDENTITY}/"
 UNDRAIN = UndrainNode(node=NodeId("n1"), by=BY)
@@ -246,4 +246,15 @@ def test_without_etcd_nothing_is_drained() -> None:
     twin = cluster()
     twin.is_etcd_away = True
     put(twin, "n1", is_cordoned=True)
+    assert twin.settle() == []
+
+
+def test_pods_of_elasticd_that_are_no_agents_make_no_node_ours() -> None:
+    """The operator's, etcd's and the dashboard's have the same label."""
+    twin = cluster()
+    twin.node("control-plane", with_agent=False, is_cordoned=True, labels={"zone": "a"})
+    labels = {**OURS, "app.kubernetes.io/component": "etcd"}
+    twin.pods["e/etcd-0"] = replace(
+        twin.pods["e/n1"], name="etcd-0", node_name="control-plane", labels=labels
+    )
     assert twin.settle() == []

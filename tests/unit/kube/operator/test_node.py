@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.kube.api.port import NODES, Name
+from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Name
+from elasticd.leader.election import Election
 from elasticd.records.codec import decode
 from elasticd.records.ids import Incarnation, JobName, NodeId
 from elasticd.records.job import Want
@@ -68,3 +69,34 @@ def test_a_node_is_told_its_labels_and_that_they_are_gone(scene: OperatorScene) 
     scene.delete()
     scene.settle(operator)
     assert scene.store.get(key) is None
+
+
+def test_operators_of_two_namespaces_agree_on_the_labels_of_a_node(scene: OperatorScene) -> None:
+    """Each sees its own ElasticJobs alone, and the record of a node has room for both."""
+    scene.node("n0")
+    change = {"metadata": {"labels": {"zone": "a", "rack": "7", "x": "y"}}}
+    scene.objects.patch(NODES, Name("", "n0"), change)
+    scene.api.hand_out()
+    for namespace, selector in (("team", {"zone": "a"}), ("other", {"rack": "7"})):
+        body = {
+            "metadata": {"name": "a", "namespace": namespace},
+            "spec": {"script": "train.py", "nodeSelector": selector},
+        }
+        scene.api.create(ELASTIC_JOBS, body)
+    operators = []
+    for namespace in ("team", "other"):
+        term = Election(scene.store, scene.keys.operator_election(namespace)).take_part()
+        assert term is not None
+        operators.append(scene.begin(term, namespace=namespace))
+    for _ in range(30):
+        for operator in operators:
+            operator.evaluate()
+        scene.now_s += 3.0
+    item = scene.store.get(scene.keys.labels_of(NodeId("n0")))
+    assert item is not None and decode(NodeLabels, item.value).labels == {"zone": "a", "rack": "7"}
+    for _ in range(60):
+        for operator in operators:
+            operator.evaluate()
+        scene.now_s += 3.0
+    after = scene.store.get(scene.keys.labels_of(NodeId("n0")))
+    assert after is not None and after.mod_revision == item.mod_revision
