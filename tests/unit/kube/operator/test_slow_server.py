@@ -10,9 +10,7 @@ from elasticd.errors import Unavailable
 from elasticd.kube.api.failure import failure
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Name
-from elasticd.records.ids import JobName, NodeId
-from elasticd.records.job import Want
-from elasticd.store.api import Delete, Txn
+from elasticd.records.ids import NodeId
 from tests.fixtures.operator_scene import OperatorScene
 from tests.fixtures.patience import patience_s
 
