@@ -187,7 +187,8 @@ class Agent:
     def _job_appeared(self, spec: JobSpec, order: int) -> None:
         runner = self._runners.get(spec.name)
         if runner is not None and runner.spec.uid != spec.uid:
-            runner.doubt()  # The end of the one before was missed; its burial brings us here again.
+            # The end of the job before was missed. When its runner is removed, we come here again.
+            runner.reread_status()
         self._specs[spec.name] = (spec, order)
         self._meters.know(spec.name, spec.uid)
         self._is_dirty = True
@@ -199,7 +200,7 @@ class Agent:
         self._comebacks.drop(job)
         self._meters.forget(job)
         if job in self._runners:
-            self._runners[job].doubt()
+            self._runners[job].reread_status()
         if job == self._settings.job:
             self._is_ending = True
         self._is_dirty = True
@@ -250,14 +251,14 @@ class Agent:
         """Bring the runners into line with the jobs, the slots and our own state."""
         for job, runner in list(self._runners.items()):
             if runner.retired is not None:
-                self._bury(job, runner)
+                self._remove(job, runner)
         self._drop_kept()
         if not (self._is_leaving or self._registration.lease is None):
             self._allot()
         peers = {p.life: p for runner in self._runners.values() for p in runner.peers}
         self._peers.hold(tuple(peers.values()))
 
-    def _bury(self, job: JobName, runner: Runner) -> None:
+    def _remove(self, job: JobName, runner: Runner) -> None:
         retired = runner.retired
         assert retired is not None
         del self._runners[job]
@@ -299,7 +300,7 @@ class Agent:
             if job in self._comebacks or job in self._closings:
                 continue  # Its workers keep their places meanwhile.
             if self._are_held(slots, job):
-                continue  # The burial of who holds them brings us here again.
+                continue  # When the runner that holds them is removed, we come here again.
             if runner is None and slots and self._comebacks.may_join(job):
                 self._join(*self._specs[job], slots)
             elif runner is not None and not slots:

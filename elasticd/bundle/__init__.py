@@ -3,7 +3,8 @@
 It is put together from the records of a job, from what its agents still know, and from the files
 that they and the workers wrote (`job_files`); what cannot be had is named in it. The values of
 variables and options are masked (`mask`, `secret`) before anything is written. Unpacked, it holds a
-run folder that `elasticd why`, `status`, `logs` and `dashboard` read as they read any other.
+run folder that `elasticd why`, `elasticd status`, `elasticd logs` and `elasticd dashboard` read as
+they read any other.
 """
 
 __all__: list[str] = []

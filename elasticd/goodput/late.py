@@ -1,4 +1,4 @@
-"""Which node all others wait for, from what each reports of its waits. Pure.
+"""Which node is a straggler: all others wait for it, by what each reports of its waits. Pure.
 
 Step times find nobody, since a collective makes them equal on all ranks. But the last rank that
 enters a collective waits only for the transfer, and every other rank waits for the last rank too.

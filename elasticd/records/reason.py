@@ -31,12 +31,14 @@ class Reason(StrEnum):
     """The same node came back as a new incarnation before its loss was noticed."""
     DRAINED = "drained"
     PREEMPTED = "preempted"
+    """Reserved: nothing writes it. A node that is preempted gets SIGTERM, and is `NODE_LEFT`."""
     JOINED = "joined"
     SCALED = "scaled"
     DID_NOT_ARRIVE = "did_not_arrive"
     """The node was named in a world, but its workers had not started when the formation's deadline
     passed."""
     BELOW_MIN = "below_min"
+    """Reserved: nothing writes it. The job's phase is `waiting`, with the reason of the change."""
     STOP_REQUESTED = "stop_requested"
     ALL_SUCCEEDED = "all_succeeded"
     BUDGET_SPENT = "budget_spent"
@@ -46,13 +48,18 @@ class Reason(StrEnum):
     ENDS_JOB = "ends_job"
     """A rank raised an error that says that the job must end (`--on-nan stop`)."""
     ISOLATED = "isolated"
-    """The node's agent was cut off from etcd for longer than the isolation limit."""
+    """Reserved: nothing writes it. Others see a node that is cut off from etcd as `NODE_LOST`."""
     OTHER = "other"
     """A word that a newer version of elasticd wrote, and this one does not know."""
 
     @property
     def is_planned(self) -> bool:
-        """Return whether workers get the full grace: nothing is broken, somebody wished it."""
+        """Return whether somebody wished for the change: a drain, a stop, another size, a join.
+
+        The workers then get `shutdown_timeout_s` of the job to stop, otherwise `failure_timeout_s`.
+        `_ORDERLY` has the reasons that nobody wished for and that are no fault either. Whether one
+        change can be made without an abort is another question: `WorldChange.is_orderly`.
+        """
         return self in _PLANNED
 
     @property
@@ -98,6 +105,7 @@ _PLANNED = frozenset(
     {Reason.DRAINED, Reason.PREEMPTED, Reason.JOINED, Reason.SCALED, Reason.STOP_REQUESTED}
 )
 _ORDERLY = frozenset({Reason.FIRST_WORLD, Reason.NODE_LEFT, Reason.ALL_SUCCEEDED})
+"""A world begins, a node says goodbye, a job ends: expected, and not wished by a person."""
 _CAUSES = {
     Reason.WORKER_FAILED: Cause.USER_ERROR,
     Reason.WORKER_KILLED: Cause.NODE_LOSS,

@@ -322,7 +322,8 @@ class WorkerResumed(_OfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequested:
-    """This node should leave the job: drained, preempted, or its agent was told to end."""
+    """This node should leave the job: it is drained, its agent was told to end (SIGTERM, as when
+    a spot machine is taken back), or its slots went to another job."""
 
     reason: Reason
 

@@ -23,7 +23,7 @@ from elasticd_agent.job.etcd_effects import effects_of
 from elasticd_agent.job.etcd_watches import JobWatches
 from elasticd_agent.job.incidents import Incidents
 from elasticd_agent.job.journal_file import JournalFile
-from elasticd_agent.job.late_judge import judge_of
+from elasticd_agent.late.late_judge import LateJudge
 from elasticd_agent.late.node_wait import NodeWaits
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.workers.final_save import end_share_s
@@ -103,7 +103,7 @@ class Runner:
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self.workers.attached.progressed = self._progressed
         self.node_waits = NodeWaits(kept.slots if kept is not None else ())
-        self.late = judge_of(host, spec)
+        self.late = _late_judge(host, spec)
         self._meter.measure(
             step_wait_s=lambda: self.node_waits.total_s, late_ratio=lambda: self.late.ratio
         )
@@ -156,7 +156,7 @@ class Runner:
         if standing != _standing(self.state):
             self._changed()
 
-    def doubt(self) -> None:
+    def reread_status(self) -> None:
         """Read the job's status, because its entry among the active ones is gone or is another's.
 
         Mostly the watches have reported it already. If they missed it, workers and slots would be
@@ -358,8 +358,18 @@ class Runner:
             self.workers.explain_hang(standing.generation, culprit)
 
 
+def _late_judge(host: AgentServices, spec: JobSpec) -> LateJudge:
+    return LateJudge(
+        job=spec.name,
+        on_late=spec.on_late,
+        store=host.store,
+        keys=host.keys,
+        effect_thread=host.effect_thread,
+        lease=host.lease,
+        post=host.post,
+    )
+
+
 def _standing(state: JobState) -> tuple[object, ...]:
-    """Return what other jobs on this node wait for: when it changes, a slot may be free
-    for them.
-    """
+    """Return what other jobs on this node wait for: a slot may be free when it changes."""
     return state.stage, is_working(state), state.next_generation, state.slots

@@ -1,8 +1,9 @@
-"""Late nodes: what this node measures of its waits, and the judge on the node of rank 0.
+"""Late nodes (stragglers): each node measures its waits, and the node of rank 0 judges.
 
-`elasticd.goodput.late` says which node all others wait for; here its facts come from heartbeats and
-member records. What it finds goes to etcd and to the log; with `--on-late drain` the node is then
-drained like any other.
+`node_wait` measures how long this node's ranks wait in collectives, from their heartbeats.
+`late_judge` gives what all nodes report to `elasticd.goodput.late`, which says which node all
+others wait for, and writes the finding to etcd and to the log. With `--on-late drain`, `drain` then
+drains that node like any other.
 """
 
 __all__: list[str] = []

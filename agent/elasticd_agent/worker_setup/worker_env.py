@@ -1,7 +1,7 @@
 """The environment and the files of one worker: what torchrun's scripts expect, and no secret.
 
 Names and meanings follow torch.distributed.elastic (torch 2.13, `run.py` and
-`agent/server/local_elastic_agent.py`), so that a script cannot tell the difference.
+agent/server/local_elastic_agent.py), so that a script cannot tell the difference.
 """
 
 import fcntl

@@ -55,7 +55,7 @@ class ForkedPool:
     def wait(self, timeout: float) -> None:
         """Wait for its end, and that nothing is left of what it guarded. One thread calls it.
 
-        Raises: TimeoutExpired: it has not ended within so many seconds.
+        Raises: subprocess.TimeoutExpired: it has not ended within so many seconds.
         """
         if self._is_over:
             return

@@ -36,7 +36,7 @@ __all__ = [
     "offers_state",
 ]
 
-_GRAVITY = (
+_BY_SEVERITY = (
     Reason.WORKER_FAILED,
     Reason.WORKER_KILLED,
     Reason.WORKER_HUNG,
@@ -54,9 +54,9 @@ _GRAVITY = (
     Reason.SCALED,
     Reason.JOINED,
 )
-"""The order of reasons by weight. When several things happened, the heaviest names the change: a
-node that died explains a broken collective, a failure explains why somebody left. A word that is
-not here is one of a newer version for why a node leaves, like OTHER."""
+"""The reasons in the order of their severity. When several things happened, the most severe one
+names the change: a node that died explains a broken collective, a failure explains why somebody
+left. A word that is not here is one of a newer version for why a node leaves, like OTHER."""
 
 
 _BROKEN = Reason.COLLECTIVE_BROKEN
@@ -124,7 +124,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | No
         if hung is not None:
             found.append(hung)
             is_orderly = False
-    return _heaviest(state, world, found, lost, is_orderly=is_orderly) if found else None
+    return _most_severe(state, world, found, lost, is_orderly=is_orderly) if found else None
 
 
 def _of_nodes(
@@ -132,7 +132,7 @@ def _of_nodes(
 ) -> tuple[Found, dict[NodeId, Reason], bool]:
     """Return what happened to the nodes of the world, which are lost, and whether all is in order.
 
-    In order are also nodes that go, as long as they train on until a step that is agreed on.
+    Nodes that leave are in order too, as long as they train on until a step on which all agreed.
     """
     found: Found = []
     lost: dict[NodeId, Reason] = {}
@@ -154,7 +154,7 @@ def _of_nodes(
     return found, lost, is_orderly
 
 
-def _heaviest(
+def _most_severe(
     state: JobState,
     world: World,
     found: Found,
@@ -162,9 +162,9 @@ def _heaviest(
     *,
     is_orderly: bool,
 ) -> WorldChange:
-    """Return the change that the heaviest of the reasons found names, with its culprit."""
+    """Return the change that the most severe of the reasons found names, with its culprit."""
     found = first_cause(state, world, found)
-    reason = min((r for r, _ in found), key=_gravity)
+    reason = min((r for r, _ in found), key=_severity)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
     culprit = min(culprits, key=lambda f: (not f.ends_job, f.rank)) if culprits else None
     return WorldChange(
@@ -179,8 +179,8 @@ def _heaviest(
     )
 
 
-def _gravity(reason: Reason) -> int:
-    return _GRAVITY.index(reason if reason in _GRAVITY else Reason.OTHER)
+def _severity(reason: Reason) -> int:
+    return _BY_SEVERITY.index(reason if reason in _BY_SEVERITY else Reason.OTHER)
 
 
 def change_of_node(

@@ -26,7 +26,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 __all__ = ["install"]
 
-# In the order of their imports: `rpc` uses the messages of the other two.
+# In the order of their imports: `rpc_pb2` uses the messages of the other two.
 _MODULES = ("kv_pb2", "auth_pb2", "rpc_pb2")
 
 # As the old protoc wrote it, on one line: serialized_pb=_b('...'). A string literal of ASCII text

@@ -35,7 +35,7 @@ def use_device() -> torch.device:
     """Make this worker's GPU the one that torch means by "the current device"; return it.
 
     Without it every process would open a context on the node's first GPU, and whatever names no
-    device (an event, a generator, `dist.barrier`) would speak of that one.
+    device (an event, a generator, torch's `barrier`) would speak of that one.
     """
     own = device()
     if own.type == "cuda":

@@ -29,8 +29,8 @@ from elasticd_agent.account.job_account import JobAccount
 from elasticd_agent.job import runner as module
 from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.job.job_guard import JobGuard
-from elasticd_agent.job.late_judge import LateJudge
 from elasticd_agent.job.runner import Runner
+from elasticd_agent.late.late_judge import LateJudge
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.metrics.job_meters import JobMeters

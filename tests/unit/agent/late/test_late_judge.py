@@ -16,8 +16,8 @@ from elasticd.rendezvous.state import JobState, SeenMember, replace
 from elasticd.rendezvous.table import Table
 from elasticd.store.api import Lease, LeaseId, Put, Txn
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.job import late_judge as module
-from elasticd_agent.job.late_judge import DRAIN_AFTER_S, RETRY_S, LateJudge
+from elasticd_agent.late import late_judge as module
+from elasticd_agent.late.late_judge import DRAIN_AFTER_S, RETRY_S, LateJudge
 from tests.unit.agent.job.test_etcd_effects import PromptEffects
 from tests.unit.rendezvous.cases import Told, member, name, running, world
 

@@ -16,17 +16,15 @@ from elasticd.goodput.late_record import drained, followed
 from elasticd.records.account.late import LateNodes, NodeWait, OnLate
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
-from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Phase
 from elasticd.rendezvous.state import JobState
 from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.loop.effect_thread import EffectThread
 
-__all__ = ["LateJudge", "judge_of"]
+__all__ = ["LateJudge"]
 
 DRAIN_AFTER_S = 10.0
 """A node is drained once it has been late for so long, and for a hundred steps."""
@@ -206,22 +204,10 @@ class LateJudge:
         return notes[node] if node is not None else ""
 
 
-def judge_of(host: AgentServices, spec: JobSpec) -> LateJudge:
-    """Make a job's judge with what its agent gives it."""
-    return LateJudge(
-        job=spec.name,
-        on_late=spec.on_late,
-        store=host.store,
-        keys=host.keys,
-        effect_thread=host.effect_thread,
-        lease=host.lease,
-        post=host.post,
-    )
-
-
 def _waits(state: JobState) -> Mapping[NodeId, NodeWait | None] | None:
-    """Return what each node of the world reports of its generation; None if it is not ours to
-    judge.
+    """Return what each node of the world reports of its generation.
+
+    The result is None if this node is not the one that judges.
     """
     world, status = state.world, state.status
     if world is None or not state.is_in_world or not state.has_all_members or state.is_over:
