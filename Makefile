@@ -43,9 +43,9 @@ test-slow: $(VENV)/.dev $(VENV)/.azurite ## the soaks among the tests: many faul
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 test-torch: .constraints-without-torch.txt
-test-torch: ## the same with another torch, in an environment of its own: TORCH=torch==2.15.0
-	$(MAKE) test VENV=.venv-$(subst ==,-,$(TORCH)) CONSTRAINTS=.constraints-without-torch.txt \
-	  TORCH='$(TORCH)'
+test-torch: ## the same with another torch, in an environment of its own: TORCH=2.15.0
+	$(MAKE) test VENV=.venv-torch-$(patsubst torch==%,%,$(TORCH)) \
+	  CONSTRAINTS=.constraints-without-torch.txt TORCH='torch==$(patsubst torch==%,%,$(TORCH))'
 
 test-kube: $(VENV)/.dev ## the tests against a real Kubernetes, which it builds once (Debian 12, root)
 	$(BIN)/python -m tests.kube.testbed build

@@ -213,7 +213,7 @@ def _inner(training: Training) -> dict[str, Callable[[], object]]:
             "copy of the keep": lambda: keep.copy(kept),
             "loader and ledger": loader,
             "end_commit of the guard": guard.end_commit,
-            "reseed": state._reseed,
+            "reseed": lambda: state._random.reseed(0, state._step),
             "scalars": lambda: given.set(given.checked({"loss": training.loss}), 1, None),
             "session": tell,
         }

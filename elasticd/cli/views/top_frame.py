@@ -41,6 +41,7 @@ SHADES = {"green": "█", "red": "▓", "magenta": "▓", "yellow": "▒", "dim"
 """Shades that repeat what colours say."""
 KEYS = "↑↓ choose   s scale   d drain   q end"
 CHANGES_SHOWN = 6
+DECISIONS_SHOWN = 2
 LEAST_WIDTH = 20
 CURVE_WIDTH = 60
 RATES_MEANT = 5
@@ -77,9 +78,10 @@ def frame(
             parts.append(_line(f"and {counted(others, 'more job')}", "dim"))
         parts += sized
     page = board.pages.get(chosen)
+    scaling = _scaling(page) if page is not None else []
     if page is not None:
-        parts += _job(page, width, now_unix_s)
-    left = height - len(rows) - len(sized) - DETAILS_HEIGHT - NODES_HEAD
+        parts += [*_job(page, width, now_unix_s), *scaling]
+    left = height - len(rows) - len(sized) - len(scaling) - DETAILS_HEIGHT - NODES_HEAD
     if board.nodes and left > 0:
         parts.append(_nodes(board.nodes, left))
     if has_keys:
@@ -155,6 +157,31 @@ def _autoscaled(board: Board, rows: Sequence[Plain]) -> list[Text]:
     return lines
 
 
+def _scaling(page: JobPage) -> list[Text]:
+    """Return the steps a second at each number of nodes, and the autoscaler's newest decisions."""
+    view: Mapping[str, Any] = page.autoscale or {}
+    curve = view.get("curve") or {}
+    points = [_point(each) for each in curve.get("points", ()) if each["steps_per_s"] > 0.0]
+    lines = [_line(f"steps/s by nodes  {'  '.join(points)}", "")] if points else []
+    for decision in reversed(view.get("decisions", ())[-DECISIONS_SHOWN:]):
+        outcome = str(decision["outcome"]).replace("_", " ")
+        tone = "yellow" if decision["outcome"] == "taken_back" else ""
+        words = f"{_clock(decision['at'])}  {decision['sentence']}; {outcome}"
+        lines.append(_line(words, tone))
+    return lines
+
+
+def _point(point: Mapping[str, Any]) -> str:
+    """Return a size and its rate; `~` marks a rate of the fit that nobody has measured."""
+    guess = "" if point["is_measured"] else "~"
+    refused = " (taken back)" if point["is_refused"] else ""
+    return f"{point['nodes']}: {guess}{point['steps_per_s']:.3g}{refused}"
+
+
+def _clock(at_unix_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at_unix_s)) if at_unix_s else " " * 8
+
+
 def _share(view: Mapping[str, object]) -> str:
     account: Mapping[str, Any] = cast(Any, view.get("account")) or {}
     goodput = account.get("goodput")
@@ -186,8 +213,7 @@ def _job(page: JobPage, width: int, now_unix_s: float) -> list[RenderableType]:
     if account.get("total_s"):
         parts += _account(account["seconds"], account["total_s"], width)
     for change in reversed(page.changes[-CHANGES_SHOWN:]):
-        at = cast(float, change["at"])
-        clock = time.strftime("%H:%M:%S", time.localtime(at)) if at else "        "
+        clock = _clock(cast(float, change["at"]))
         total_s = cast(float, change["total_s"])
         cost = f"  {seconds(total_s)}" if total_s else ""
         tone = "red" if change["is_fault"] else ""

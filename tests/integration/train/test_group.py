@@ -18,7 +18,7 @@ from elasticd.train.process_group.group import Group, GroupBroken
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 
-FORM_LIMIT_S = 20.0
+FORM_LIMIT_S = patience_s(20.0)
 PATIENCE_S = patience_s(15.0)
 """Far above what a wake takes, far below what the thing that is woken would wait."""
 

@@ -21,11 +21,13 @@ from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_o
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.sync.state_server import StateServer
 from elasticd.train.sync.transfer_protocol import PIECE_BYTES
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import HOST, Cast, entered
 from tests.fixtures.state_hash import state_hash
 
 LAYERS = 4
 LAYER_BYTES = 3 * PIECE_BYTES
+PATIENCE_S = patience_s(15.0)
 
 
 class Possession:
@@ -180,13 +182,13 @@ def lose_source(word: str) -> tuple[str, float, bool, tuple[int, int]]:
 
 def test_a_source_that_dies_ends_the_heal_and_leaves_the_target_as_it_was() -> None:
     why, took_s, is_clean, position = lose_source("die")
-    assert "rank 0" in why and took_s < 15.0
+    assert "rank 0" in why and took_s < PATIENCE_S
     assert is_clean and position == (1, 0)
 
 
 def test_abort_wakes_a_target_whose_source_is_silent() -> None:
     why, took_s, is_clean, _ = lose_source("abort")
-    assert "rank 0" in why and took_s < 15.0 and is_clean
+    assert "rank 0" in why and took_s < PATIENCE_S and is_clean
 
 
 def serve_damaged(line: Connection, rank: int, port: int) -> None:

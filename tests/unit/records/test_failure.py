@@ -42,3 +42,6 @@ def test_ending_is_said_by_name() -> None:
     """For people."""
     assert failure(signal="SIGSEGV").ending == "killed by SIGSEGV"
     assert failure().ending == "exit code 1"
+    assert dataclasses.replace(failure(), exit_code=None).ending == "not started", (
+        "never 'exit code None'"
+    )

@@ -2,6 +2,8 @@
 
 from queue import Queue
 
+from structlog.testing import capture_logs
+
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Txn
@@ -17,7 +19,9 @@ def test_node_that_joins_again_and_again_pauses() -> None:
     comebacks = Rejoins(lambda item: item(), MemoryStore(), Keys())
     assert all(comebacks.may_join(A) for _ in range(JOINS_AT_ONCE))
     assert comebacks.wake_s is None
-    assert not comebacks.may_join(A)
+    with capture_logs() as logs:
+        assert not comebacks.may_join(A)
+    assert [(each["event"], each["job"]) for each in logs] == [("job.join_paused", A)]
     assert A in comebacks and comebacks.wake_s is not None
     assert comebacks.may_join(B) and B not in comebacks
 

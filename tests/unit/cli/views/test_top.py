@@ -54,7 +54,9 @@ def test_job_that_is_not_there_is_refused(runs: Path, capsys: pytest.CaptureFixt
 
 
 def test_keys_ask_back_and_end_it(runs: Path) -> None:
-    """`s` asks how many nodes and whether that is meant; a run that is over says no; `q` ends."""
+    """`s` asks how many nodes, `d` which node, and both whether that is meant; a run that is over
+    says no; `q` ends.
+    """
     argv = [sys.executable, "-m", "elasticd", "top", "--log-dir", str(runs)]
     pid, number = pty.fork()
     if pid == 0:
@@ -67,6 +69,14 @@ def test_keys_ask_back_and_end_it(runs: Path) -> None:
         _until(number, "'two' is not a whole number")
         os.write(number, b"1\n")
         _until(number, "to 1 node? [y/N]")
+        os.write(number, b"y\n")
+        _until(number, "Enter goes back")
+        os.write(number, b"\n")
+        _until(number, "choose")
+        os.write(number, b"d")
+        _until(number, "Node to take out of service")
+        os.write(number, b"a\n")
+        _until(number, "Drain node a? [y/N]")
         os.write(number, b"y\n")
         _until(number, "Enter goes back")
         os.write(number, b"\n")

@@ -188,3 +188,34 @@ def test_each_job_with_a_policy_has_a_line_of_its_own() -> None:
     lines = drawn(sized, 120)
     assert "  digits: 2/3 nodes; autoscaler: held since 10:02:00 (stale): too old" in lines
     assert not any("autoscaler" in line for line in drawn(BOARD, 120))
+
+
+def test_scaling_curve_and_newest_decisions_of_the_chosen_job_are_shown() -> None:
+    """Measured rates plain, those of the fit marked; what was taken back says so."""
+    points = [
+        {"nodes": 1, "steps_per_s": 10.0, "is_measured": True, "is_refused": False},
+        {"nodes": 2, "steps_per_s": 18.25, "is_measured": True, "is_refused": True},
+        {"nodes": 3, "steps_per_s": 24.0, "is_measured": False, "is_refused": False},
+        {"nodes": 4, "steps_per_s": 0.0, "is_measured": False, "is_refused": False},
+    ]
+    decisions = [
+        {"at": 100.0 * number, "outcome": outcome, "sentence": f"#{number} 1 -> 2 nodes"}
+        for number, outcome in ((1, "kept"), (2, "kept"), (3, "taken_back"))
+    ]
+    said: dict[str, object] = {"summary": "", "curve": {"points": points}, "decisions": decisions}
+    lines = drawn(replace(BOARD, pages={"digits": replace(PAGE, autoscale=said)}), 120)
+    assert "steps/s by nodes  1: 10  2: 18.2 (taken back)  3: ~24" in lines
+    shown = [line for line in lines if "1 -> 2 nodes" in line]
+    assert [line.split("  ", 1)[1] for line in shown] == [
+        "#3 1 -> 2 nodes; taken back",
+        "#2 1 -> 2 nodes; kept",
+    ]
+    assert not any("by nodes" in line for line in drawn(BOARD, 120))
+
+
+def test_decisions_take_their_lines_from_the_nodes() -> None:
+    """A frame never outgrows its terminal."""
+    decisions = [{"at": 0.0, "outcome": "open", "sentence": f"#{number}"} for number in range(9)]
+    said: dict[str, object] = {"summary": "", "curve": None, "decisions": decisions}
+    sized = replace(BOARD, pages={"digits": replace(PAGE, autoscale=said)})
+    assert len(drawn(sized, 120, 30)) <= len(drawn(BOARD, 120, 30)) <= 30

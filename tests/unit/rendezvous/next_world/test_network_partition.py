@@ -85,7 +85,7 @@ def test_who_is_lost_anyway_accuses_nobody() -> None:
 
 def test_the_work_is_that_of_the_edges() -> None:
     """Two halves that do not reach each other: every pair is an edge, told from both ends."""
-    half = 20
+    half = 500
     first, second = range(half), range(half, 2 * half)
     accused = {index: second if index in first else first for index in range(2 * half)}
     state, found = _accusing(accused, 2 * half)
