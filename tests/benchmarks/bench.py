@@ -18,7 +18,7 @@ from types import FrameType
 
 from elasticd.control.local_run.launch import adopt_orphans, end_descendants
 from elasticd.store.private_etcd.embedded import bound_to_us
-from elasticd_agent.pool.process_table import children_of
+from elasticd_agent.pool.process.process_table import children_of
 
 __all__ = ["ROOT", "STEP", "end", "own_environ", "program", "send", "start", "tree", "workplace"]
 

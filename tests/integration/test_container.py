@@ -10,7 +10,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from elasticd.records.node_name import node_id_of
-from elasticd_agent.pool.process_table import children_of, look_up
+from elasticd_agent.pool.process.process_table import children_of, look_up
 from tests.fixtures.cluster import ELASTICD, PATIENCE_S, Call, Cluster, cluster_on, until
 
 NAMESPACE = (

@@ -17,7 +17,7 @@ from elasticd.channel.pool import FromPool, PoolReady
 from elasticd.control.local_run.fork_server import LocalForkServer
 from elasticd.records.reason import Phase
 from elasticd_agent.pool.fork_server.surroundings import surroundings
-from elasticd_agent.pool.process_table import children_of, look_up
+from elasticd_agent.pool.process.process_table import children_of, look_up
 from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
 from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.channel.pool import Exited, License, PoolLearned, Started, Stop
-from elasticd_agent.pool.process_table import children_of
+from elasticd_agent.pool.process.process_table import children_of
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.pool import PoolDriver, is_alive, read_number, wait_until
 from tests.integration.test_warm_pool import PROBE, plainly, warmly

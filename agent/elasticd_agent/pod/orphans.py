@@ -14,9 +14,9 @@ from threading import Lock
 
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.pod.memory import OomKills
-from elasticd_agent.pool.prctl import adopt_orphans
-from elasticd_agent.pool.process_table import children_of
-from elasticd_agent.pool.subtree import Subtree
+from elasticd_agent.pool.process.prctl import adopt_orphans
+from elasticd_agent.pool.process.process_table import children_of
+from elasticd_agent.pool.process.subtree import Subtree
 
 __all__ = ["Children", "adopt_orphans"]
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from elasticd_agent.pod.orphans import Children
-from elasticd_agent.pool.process_table import children_of, look_up
+from elasticd_agent.pool.process.process_table import children_of, look_up
 
 __all__ = ["Reaper", "reap"]
 

@@ -11,9 +11,10 @@ import signal
 import sys
 
 from elasticd.records.job import EntryKind
-from elasticd_agent.pool import as_main, mark
 from elasticd_agent.pool.job_pool import PoolOptions, run_pool
-from elasticd_agent.pool.prctl import adopt_orphans, ask_for_signal_at_parents_end
+from elasticd_agent.pool.process import mark
+from elasticd_agent.pool.process.prctl import adopt_orphans, ask_for_signal_at_parents_end
+from elasticd_agent.pool.worker import as_main
 from elasticd_agent.pool.zygote.learned_set import Script
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.process_table import mark_of
-from elasticd_agent.pool.subtree import Subtree
+from elasticd_agent.pool.process.process_table import mark_of
+from elasticd_agent.pool.process.subtree import Subtree
 
 __all__ = ["GIVE_UP_S", "Child"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from elasticd.channel.pool import PoolFailed
 from elasticd.channel.wire import pack
 from elasticd.errors import EnvironmentProblem
-from elasticd_agent.pool import worker
 from elasticd_agent.pool.guardian import Guardian
-from elasticd_agent.pool.inheritance import open_fds
 from elasticd_agent.pool.launch import BornChild, Launcher
 from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.process.inheritance import open_fds
 from elasticd_agent.pool.warmup import warm_up
+from elasticd_agent.pool.worker import worker
 from elasticd_agent.pool.zygote.learned_set import Script
 from elasticd_agent.pool.zygote.zygote_keeper import ZygotePlan
 

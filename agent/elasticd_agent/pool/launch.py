@@ -20,14 +20,14 @@ import elasticd_agent
 from elasticd.channel.pool import Start
 from elasticd.channel.wire import pack
 from elasticd_agent.pool.child import Child
-from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.process.inheritance import shed
 
 __all__ = ["BornChild", "Heritage", "Launcher", "exec_worker", "fork", "import_roots"]
 
 _SPAWN_WORKER = (
     "import sys; sys.path[:0] = sys.argv[1:3]; "
-    "from elasticd_agent.pool.worker import main; main(*sys.argv[1:])"
+    "from elasticd_agent.pool.worker.worker import main; main(*sys.argv[1:])"
 )
 _SPAWN_STORE_HOST = (
     "import sys; sys.path[:0] = sys.argv[1:3]; "

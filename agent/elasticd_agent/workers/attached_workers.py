@@ -16,7 +16,7 @@ from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.pool.niceness import undo
+from elasticd_agent.pool.process.niceness import undo
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
 __all__ = ["AttachedWorkers", "Progress"]

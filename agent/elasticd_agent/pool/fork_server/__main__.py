@@ -12,17 +12,18 @@ import sys
 from elasticd.channel.fork_server import ServerFailed
 from elasticd.channel.wire import pack
 from elasticd.errors import EnvironmentProblem
-from elasticd_agent.pool import as_main, mark
 from elasticd_agent.pool.fork_server.fork_check import ServerFacts
 from elasticd_agent.pool.fork_server.forked_pool import settle
 from elasticd_agent.pool.fork_server.installation import installation
 from elasticd_agent.pool.fork_server.server import BornPool, ForkServer
 from elasticd_agent.pool.fork_server.surroundings import surroundings
-from elasticd_agent.pool.inheritance import open_fds
 from elasticd_agent.pool.job_pool import run_pool
-from elasticd_agent.pool.prctl import adopt_orphans, ask_for_signal_at_parents_end
-from elasticd_agent.pool.process_table import children_of
+from elasticd_agent.pool.process import mark
+from elasticd_agent.pool.process.inheritance import open_fds
+from elasticd_agent.pool.process.prctl import adopt_orphans, ask_for_signal_at_parents_end
+from elasticd_agent.pool.process.process_table import children_of
 from elasticd_agent.pool.warmup import warm_up
+from elasticd_agent.pool.worker import as_main
 from elasticd_agent.pool.zygote.environ_reads import recorded
 
 _MANY_THREADS = "importing torch starts threads here, or touches a GPU"

@@ -7,10 +7,10 @@ import time
 from elasticd.records.job import EntryKind
 from elasticd.telemetry.process_title import set_title
 from elasticd_agent.pool.fork_server.server import BornPool
-from elasticd_agent.pool.inheritance import open_fds, restore_signals
 from elasticd_agent.pool.job_pool import PoolOptions
-from elasticd_agent.pool.mark import write_environment
-from elasticd_agent.pool.prctl import adopt_orphans
+from elasticd_agent.pool.process.inheritance import open_fds, restore_signals
+from elasticd_agent.pool.process.mark import write_environment
+from elasticd_agent.pool.process.prctl import adopt_orphans
 from elasticd_agent.pool.zygote.learned_set import Script
 
 __all__ = ["settle"]

@@ -32,8 +32,8 @@ from elasticd_agent.pool.fork_server.fork_check import ServerFacts, refusal
 from elasticd_agent.pool.fork_server.installation import installation
 from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.launch import fork
-from elasticd_agent.pool.process_table import children_of
-from elasticd_agent.pool.subtree import Subtree
+from elasticd_agent.pool.process.process_table import children_of
+from elasticd_agent.pool.process.subtree import Subtree
 
 __all__ = ["BornPool", "ForkServer"]
 

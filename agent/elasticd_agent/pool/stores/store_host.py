@@ -44,7 +44,7 @@ def serve(read_fd: int, write_fd: int) -> None:
 
 def main(*arguments: str) -> None:
     """Serve as a freshly spawned interpreter, where a fork was not safe."""
-    from elasticd_agent.pool.inheritance import shed
+    from elasticd_agent.pool.process.inheritance import shed
 
     shed({3, 4}, int(arguments[2]))
     serve(3, 4)

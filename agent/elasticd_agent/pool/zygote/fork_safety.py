@@ -15,9 +15,9 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from elasticd_agent.pool.inheritance import open_fds
 from elasticd_agent.pool.launch import fork
-from elasticd_agent.pool.process_table import children_of
+from elasticd_agent.pool.process.inheritance import open_fds
+from elasticd_agent.pool.process.process_table import children_of
 
 __all__ = ["CANARY_S", "ProcessFacts", "answers", "facts", "what_changed"]
 

@@ -20,10 +20,10 @@ from typing import NoReturn
 from elasticd.channel.pool import Start, unpack_to_pool
 from elasticd.channel.wire import pack
 from elasticd.telemetry.process_title import set_title
-from elasticd_agent.pool.inheritance import open_fds, shed
 from elasticd_agent.pool.launch import BornChild, Heritage, exec_worker, fork
-from elasticd_agent.pool.niceness import can_undo
-from elasticd_agent.pool.prctl import ask_for_signal_at_parents_end
+from elasticd_agent.pool.process.inheritance import open_fds, shed
+from elasticd_agent.pool.process.niceness import can_undo
+from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
 from elasticd_agent.pool.zygote.fork_safety import answers
 from elasticd_agent.pool.zygote.import_trial import Loaded, Unsound, import_packages
 from elasticd_agent.pool.zygote.learned_set import (

@@ -21,7 +21,7 @@ from elasticd.records.job import EntryKind
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import fork
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.process_table import children_of, pss_bytes
+from elasticd_agent.pool.process.process_table import children_of, pss_bytes
 from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
 from elasticd_agent.pool.zygote.zygote import ZygoteOrder, be_zygote

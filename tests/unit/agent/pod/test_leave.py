@@ -14,7 +14,7 @@ from elasticd_agent.pod import leave
 from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.leave import wait_for_keepers
 from elasticd_agent.pod.orphans import Children
-from elasticd_agent.pool.process_table import children_of
+from elasticd_agent.pool.process.process_table import children_of
 from tests.fixtures.patience import patience_s
 
 NAMESPACE = (

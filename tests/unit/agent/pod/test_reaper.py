@@ -14,7 +14,7 @@ CODE = """
 import os, signal, subprocess, sys, time
 from elasticd_agent.pod.orphans import Children, adopt_orphans
 from elasticd_agent.pod.reaper import Reaper, reap
-from elasticd_agent.pool.process_table import children_of, look_up
+from elasticd_agent.pool.process.process_table import children_of, look_up
 
 ORPHAN = '''
 import os

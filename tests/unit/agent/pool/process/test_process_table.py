@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd_agent.pool import process_table
-from elasticd_agent.pool.mark import MARK
-from elasticd_agent.pool.subtree import Subtree
+from elasticd_agent.pool.process import process_table
+from elasticd_agent.pool.process.mark import MARK
+from elasticd_agent.pool.process.subtree import Subtree
 
 
 @pytest.fixture

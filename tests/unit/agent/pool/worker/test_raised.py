@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
-from elasticd_agent.pool.raised import describe, write_error_file
+from elasticd_agent.pool.worker.raised import describe, write_error_file
 
 
 def caught(source: str, file: str) -> BaseException:

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from elasticd_agent.pool.mark import read_mark
+from elasticd_agent.pool.process.mark import read_mark
 
 __all__ = ["Process", "children_of", "is_running", "look_up", "mark_of", "pss_bytes"]
 

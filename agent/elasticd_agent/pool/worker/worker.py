@@ -22,13 +22,13 @@ from typing import NoReturn
 from elasticd.channel.pool import Start, Started, unpack_to_pool
 from elasticd.records.job import EntryKind
 from elasticd.telemetry.process_title import set_title, worker_title
-from elasticd_agent.pool import as_main, raised
-from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.launch import Heritage
-from elasticd_agent.pool.mark import MARK, write_mark
-from elasticd_agent.pool.niceness import can_undo
-from elasticd_agent.pool.output import OutputFile, open_output
-from elasticd_agent.pool.report import Report
+from elasticd_agent.pool.process.inheritance import shed
+from elasticd_agent.pool.process.mark import MARK, write_mark
+from elasticd_agent.pool.process.niceness import can_undo
+from elasticd_agent.pool.worker import as_main, raised
+from elasticd_agent.pool.worker.output import OutputFile, open_output
+from elasticd_agent.pool.worker.report import Report
 from elasticd_agent.pool.zygote.module_report import ModuleReport
 from elasticd_agent.pool.zygote.rank_at_import import renew_ranks
 

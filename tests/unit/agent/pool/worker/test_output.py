@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd_agent.pool.output import OutputFile, open_output
+from elasticd_agent.pool.worker.output import OutputFile, open_output
 
 
 def printer(fd: int) -> io.TextIOWrapper:

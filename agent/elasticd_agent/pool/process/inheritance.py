@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Collection
 
-from elasticd_agent.pool.prctl import ask_for_signal_at_parents_end
+from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
 
 __all__ = ["open_fds", "restore_signals", "shed"]
 

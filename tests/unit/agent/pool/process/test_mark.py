@@ -2,7 +2,7 @@
 
 import ctypes
 
-from elasticd_agent.pool.mark import (
+from elasticd_agent.pool.process.mark import (
     MARK,
     NAME_LIMIT_BYTES,
     has_room,

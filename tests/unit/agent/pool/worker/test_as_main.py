@@ -1,6 +1,6 @@
 """The search path of a worker is the one that its own environment gives."""
 
-from elasticd_agent.pool.as_main import python_path, search_path
+from elasticd_agent.pool.worker.as_main import python_path, search_path
 
 
 def test_pythonpath_is_read_as_python_does() -> None:

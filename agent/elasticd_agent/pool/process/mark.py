@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
-from elasticd_agent.pool.prctl import environment_area
+from elasticd_agent.pool.process.prctl import environment_area
 
 __all__ = [
     "MARK",

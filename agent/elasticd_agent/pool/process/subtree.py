@@ -9,7 +9,7 @@ import os
 import signal
 from contextlib import suppress
 
-from elasticd_agent.pool.process_table import children_of, is_running, look_up
+from elasticd_agent.pool.process.process_table import children_of, is_running, look_up
 
 __all__ = ["Subtree"]
 
