@@ -52,7 +52,7 @@ def _run(**values: Any) -> int:
     )
     policy = None
     if request.autoscale:
-        from elasticd.cli.autoscale.run_policy import read_policy
+        from elasticd.cli.run.autoscaler.policy import read_policy
 
         # The autoscaler of a cluster has one, or not, whatever is known here.
         has_prometheus = bool(request.prometheus) or request.mode is Mode.SUBMIT

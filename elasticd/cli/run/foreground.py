@@ -320,7 +320,7 @@ class Foreground:
             )
 
     def _autoscaler(self, endpoint: str, folder: JobFolder) -> AbstractContextManager[None]:
-        from elasticd.cli.autoscale.process import autoscaler  # Few runs have one.
+        from elasticd.cli.run.autoscaler.process import autoscaler  # Few runs have one.
 
         log_path = folder.path / "agents" / "autoscaler.log"
         self._screen.note(

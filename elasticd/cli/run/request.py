@@ -11,8 +11,8 @@ from typing import Any
 
 from elasticd.bundle.destination import Destination, destination_of
 from elasticd.cli import parse_value
-from elasticd.cli.autoscale.run_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.etcd_flags import cluster_of, log_dir_of
+from elasticd.cli.run.autoscaler.autoscale_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.run.entry_flags import entry_of, env_of, workers_of
 from elasticd.cli.run.fault_flags import FaultPolicy, fault_policy_of
 from elasticd.cli.run.flags import layered, parse_known

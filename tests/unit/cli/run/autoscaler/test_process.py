@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.autoscale import process as module
-from elasticd.cli.autoscale.process import autoscaler
+from elasticd.cli.run.autoscaler import process as module
+from elasticd.cli.run.autoscaler.process import autoscaler
 from tests.fixtures.store import wait_until
 
 ENDPOINT = "unix:///etcd.sock"

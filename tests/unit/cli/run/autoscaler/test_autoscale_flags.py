@@ -2,7 +2,7 @@
 
 import pytest
 
-from elasticd.cli.autoscale.run_flags import autoscale_flag, prometheus_flag
+from elasticd.cli.run.autoscaler.autoscale_flags import autoscale_flag, prometheus_flag
 from elasticd.errors import CallError
 
 BOTH = {"autoscale": "p.toml", "prometheus": "http://p:9090"}
