@@ -66,7 +66,7 @@ def market() -> Iterator[Exporter]:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory, market: Exporter) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("outage")
-    with sized_cluster(folder, JOBS, market.sd_url) as scene:
+    with sized_cluster(folder, JOBS, market.sd_url, autoscalers=2) as scene:
         yield scene
 
 
@@ -85,7 +85,8 @@ def test_a_minute_without_prometheus_changes_no_size_that_rests_on_it(
 ) -> None:
     """What asks Prometheus is held for as long; a job that waits for data gives its nodes back all
     the same, as that rests on its own records, and one that is paused does not: it could only at
-    the first step after its pause. Then everybody follows what has changed."""
+    the first step after its pause. The leader is killed meanwhile, and the next one holds the
+    same. Then everybody follows what has changed."""
     job, money, idle = (scene.jobs[name] for name in ("throughput", "money", "idle"))
     scene.wait_nodes(job, 3)
     scene.wait_nodes(money, 1)
@@ -104,6 +105,10 @@ def test_a_minute_without_prometheus_changes_no_size_that_rests_on_it(
     assert scene.decisions(idle)[-1].rule is Rule.IDLE
     speed(idle, "flat 0.1")
     scene.wait_nodes(idle, 3)
+    killed = scene.leader
+    killed.kill()
+    killed.wait()
+    until(lambda: scene.leader is not killed, lambda: "nobody stands by")
     speed(job, "linear 0.04")
     job.wait_step(size=3, since_s=killed_s + OUTAGE_S)
     money.wait_step(size=1, since_s=killed_s + OUTAGE_S)

@@ -97,9 +97,13 @@ def run(
         # Only now what costs: grpc, urllib3.
         from elasticd.autoscale.loop.evaluation import JobEvaluation
         from elasticd.autoscale.metrics.counts import AutoscalerCounts
+        from elasticd.autoscale.prometheus.credentials import Credentials
+        from elasticd.autoscale.prometheus.settings import endpoint
         from elasticd.leader.daemon import Daemon
         from elasticd.leader.http_server import MetricsServer
 
+        if prometheus is not None:  # A file that is missing is named before etcd is asked.
+            Credentials(prometheus, endpoint(prometheus)).current()
         store = stack.enter_context(closing(open_store(settings, keys)))
         source = stack.enter_context(closing(open_source(prometheus, store, keys, settings)))
         counts = AutoscalerCounts()

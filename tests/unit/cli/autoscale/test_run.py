@@ -52,3 +52,16 @@ def test_flags_are_read_from_the_environment_too(
     monkeypatch.setenv("ELASTICD_LISTEN", "127.0.0.1:0")
     monkeypatch.setenv("ELASTICD_PROMETHEUS_TOKEN_FILE", str(tmp_path / "none"))
     assert main(["autoscale", "run"]) == 2
+    assert f"{tmp_path / 'none'}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--token-file", "--ca-file"])
+def test_file_that_is_missing_is_named_before_etcd_is_asked(
+    flag: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """etcd is not there either, but what a person has mistyped comes first."""
+    missing = str(tmp_path / "missing")
+    https = ("--prometheus", "https://127.0.0.1:2")
+    assert main(["autoscale", "run", *ETCD, *https, flag, missing]) == 2
+    shown = capfd.readouterr().err
+    assert missing in shown and "http://127.0.0.1:1" not in shown and shown.count("\n") == 1
