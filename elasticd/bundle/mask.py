@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, quote_plus
 
-__all__ = ["MARK", "OVERLAP_BYTES", "Mask", "Secret"]
+__all__ = ["MARK", "OVERLAP_BYTES", "Mask", "MaskedValue"]
 
 MARK = "***"
 """The text that replaces a value."""
@@ -90,7 +90,7 @@ _PATTERNS = tuple((marks, re.compile(form), head + MARK.encode()) for marks, for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secret:
+class MaskedValue:
     """A value that nobody else may see, and the name by which its place is marked."""
 
     name: str
@@ -100,7 +100,7 @@ class Secret:
 class Mask:
     """Replace all of some secrets, and what looks like one."""
 
-    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+    def __init__(self, secrets: Iterable[MaskedValue] = ()) -> None:
         found: dict[bytes, bytes] = {}
         for secret in secrets:
             name = re.sub(r"[^A-Za-z0-9_.-]", "_", secret.name)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from elasticd.bundle.mask import MARK, Secret
+from elasticd.bundle.mask import MARK, MaskedValue
 from elasticd.records.job import JobSpec
 
 __all__ = [
@@ -51,7 +51,7 @@ def is_secret_name(name: str) -> bool:
     return _NAME.search(name.replace("-", "_").replace(".", "_")) is not None
 
 
-def secrets_of_environ(environ: Mapping[str, str]) -> list[Secret]:
+def secrets_of_environ(environ: Mapping[str, str]) -> list[MaskedValue]:
     """Return what stands in an environment under a name that says so, and in a file that such a
     variable names.
     """
@@ -61,14 +61,14 @@ def secrets_of_environ(environ: Mapping[str, str]) -> list[Secret]:
             continue
         known = _content(Path(value)) if value.startswith("/") else ""
         if _is_long(name, known or value):
-            found.append(Secret(name=name, value=known or value))
+            found.append(MaskedValue(name=name, value=known or value))
     return found
 
 
-def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[Secret]:
+def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[MaskedValue]:
     """Return the secrets that a job was given; `environ` has what its options name."""
     found = [
-        Secret(name=name, value=value)
+        MaskedValue(name=name, value=value)
         for name, value in spec.env.items()
         if _is_long(name, value) and not _is_known(name, value)
     ]
@@ -82,7 +82,9 @@ def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[Secret]:
     return found
 
 
-def secrets_of_options(options: Mapping[str, object], environ: Mapping[str, str]) -> list[Secret]:
+def secrets_of_options(
+    options: Mapping[str, object], environ: Mapping[str, str]
+) -> list[MaskedValue]:
     """Return the strings of options, and what `env:NAME` and `file:PATH` stand for."""
     found = []
     for name, value in _strings(options):
@@ -94,7 +96,7 @@ def secrets_of_options(options: Mapping[str, object], environ: Mapping[str, str]
         elif _is_known(name, value):
             known = ""
         if _is_long(name, known):
-            found.append(Secret(name=name, value=known))
+            found.append(MaskedValue(name=name, value=known))
         found += _passwords(known)
     return found
 
@@ -124,11 +126,11 @@ def _without(arg: str, values: set[str]) -> str:
     return f"{name}={MARK}" if sign and value in values else arg
 
 
-def _secrets_of_args(args: Sequence[str]) -> list[Secret]:
+def _secrets_of_args(args: Sequence[str]) -> list[MaskedValue]:
     """Return values of `--api-key=V`, `--api-key V` and `wandb.api_key=V`, and
     passwords in URLs.
     """
-    found: list[Secret] = []
+    found: list[MaskedValue] = []
     for number, arg in enumerate(args):
         found += _passwords(arg)
         name, sign, value = arg.partition("=")
@@ -139,11 +141,11 @@ def _secrets_of_args(args: Sequence[str]) -> list[Secret]:
             if value.startswith("--"):
                 continue
         if len(value) >= NAMED_LEAST:
-            found.append(Secret(name=name.lstrip("-"), value=value))
+            found.append(MaskedValue(name=name.lstrip("-"), value=value))
     return found
 
 
-def _passwords(text: str) -> list[Secret]:
+def _passwords(text: str) -> list[MaskedValue]:
     """Return the passwords in a URL."""
     if "://" not in text or "@" not in text:
         return []
@@ -151,7 +153,9 @@ def _passwords(text: str) -> list[Secret]:
         password = urlsplit(text).password
         if password:
             both = {password, unquote(password)}
-            return [Secret(name="password", value=each) for each in both if _is_long("key", each)]
+            return [
+                MaskedValue(name="password", value=each) for each in both if _is_long("key", each)
+            ]
     return []
 
 

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from elasticd.checkpoint.format.box_cover import Box
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest, Tensor
 from elasticd.errors import Fenced, NotSupported
@@ -28,14 +29,12 @@ from elasticd.tensors import tree
 from elasticd.tensors.tensor_spec import dtype_of
 from elasticd.tensors.tree import Tree
 
-__all__ = ["ROOT", "Box", "Catalog", "catalog"]
+__all__ = ["ROOT", "Catalog", "catalog"]
 
 ROOT = "state"
 """The first component of a manifest's names; DCP's names have none."""
 
 Path = tuple[str | int, ...]
-Box = tuple[tuple[int, ...], tuple[int, ...]]
-"""The offsets and the shape, in elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,11 +104,17 @@ class Checkpoints:
         found = self._survivors
         self._remnant = self._remnants.keep(found.label if found is not None else None)
 
-    def prepare(self, decision: SourceDecision, world: World) -> bool:
-        """Build the objects into which a state is restored; return False if some rank has it, or
-        none ever had.
+    def must_restore(self, decision: SourceDecision) -> bool:
+        """Return whether no rank has a state, and it is to be restored or begun by `restore`."""
+        has_source = self._saving is not None or self._survivors is not None
+        return has_source and decision.is_fresh
+
+    def build(self, decision: SourceDecision, world: World) -> None:
+        """Build the objects into which a state is restored, if it must be.
 
         Exceptions from here come from the script's own functions.
+
+        Raises: CannotRestore: a part of a sharded state is lost, and there is no checkpoint.
         """
         forget_meshes()
         self._remnants.lose()
@@ -119,12 +125,11 @@ class Checkpoints:
                     "The state is sharded, and a part of it was lost with its rank: start the job "
                     "with --checkpoint URL, from where it is restored."
                 )
-            return False
+            return
         if self._saving is not None:
             self._saving.run = max(self._saving.run, decision.run)
-        if decision.is_fresh:
+        if self.must_restore(decision):
             self._state._prebuild(world)
-        return decision.is_fresh
 
     def restore(self, group: Group) -> RestoreResult:
         """Restore a state that no rank has."""

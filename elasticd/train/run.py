@@ -248,9 +248,10 @@ class _Run:
         """Give this rank the newest state: restored where no rank has it, else from a rank."""
         # The script's builders run here, and their exceptions are the script's, too.
         self._is_forming = False
-        is_lost = self._checkpoints.prepare(decision, world)
+        self._checkpoints.build(decision, world)
         self._is_forming = True
-        restored = self._checkpoints.restore(group) if is_lost else None
+        must_restore = self._checkpoints.must_restore(decision)
+        restored = self._checkpoints.restore(group) if must_restore else None
         fetched = FetchResult()
         if restored is None:
             fetched = fetch_state(group, decision, self._state)

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from elasticd.bundle.job_files import RECORD_BYTES, JobFiles, last_part
-from elasticd.bundle.mask import Mask, Secret
+from elasticd.bundle.mask import Mask, MaskedValue
 from elasticd.bundle.secret import secrets_of_environ
 from elasticd.bundle.versions import versions
 from elasticd.errors import CallError
@@ -49,7 +49,7 @@ class BundleFiles:
         self._run_folder, self._folders = run_folder, folders
         self._log_lines = log_lines
         found = secrets_of_environ(os.environ if environ is None else environ)
-        own = [Secret(name="etcd-password", value=password)] if password else []
+        own = [MaskedValue(name="etcd-password", value=password)] if password else []
         self._mask = Mask([*own, *found])
 
     def __call__(self, path: str, query: str) -> Answer | None:

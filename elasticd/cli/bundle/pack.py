@@ -13,7 +13,7 @@ from elasticd import __version__
 from elasticd.bundle import collection
 from elasticd.bundle.collection import BundleRequest, files_path, worth
 from elasticd.bundle.job_files import generation_of
-from elasticd.bundle.mask import Mask, Secret
+from elasticd.bundle.mask import Mask, MaskedValue
 from elasticd.bundle.masked_records import archived, masked_records
 from elasticd.bundle.part import BundledFile, MissingFile, Parts
 from elasticd.bundle.secret import secrets_of_environ, secrets_of_options, secrets_of_spec
@@ -81,10 +81,10 @@ def pack(
 
 def _secrets(
     source: RecordSource, spec: JobSpec, options: Mapping[str, object], environ: Mapping[str, str]
-) -> list[Secret]:
+) -> list[MaskedValue]:
     found = [*secrets_of_spec(spec, environ), *secrets_of_environ(environ)]
     if source.settings is not None and source.settings.password:
-        found.append(Secret(name="etcd-password", value=source.settings.password))
+        found.append(MaskedValue(name="etcd-password", value=source.settings.password))
     return [*found, *secrets_of_options(options, environ)]
 
 

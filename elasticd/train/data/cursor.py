@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from elasticd.train.data.ledger import Span
 
-__all__ = ["Cursor", "Position"]
+__all__ = ["Cursor", "DataPosition"]
 
 
-class Position(NamedTuple):
+class DataPosition(NamedTuple):
     """The epoch, and how many of its samples were consumed over all ranks."""
 
     epoch: int
@@ -24,7 +24,7 @@ class Cursor:
     def __init__(self, length: int) -> None:
         self._length = length
         self._spans: list[Span] = []
-        self.committed = self.pending = Position(0, 0)
+        self.committed = self.pending = DataPosition(0, 0)
 
     def deliver(self, stop: int) -> None:
         """Move pending on to a later position of its epoch."""
@@ -34,7 +34,7 @@ class Cursor:
         """Move pending to the next epoch; what is unread of this one is left out."""
         if self.pending.consumed < self._length:
             self._move(self._length, is_left_out=True)
-        self.pending = Position(self.pending.epoch + 1, 0)
+        self.pending = DataPosition(self.pending.epoch + 1, 0)
 
     def commit(self) -> tuple[Span, ...]:
         """Make pending the committed position; return each span since the last commit once."""
@@ -49,7 +49,7 @@ class Cursor:
         self._spans.clear()
         return spans
 
-    def go_back(self, committed: Position | None = None) -> None:
+    def go_back(self, committed: DataPosition | None = None) -> None:
         """Forget what was not committed; or take the position of another loader's commit."""
         if committed is not None:
             self.committed = committed
@@ -58,7 +58,7 @@ class Cursor:
 
     def _move(self, stop: int, *, is_left_out: bool) -> None:
         epoch, start = self.pending
-        self.pending = Position(epoch, stop)
+        self.pending = DataPosition(epoch, stop)
         if self._spans:
             last = self._spans[-1]
             if last.epoch == epoch and last.is_left_out == is_left_out:

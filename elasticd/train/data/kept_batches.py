@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.data.cursor import Position
+from elasticd.train.data.cursor import DataPosition
 from elasticd.train.introspection.own_loop import own_loop
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Whole(NamedTuple):
 
     loader: str
     batches: int
-    end: Position
+    end: DataPosition
     given: list[_Tensors]
     """The first of its batches."""
     has_gradients: bool
@@ -78,7 +78,7 @@ class KeptBatches:
     def _begin(self) -> None:
         self._commits = self._steps = 0
         """Those with new batches; those with a step and without any since."""
-        self._first: dict[str, Position | None] = {}
+        self._first: dict[str, DataPosition | None] = {}
         """What was committed when the first pass over each began; None after the second one."""
         self._ended: set[str] = set()
         self._batches = 0

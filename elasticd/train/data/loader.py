@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, IterableDataset
 from elasticd.errors import CallError
 from elasticd.train.data.augmentation import Samples
 from elasticd.train.data.batch_share import BatchShare, EpochCourse
-from elasticd.train.data.cursor import Cursor, Position
+from elasticd.train.data.cursor import Cursor, DataPosition
 from elasticd.train.data.dataloader import BatchReader, FetchSettings
 from elasticd.train.data.kept_batches import KeptBatches
 from elasticd.train.data.ledger import Span
@@ -224,7 +224,7 @@ class Loader:
                 f"the state of the Loader is damaged: epoch {epoch}, {consumed} of {length} samples"
             )
         self._seed, self._shuffle = seed, shuffle
-        self._go_back(Position(epoch, consumed))
+        self._go_back(DataPosition(epoch, consumed))
 
     def _place(self, rank: int, size: int, watch: _Deliveries, least: int = 1) -> None:
         """Become `rank` of `size` at the committed position, and end readers of an earlier one.
@@ -311,7 +311,7 @@ class Loader:
         self._read_position = None
         self._reader.rest()
 
-    def _go_back(self, committed: Position | None = None) -> None:
+    def _go_back(self, committed: DataPosition | None = None) -> None:
         """Go back to the last commit, as if nothing had been read since."""
         self._is_over = False
         self._ahead.begin()

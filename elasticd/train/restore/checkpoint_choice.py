@@ -13,7 +13,7 @@ from elasticd.records.codec import to_plain
 from elasticd.train.restore.held_snapshots import age_of, holders_of
 from elasticd.train.restore.keeper_port import KeeperPort
 
-__all__ = ["SETTLE_S", "choose"]
+__all__ = ["SETTLE_S", "choose_checkpoint"]
 
 SETTLE_S = 15.0
 """How long a snapshot that is not complete in memory may take to become durable."""
@@ -21,7 +21,7 @@ SETTLE_S = 15.0
 Holder = tuple[int, ms.Held]
 
 
-def choose(
+def choose_checkpoint(
     client: KeeperPort, every: Sequence[Holder], *, below: int, alive: Snapshot | None
 ) -> dict[str, object]:
     """Return the place, and what is to be known to restore from there, as JSON has it.

@@ -25,7 +25,7 @@ from elasticd.records.codec import from_plain, to_plain
 from elasticd.tensors.local_shard import local_part
 from elasticd.tensors.tensor_spec import dtype_of
 from elasticd.tensors.tree import Tree
-from elasticd.train.restore.checkpoint_choice import choose
+from elasticd.train.restore.checkpoint_choice import choose_checkpoint
 from elasticd.train.restore.checkpoint_stream import StreamedPieces, mapped
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
 from elasticd.train.restore.model_match import CannotRestore, matched
@@ -35,7 +35,7 @@ from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
 from elasticd.train.shards.local_shards import Remnant
 from elasticd.train.shards.shard_cover import ShardCover
 from elasticd.train.shards.shard_exchange import (
-    Box,
+    ShardBox,
     all_boxes,
     compact,
     packed,
@@ -188,7 +188,7 @@ class _Restore:
             ]
             alive = self._alive.survivors.label.snapshot if self._alive is not None else None
             try:
-                said = choose(self._client, every, below=below, alive=alive)
+                said = choose_checkpoint(self._client, every, below=below, alive=alive)
             except ElasticdError as exc:
                 said = {"place": "error", "why": str(exc)}
             self._talk.say("chosen", json.dumps(said))
@@ -327,7 +327,7 @@ class _Restore:
         landing: PieceDestinations,
         source: _Source,
         provided: list[StreamedPieces] | StoredCheckpoint,
-        boxes: Sequence[Sequence[Box]],
+        boxes: Sequence[Sequence[ShardBox]],
         is_spread: Sequence[bool],
     ) -> Iterator[Load]:
         """Yield all that this rank copies.

@@ -22,14 +22,12 @@ from elasticd.train.shards.share_broadcast import Load
 
 __all__ = ["Remnant", "Remnants"]
 
-Position = tuple[int, int]
-
 
 class ShardedState(Protocol):
     """What is used of a state."""
 
     @property
-    def _position(self) -> Position: ...
+    def _position(self) -> tuple[int, int]: ...
     @property
     def _is_clean(self) -> bool: ...
     @property
@@ -84,7 +82,7 @@ class Remnants:
 
     def __init__(self) -> None:
         self._kept: list[Remnant] = []
-        self._entered: tuple[int, Position] | None = None
+        self._entered: tuple[int, tuple[int, int]] | None = None
         """The generation for which the live state was built, and where it began; None: it is not
         known which state it is."""
         self._origin: Snapshot | None = None
@@ -94,7 +92,7 @@ class Remnants:
     def has_any(self) -> bool:
         return bool(self._kept)
 
-    def enter(self, generation: int, position: Position, origin: Snapshot | None) -> None:
+    def enter(self, generation: int, position: tuple[int, int], origin: Snapshot | None) -> None:
         """The live state is `origin`, at this position, and this generation trains it."""
         self._entered, self._origin = (generation, position), origin
 

@@ -20,7 +20,7 @@ from elasticd.tensors.local_shard import LocalShard
 from elasticd.tensors.tensor_spec import views
 from elasticd.train.shards.share_broadcast import BroadcastGroup, Load, broadcast_text, check_all
 
-__all__ = ["Box", "all_boxes", "compact", "packed", "redistribute", "spread_of", "turns_of"]
+__all__ = ["ShardBox", "all_boxes", "compact", "packed", "redistribute", "spread_of", "turns_of"]
 
 TURN_BYTES = 32 << 20
 """The bytes that one rank sends in one collective: an aborted group is left soon."""
@@ -31,7 +31,9 @@ COPIED_SHARE = 0.9
 """If more than this part of the bytes would travel for nothing, a copy is cheaper."""
 
 
-class Box(NamedTuple):
+class ShardBox(NamedTuple):
+    """A box of a tensor: the offsets of its first element, and its shape."""
+
     offsets: tuple[int, ...]
     shape: tuple[int, ...]
 
@@ -42,15 +44,15 @@ class ShardUnit(NamedTuple):
     source: int
     """Number of the piece among those of its giver."""
     tensor: int
-    box: Box
+    box: ShardBox
     nbytes: int
 
 
 def all_boxes(
     group: BroadcastGroup, tensors: Sequence[Tensor], here: Sequence[LocalShard]
-) -> list[list[Box]]:
+) -> list[list[ShardBox]]:
     """Return what each rank holds of each tensor; collective."""
-    own = [Box(each.origin, tuple(each.tensor.shape)) for each in here]
+    own = [ShardBox(each.origin, tuple(each.tensor.shape)) for each in here]
     if group.size == 1:
         return [own]
     numbers = torch.tensor([n for box in own for n in box.offsets + box.shape], dtype=torch.int64)
@@ -59,7 +61,7 @@ def all_boxes(
     return [_boxes(tensors, each.tolist()) for each in found]
 
 
-def spread_of(tensors: Sequence[Tensor], boxes: Sequence[Sequence[Box]]) -> list[bool]:
+def spread_of(tensors: Sequence[Tensor], boxes: Sequence[Sequence[ShardBox]]) -> list[bool]:
     """Return for each tensor whether a rank holds less than all of it; the same on all ranks.
 
     Pure.
@@ -88,7 +90,7 @@ def compact(load: Load, tensors: Sequence[Tensor]) -> Load:
     units = [
         ShardUnit(0, piece.tensor, box, _nbytes(box, tensors[piece.tensor]))
         for piece in pieces
-        for box in (Box(piece.offsets, piece.shape),)
+        for box in (ShardBox(piece.offsets, piece.shape),)
     ]
     size = sum(_aligned(unit.nbytes) for unit in units)
     if size > len(memory) * COPIED_SHARE:
@@ -103,7 +105,7 @@ def redistribute(
     group: BroadcastGroup,
     mine: Sequence[Load],
     tensors: Sequence[Tensor],
-    boxes: Sequence[Sequence[Box]],
+    boxes: Sequence[Sequence[ShardBox]],
 ) -> Iterator[Load]:
     """Yield what this rank holds of what all ranks give, as pieces; collective.
 
@@ -140,7 +142,7 @@ def redistribute(
 
 def _all_given(
     group: BroadcastGroup, own: Sequence[tuple[int, Sequence[int], Sequence[int]]]
-) -> list[list[tuple[int, Box]]]:
+) -> list[list[tuple[int, ShardBox]]]:
     """Return which boxes of which tensors each rank has to give; collective.
 
     Raises:
@@ -164,7 +166,10 @@ def _said(wrong: Collection[int]) -> str:
 
 
 def turns_of(
-    given: Sequence[tuple[int, Box]], held: Sequence[Box], tensors: Sequence[Tensor], limit: int
+    given: Sequence[tuple[int, ShardBox]],
+    held: Sequence[ShardBox],
+    tensors: Sequence[Tensor],
+    limit: int,
 ) -> list[list[ShardUnit]]:
     """What a rank that has `given` sends to one that holds `held`, turn by turn. Pure.
 
@@ -187,7 +192,7 @@ def turns_of(
 def _exchanged(
     sent: Sequence[Sequence[ShardUnit]],
     taken: Sequence[Sequence[ShardUnit]],
-    given: Sequence[tuple[int, Box]],
+    given: Sequence[tuple[int, ShardBox]],
     values: Sequence[torch.Tensor],
     tensors: Sequence[Tensor],
     wrong: set[int],
@@ -224,30 +229,30 @@ def _sums(data: bytearray, sizes: Sequence[int]) -> list[int]:
     return [number_sum(memoryview(data)[at:end]) for at, end in pairwise(ends)]
 
 
-def _rows(text: bytes) -> list[tuple[int, Box]]:
-    return [(row[0], Box(tuple(row[1]), tuple(row[2]))) for row in json.loads(text)]
+def _rows(text: bytes) -> list[tuple[int, ShardBox]]:
+    return [(row[0], ShardBox(tuple(row[1]), tuple(row[2]))) for row in json.loads(text)]
 
 
-def _boxes(tensors: Sequence[Tensor], numbers: Sequence[int]) -> list[Box]:
+def _boxes(tensors: Sequence[Tensor], numbers: Sequence[int]) -> list[ShardBox]:
     found, at = [], 0
     for tensor in tensors:
         middle, end = at + len(tensor.shape), at + 2 * len(tensor.shape)
-        found.append(Box(tuple(numbers[at:middle]), tuple(numbers[middle:end])))
+        found.append(ShardBox(tuple(numbers[at:middle]), tuple(numbers[middle:end])))
         at = end
     return found
 
 
-def _common(one: Box, other: Box) -> Box:
+def _common(one: ShardBox, other: ShardBox) -> ShardBox:
     """Return the elements of both; with a size of 0 if there are none."""
     low = tuple(map(max, one.offsets, other.offsets))
     ends = [
         min(a + s, b + t)
         for a, s, b, t in zip(one.offsets, one.shape, other.offsets, other.shape, strict=True)
     ]
-    return Box(low, tuple(max(0, end - at) for end, at in zip(ends, low, strict=True)))
+    return ShardBox(low, tuple(max(0, end - at) for end, at in zip(ends, low, strict=True)))
 
 
-def _cut(box: Box, width: int, limit: int) -> Iterator[Box]:
+def _cut(box: ShardBox, width: int, limit: int) -> Iterator[ShardBox]:
     """Cut into boxes of whole rows below the limit; a row that is larger is one."""
     if 0 in box.shape:
         return
@@ -260,17 +265,17 @@ def _cut(box: Box, width: int, limit: int) -> Iterator[Box]:
     rows = max(1, limit // row_bytes)
     for first in range(0, box.shape[0], rows):
         offsets = (box.offsets[0] + first, *box.offsets[1:])
-        yield Box(offsets, (min(rows, box.shape[0] - first), *box.shape[1:]))
+        yield ShardBox(offsets, (min(rows, box.shape[0] - first), *box.shape[1:]))
 
 
-def _within(values: torch.Tensor, held: Box, wanted: Box) -> torch.Tensor:
+def _within(values: torch.Tensor, held: ShardBox, wanted: ShardBox) -> torch.Tensor:
     for dimension, size in enumerate(wanted.shape):
         first = wanted.offsets[dimension] - held.offsets[dimension]
         values = values.narrow(dimension, first, size)
     return values
 
 
-def _nbytes(box: Box, tensor: Tensor) -> int:
+def _nbytes(box: ShardBox, tensor: Tensor) -> int:
     count = DTYPE_BYTES[tensor.dtype]
     for size in box.shape:
         count *= size

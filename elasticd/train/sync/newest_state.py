@@ -1,9 +1,10 @@
 """Which rank has the newest clean state, and which ranks lack it.
 
-`choose` is pure: reports in, decision out. The exchange costs each rank one write and one read of
-the generation's store, and rank 0 one read of all reports. Nothing here is a collective, because a
-rank whose model differs would break one. In the ordinary recovery all ranks are clean at one
-position; then the decision names no targets, and nothing is hashed or copied.
+`choose_source` is pure: it takes the reports and returns the decision. The exchange costs each rank
+one write and one read of the generation's store, and rank 0 one read of all reports. Nothing here
+is a collective, because a rank whose model differs would break one. In the ordinary recovery all
+ranks are clean at one position; then the decision names no targets, and nothing is hashed or
+copied.
 """
 
 import hashlib
@@ -23,10 +24,11 @@ __all__ = [
     "StateLost",
     "StructureDiffers",
     "agree_on_source",
-    "choose",
+    "choose_source",
 ]
 
-Position = tuple[int, int]
+CommitPosition = tuple[int, int]
+"""The steps and the epochs as of a rank's last commit."""
 
 _DECISION = "elasticd/agree/decision"
 _NAMES_LIMIT = 20
@@ -52,14 +54,14 @@ class StructureDiffers(ElasticdError):
         self.reference = reference
         self.odd = odd
         self.is_first = is_first
-        """Nobody has trained yet."""
+        """True if no rank has trained yet."""
 
 
 class ReportedState(Protocol):
     """What a rank's report is made of; `State` has it."""
 
     @property
-    def _position(self) -> Position: ...
+    def _position(self) -> CommitPosition: ...
     @property
     def _is_clean(self) -> bool: ...
     @property
@@ -85,7 +87,7 @@ class RankReport:
     """What one rank has."""
 
     rank: int
-    position: Position
+    position: CommitPosition
     is_clean: bool
     is_new: bool
     """True for a process that never had the job's state, or has at most parts of it, which it
@@ -99,9 +101,9 @@ class RankReport:
     can_restore: bool = False
     """True if there are checkpoints to go back to."""
     lineage: int = 0
-    """The newest generation that was formed with it. A rank that was away has perhaps applied a
-    step that the others did not, and they another one in its place: at one position, theirs
-    counts."""
+    """The newest generation that was formed with this rank. A rank that was away may have applied a
+    step that the others have not, while they applied another one in its place. Of two states at one
+    position that of the newer generation counts."""
 
     @classmethod
     def of(
@@ -133,22 +135,22 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDecision:
-    """Where all ranks will stand, which gives and which take the state."""
+    """The position from which all ranks go on, and which ranks give the state and which take it."""
 
-    position: Position
+    position: CommitPosition
     sources: tuple[int, ...]
     targets: tuple[int, ...]
     is_fresh: bool = False
     """True if no rank has a state: it is to be restored, or the training begins."""
     nodes: tuple[int, ...] = ()
-    """Of each rank, the number of its node."""
+    """The number of each rank's node, in the order of the ranks."""
     run: int = 0
-    """Of the checkpoints; 0: nobody knows it yet."""
+    """The run of the checkpoints (`Snapshot.run`); 0 if no rank knows it yet."""
     note: str = ""
     """A sentence for people; empty if nothing is remarkable."""
 
 
-def choose(reports: Sequence[RankReport]) -> SourceDecision:
+def choose_source(reports: Sequence[RankReport]) -> SourceDecision:
     """Decide from the reports of all ranks.
 
     Raises:
@@ -160,8 +162,9 @@ def choose(reports: Sequence[RankReport]) -> SourceDecision:
     clean = [report for report in old if report.is_clean]
     stepped = [report for report in old if report.has_stepped and not report.is_clean]
     note = ""
-    # Who has stepped beyond a commit is behind nobody who is clean at that commit. A rank that was
-    # away for longer is clean too, and must not take all others back to where it stood.
+    # A rank that has stepped beyond a commit is not behind the ranks that are clean at that commit.
+    # But a rank that was away for several commits is clean too, at an older position: if it is the
+    # only clean one, it must not take all others back there.
     ahead = max((each.position for each in stepped), default=None)
     if clean and (ahead is None or max(each.position for each in clean) >= ahead):
         position, lineage = max((report.position, report.lineage) for report in clean)
@@ -203,11 +206,11 @@ def agree_on_source(
     Raises:
         CallError: this rank's state is built otherwise than others'; names what differs.
         GroupBroken: another rank's is, so this world cannot train.
-        StateLost: as `choose`.
+        StateLost: as `choose_source`.
     """
     store = group.store
     if group.size == 1:
-        return choose([report])
+        return choose_source([report])
     store.set(_report_key(report.rank), json.dumps(_plain(report)))
     if group.rank == 0:
         texts = store.multi_get([_report_key(rank) for rank in range(group.size)])
@@ -248,7 +251,7 @@ def _check_structure(reports: Sequence[RankReport], source: int, *, is_first: bo
 
 def _decided(reports: Sequence[RankReport]) -> dict[str, Any]:
     try:
-        return _plain(choose(reports))
+        return _plain(choose_source(reports))
     except StructureDiffers as exc:
         return {"reference": exc.reference, "odd": exc.odd, "is_first": exc.is_first}
     except StateLost as exc:

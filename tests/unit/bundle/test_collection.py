@@ -11,7 +11,7 @@ from elasticd.bundle import collection
 from elasticd.bundle.agent_client import AgentClient
 from elasticd.bundle.collection import BundleRequest, from_agents, from_disk, worth
 from elasticd.bundle.job_files import JobFile, JobFiles
-from elasticd.bundle.mask import Mask, Secret
+from elasticd.bundle.mask import Mask, MaskedValue
 from elasticd.bundle.part import Parts
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Node
@@ -19,7 +19,7 @@ from elasticd.store.api import StoreSettings
 from tests.unit.control.world_case import node
 
 JOB = JobName("j")
-WANTED = BundleRequest(job=JOB, mask=Mask([Secret(name="K", value="canary-1")]))
+WANTED = BundleRequest(job=JOB, mask=Mask([MaskedValue(name="K", value="canary-1")]))
 
 
 @dataclass

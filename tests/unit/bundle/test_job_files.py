@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.bundle.job_files import LOG_BYTES, JobFiles, generation_of
-from elasticd.bundle.mask import Mask, Secret
+from elasticd.bundle.mask import Mask, MaskedValue
 from elasticd.errors import NotFound
 
 
@@ -102,7 +102,7 @@ def test_no_part_of_a_secret_is_left_at_the_cut(folder: Path, before: int) -> No
     secret = "canary-0123456789"
     path = folder / "gen-10" / "rank-0.out"
     path.write_bytes(b"y" * 100 + secret.encode() + b"x" * (before - 1) + b"\n")
-    mask = Mask([Secret(name="K", value=secret)])
+    mask = Mask([MaskedValue(name="K", value=secret)])
     data = JobFiles(folder).end("gen-10/rank-0.out", mask)
     assert b"789x" not in data
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.bundle.mask import MARK, Mask, Secret
+from elasticd.bundle.mask import MARK, Mask, MaskedValue
 
 VALUE = "pa\"ss'w<o>rd/ä+=\\%1"
 
 
 def mask(*values: str) -> Mask:
-    return Mask([Secret(name="K", value=value) for value in values])
+    return Mask([MaskedValue(name="K", value=value) for value in values])
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_known_secret_is_found_in_every_spelling(spelled: str) -> None:
 
 def test_the_place_says_which_one_stood_there() -> None:
     """A reader can go on; the name holds nothing that could be more than a name."""
-    assert Mask([Secret(name="A B<", value="hunter22")]).text("x hunter22") == "x ***A_B_***"
+    assert Mask([MaskedValue(name="A B<", value="hunter22")]).text("x hunter22") == "x ***A_B_***"
 
 
 def test_the_longest_is_taken_first() -> None:

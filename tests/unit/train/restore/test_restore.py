@@ -16,7 +16,7 @@ from elasticd.errors import ElasticdError
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import to_plain
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.restore.checkpoint_choice import SETTLE_S, choose
+from elasticd.train.restore.checkpoint_choice import SETTLE_S, choose_checkpoint
 from elasticd.train.restore.model_match import CannotRestore
 from elasticd.train.restore.restore import RestoreResult, restore
 from elasticd.train.restore.stored_checkpoint import divided
@@ -38,7 +38,7 @@ def chosen(stock: Stock, *nodes: Stock, alive: Snapshot | None = None) -> tuple[
     """What rank 0 chooses from its own keeper's storage, the memory of all nodes, and the ranks."""
     every = nodes or (stock,)
     listed = [(rank, held) for rank, each in enumerate(every) for held in each.held]
-    said: dict[str, Any] = choose(stock, listed, below=0, alive=alive)
+    said: dict[str, Any] = choose_checkpoint(stock, listed, below=0, alive=alive)
     if said["place"] == "ranks":
         assert alive is not None
         return "ranks", alive.step
@@ -161,7 +161,7 @@ def test_nobody_waits_for_a_storage_that_has_nothing_newer_than_the_ranks() -> N
     assert chosen(stock, alive=snapshot_of(10)) == ("ranks", 10)
     assert [each.settle_s for each in stock.of(ms.Find)] == [0.0]
     stock.is_away = True
-    said = choose(stock, [], below=0, alive=snapshot_of(10))
+    said = choose_checkpoint(stock, [], below=0, alive=snapshot_of(10))
     assert said["place"] == "ranks" and "Storage was not asked" in str(said["notes"])
 
 

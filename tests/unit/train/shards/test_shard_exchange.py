@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from elasticd.checkpoint.format.manifest import Manifest, Part, Piece, Tensor
 from elasticd.tensors.local_shard import LocalShard
 from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
-from elasticd.train.shards.shard_exchange import Box, compact, packed, spread_of, turns_of
+from elasticd.train.shards.shard_exchange import ShardBox, compact, packed, spread_of, turns_of
 from tests.unit.checkpoint.records import header
 
 TENSORS = (Tensor("w", "float32", (12, 5)), Tensor("b", "uint8", (7,)), Tensor("n", "int64", ()))
@@ -21,18 +21,18 @@ class FakeGroup(NamedTuple):
     size: int
 
 
-def boxes(tensor: int) -> st.SearchStrategy[Box]:
+def boxes(tensor: int) -> st.SearchStrategy[ShardBox]:
     """Any box of a tensor, empty ones too."""
     edges = [
         st.tuples(st.integers(0, size), st.integers(0, size)).map(sorted)
         for size in TENSORS[tensor].shape
     ]
     return st.tuples(*edges).map(
-        lambda found: Box(tuple(a for a, _ in found), tuple(b - a for a, b in found))
+        lambda found: ShardBox(tuple(a for a, _ in found), tuple(b - a for a, b in found))
     )
 
 
-def elements(box: Box) -> list[tuple[int, ...]]:
+def elements(box: ShardBox) -> list[tuple[int, ...]]:
     rows = zip(box.offsets, box.shape, strict=True)
     return list(product(*(range(first, first + size) for first, size in rows)))
 
@@ -46,7 +46,7 @@ GIVEN = st.lists(
 @settings(deadline=None)
 @given(given_=GIVEN, held=HELD, limit=st.integers(1, 300))
 def test_rank_is_sent_what_it_holds_and_nothing_else(
-    given_: list[tuple[int, Box]], held: tuple[Box, ...], limit: int
+    given_: list[tuple[int, ShardBox]], held: tuple[ShardBox, ...], limit: int
 ) -> None:
     """Each element of each piece that it holds, once; no turn is larger than the limit, unless a
     single row is."""
@@ -69,8 +69,8 @@ def test_rank_is_sent_what_it_holds_and_nothing_else(
 
 def test_tensor_is_spread_if_a_rank_lacks_some_of_it() -> None:
     """All ranks see it alike, since each knows what all hold."""
-    every = [Box((0, 0), (12, 5)), Box((0,), (7,)), Box((), ())]
-    half = [Box((6, 0), (6, 5)), *every[1:]]
+    every = [ShardBox((0, 0), (12, 5)), ShardBox((0,), (7,)), ShardBox((), ())]
+    half = [ShardBox((6, 0), (6, 5)), *every[1:]]
     assert spread_of(TENSORS, [every, every]) == [False, False, False]
     assert spread_of(TENSORS, [every, half]) == [True, False, False]
 

@@ -11,7 +11,7 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.errors import ElasticdError
 from elasticd.train.shards import share_broadcast
-from elasticd.train.shards.shard_exchange import Box, redistribute
+from elasticd.train.shards.shard_exchange import ShardBox, redistribute
 from elasticd.train.shards.share_broadcast import Load, broadcast_loads
 from tests.fixtures.ranks import Cast
 from tests.integration.checkpoint_dcp.troupe import Troupe
@@ -144,7 +144,7 @@ def spread(rank: int, meddle: str) -> tuple[list[int], str]:
     """Rank 0 gives rows of a tensor of which each rank holds a third; which rows came whole."""
     exchange, broadcast = dist.all_to_all_single, dist.broadcast
     tensors = (Tensor("w", "uint8", (3 * 8, 16)),)
-    boxes = [[Box((8 * each, 0), (8, 16))] for each in range(SIZE)]
+    boxes = [[ShardBox((8 * each, 0), (8, 16))] for each in range(SIZE)]
     data = memoryview(bytearray(at // 16 for at in range(3 * 8 * 16)))
     mine = [(data, [Piece(0, (0, 0), (24, 16), 0, 0)], [0])] if rank == 0 else []
 

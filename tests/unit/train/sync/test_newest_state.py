@@ -14,7 +14,7 @@ from elasticd.train.sync.newest_state import (
     StateLost,
     StructureDiffers,
     agree_on_source,
-    choose,
+    choose_source,
 )
 
 
@@ -45,7 +45,7 @@ def test_every_rank_has_one_part_and_sources_had_the_state(
     reports: list[RankReport], rng: Any
 ) -> None:
     try:
-        decision = choose(reports)
+        decision = choose_source(reports)
     except StateLost:
         assert any(not each.is_new for each in reports)
         assert not any(each.is_clean or each.has_stepped for each in reports if not each.is_new)
@@ -66,53 +66,53 @@ def test_every_rank_has_one_part_and_sources_had_the_state(
         assert decision.sources == tuple(r.rank for r in clean if r.position == decision.position)
     shuffled = list(reports)
     rng.shuffle(shuffled)
-    assert choose(shuffled) == decision
+    assert choose_source(shuffled) == decision
 
 
 def test_ordinary_recovery_copies_nothing() -> None:
-    decision = choose([report(rank, 41, 2) for rank in range(3)])
+    decision = choose_source([report(rank, 41, 2) for rank in range(3)])
     assert decision.sources == (0, 1, 2) and decision.targets == () and decision.note == ""
 
 
 def test_newest_clean_position_wins_and_the_end_of_an_epoch_is_newer() -> None:
-    decision = choose([report(0, 41), report(1, 42, 0), report(2, 42, 1), report(3, 42, 1)])
+    decision = choose_source([report(0, 41), report(1, 42, 0), report(2, 42, 1), report(3, 42, 1)])
     assert decision.position == (42, 1)
     assert decision.sources == (2, 3) and decision.targets == (0, 1)
 
 
 def test_a_dirty_rank_takes_from_a_clean_one_at_the_same_commit() -> None:
-    decision = choose([report(0, 41, is_clean=False, has_stepped=True), report(1, 41)])
+    decision = choose_source([report(0, 41, is_clean=False, has_stepped=True), report(1, 41)])
     assert decision.sources == (1,) and decision.targets == (0,) and decision.note == ""
 
 
 def test_a_clean_rank_that_was_away_takes_nobody_back() -> None:
     """It is clean at a commit that the others have long passed; they stepped since their last."""
-    decision = choose([report(0, 50, is_clean=False, has_stepped=True), report(1, 41)])
+    decision = choose_source([report(0, 50, is_clean=False, has_stepped=True), report(1, 41)])
     assert decision.sources == (0,) and decision.targets == (1,)
     assert decision.position == (50, 0) and decision.note
 
 
 def test_at_one_position_those_who_were_not_away_give() -> None:
     """Who was away has perhaps applied another step in the place of theirs."""
-    decision = choose(
+    decision = choose_source(
         [report(0, 41, lineage=2), report(1, 41, lineage=3), report(2, 41, lineage=3)]
     )
     assert decision.sources == (1, 2) and decision.targets == (0,)
 
 
 def test_a_new_rank_takes_though_it_calls_itself_clean() -> None:
-    decision = choose([report(0, 99, is_new=True), report(1, 41)])
+    decision = choose_source([report(0, 99, is_new=True), report(1, 41)])
     assert decision.sources == (1,) and decision.targets == (0,)
 
 
 def test_first_formation_follows_rank_0() -> None:
-    decision = choose([report(rank, is_new=True) for rank in (2, 0, 1)])
+    decision = choose_source([report(rank, is_new=True) for rank in (2, 0, 1)])
     assert decision.sources == (0,) and decision.targets == (1, 2)
 
 
 def test_without_a_clean_rank_one_that_has_stepped_stands_in_and_a_note_says_so() -> None:
     stepped: dict[str, Any] = {"is_clean": False, "has_stepped": True}
-    decision = choose(
+    decision = choose_source(
         [report(0, 40, **stepped), report(1, 41, **stepped), report(2, 41, **stepped)]
     )
     assert decision.sources == (1,) and decision.targets == (0, 2)
@@ -121,16 +121,20 @@ def test_without_a_clean_rank_one_that_has_stepped_stands_in_and_a_note_says_so(
 
 def test_nobody_left_with_state_is_an_end_with_a_sentence() -> None:
     with pytest.raises(StateLost, match=r"rank 0 lost.*newest snapshot"):
-        choose([report(0, 41, is_clean=False), report(1, is_new=True)])
+        choose_source([report(0, 41, is_clean=False), report(1, is_new=True)])
 
 
 def test_the_rank_built_otherwise_is_named() -> None:
     other: dict[str, Any] = {"structure_hash": "b"}
     with pytest.raises(StructureDiffers) as caught:
-        choose([report(0, is_new=True, **other), report(1, is_new=True), report(2, is_new=True)])
+        choose_source(
+            [report(0, is_new=True, **other), report(1, is_new=True), report(2, is_new=True)]
+        )
     assert caught.value.odd == (0,) and caught.value.reference == 1
     with pytest.raises(StructureDiffers) as caught:  # Two newcomers do not outvote the state.
-        choose([report(0, 5), report(1, is_new=True, **other), report(2, is_new=True, **other)])
+        choose_source(
+            [report(0, 5), report(1, is_new=True, **other), report(2, is_new=True, **other)]
+        )
     assert caught.value.odd == (1, 2) and caught.value.reference == 0
 
 
@@ -181,7 +185,7 @@ def exchange(
 def test_all_ranks_read_what_rank_0_decided() -> None:
     reports = [report(0, is_new=True), report(1, 7, 1), report(2, 6)]
     said, _ = exchange(reports, [("w",)] * 3)
-    assert said == [choose(reports)] * 3
+    assert said == [choose_source(reports)] * 3
 
 
 def test_rank_built_otherwise_is_told_the_first_difference() -> None:
