@@ -150,6 +150,11 @@ def _encode(path: str, value: object, found: _Found, depth: int) -> Any:
         return {"l" if type(value) is list else "t": items}
     if isinstance(value, dict) and type(value) in _DICT_TAGS:
         return _encode_dict(path, value, found, depth)
+    if isinstance(value, np.ndarray):
+        raise CallError(
+            f"{path} is an array of numpy, which cannot be saved or sent: keep a tensor in its "
+            "place, torch.from_numpy(array)."
+        )
     raise CallError(
         f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
         "saved or sent; keep tensors, numbers, text, None, lists, tuples and dicts of them in the "

@@ -16,12 +16,17 @@ from elasticd.train.state.state import State
 __all__ = ["check_call", "check_device"]
 
 
-def check_call(train: Callable[..., Any], state: State, setting: WorkerSettings) -> None:
-    """Raise CallError unless the arguments are valid."""
+def check_call(train: Callable[..., Any], state: State | None, setting: WorkerSettings) -> State:
+    """Return the state; raise CallError unless the arguments are valid."""
     if not callable(train):
         raise CallError(
             f"elasticd.run wants a function train(state, world) first, not a "
             f"{type(train).__name__}: write elasticd.run(train, state)."
+        )
+    if state is None:
+        raise CallError(
+            "elasticd.run wants an elasticd.State second, which holds what must survive: write "
+            "elasticd.run(train, elasticd.State(model=model, optimizer=optimizer))."
         )
     if not isinstance(state, State):
         raise CallError(
@@ -46,6 +51,7 @@ def check_call(train: Callable[..., Any], state: State, setting: WorkerSettings)
         )
     check_apart(state._values)
     state._check()  # Something in it may not travel: before it stands in any world.
+    return state
 
 
 def check_device(modules: Iterable[torch.nn.Module], own: torch.device) -> None:

@@ -64,14 +64,14 @@ so it is kept for as long as agents keep their workers then (`--isolation-limit`
 Train = Callable[[State, World], object]
 
 
-def run(train: Train, state: State) -> None:
+def run(train: Train, state: State | None = None) -> None:
     """Call `train(state, world)`, again after each change of world, until all ranks are done.
 
     Args:
         train: the training. It may be left at any commit, and is called again from its beginning;
             what it builds itself (its DistributedDataParallel, say) it builds anew each time.
         state: all that must survive a change of world. It is at the last commit whenever `train`
-            is called.
+            is called. Without one the call is refused.
 
     Raises:
         CallError: the call is not as it should be; the message says what to change.
@@ -82,7 +82,7 @@ def run(train: Train, state: State) -> None:
     global _HAS_RUN
     settings = WorkerSettings.read(os.environ)
     with _only_run():
-        check_call(train, state, settings)
+        state = check_call(train, state, settings)
         own = use_device()
         check_device(state._of(torch.nn.Module), own)
         if own.type == "cuda":

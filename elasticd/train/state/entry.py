@@ -20,6 +20,7 @@ __all__ = [
     "held_optimizers",
     "inner_optimizers",
     "kind_of",
+    "kinds_of",
     "not_assignable",
     "plain",
     "unwrapped",
@@ -58,12 +59,33 @@ def checked_name(name: str) -> str:
     return name
 
 
+def kinds_of(entries: Mapping[str, object], unnamed: tuple[object, ...]) -> dict[str, Kind]:
+    """Return how the entries that `State` was given are treated; `unnamed` came without a name.
+
+    Raises:
+        CallError: one has no name, or one that `State` needs itself, or cannot survive.
+    """
+    if unnamed:
+        raise CallError("State takes its entries by name: State(model=model, optimizer=optimizer).")
+    return {name: kind_of(checked_name(name), value) for name, value in entries.items()}
+
+
 def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
     """Return how an entry is treated; `is_built` says that a function of `world` returned it.
 
     Raises:
         CallError: it cannot survive; the message says what to give instead.
     """
+    kind = _kind_of(name, value, is_built=is_built)
+    if is_built and kind in (Kind.VALUE, Kind.BUILDER):
+        raise CallError(
+            f"The function State({name}=...) returned a {type(value).__name__}, which has no state "
+            "to bring over: build it inside train."
+        )
+    return kind
+
+
+def _kind_of(name: str, value: object, *, is_built: bool) -> Kind:
     if isinstance(value, type):
         raise CallError(
             f"State({name}=...) is the class {value.__name__}: give an object of it, or a function "
@@ -92,7 +114,7 @@ def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
             f"State({name}=...) is a {type(value).__name__} that has {there} but no {missing}: "
             f"give its class a {missing} too."
         )
-    if value is None or isinstance(value, (*_PLAIN, list, tuple, dict, np.generic)):
+    if value is None or isinstance(value, (*_PLAIN, list, tuple, dict, np.generic, np.ndarray)):
         return Kind.VALUE
     if callable(value):
         return Kind.BUILDER
@@ -113,8 +135,8 @@ def plain(path: str, value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, torch.Tensor | list | tuple | dict):
-        flatten(path, value)
+    if isinstance(value, torch.Tensor | list | tuple | dict | np.ndarray):
+        flatten(path, value)  # It refuses an array of numpy, with what to give instead.
         return value
     raise CallError(
         f"{path} would be a {type(value).__name__}, which is not a plain value: keep numbers, "

@@ -10,7 +10,7 @@ and may be sent as it is.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Never
 
 import torch
 
@@ -29,7 +29,7 @@ from elasticd.train.session.watch import EpochProgress, StateWatch
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.commit_scalars import CommitScalars, Tensors
-from elasticd.train.state.entry import Kind, checked_name, kind_of, not_assignable, plain, unwrapped
+from elasticd.train.state.entry import Kind, kind_of, kinds_of, not_assignable, plain, unwrapped
 from elasticd.train.state.optimizer_coverage import check_coverage
 from elasticd.train.state.ownership import Ownership
 from elasticd.train.state.script_hooks import ScriptHooks
@@ -50,7 +50,7 @@ class State:
     entries, and its result gets the state of the result before.
     """
 
-    def __init__(self, *, seed: int = 0, **entries: Any) -> None:
+    def __init__(self, *unnamed: Never, seed: int = 0, **entries: Any) -> None:
         """Take the entries by their names.
 
         Args:
@@ -58,10 +58,10 @@ class State:
                 draws the same.
 
         Raises:
-            CallError: an entry cannot survive; the message says what to give instead.
+            CallError: an entry cannot survive, or has no name; the message says what to give.
         """
         self._random = rng.StepSeed(int(seed))
-        self._kinds = {name: kind_of(checked_name(name), value) for name, value in entries.items()}
+        self._kinds = kinds_of(entries, unnamed)
         self._values = {
             name: plain(f"State({name}=...)", value)
             for name, value in entries.items()
@@ -112,7 +112,9 @@ class State:
         return self._random.seed
 
     @uninterruptible
-    def commit(self, *, hist: Tensors | None = None, **scalars: float | torch.Tensor) -> None:
+    def commit(
+        self, *unnamed: Never, hist: Tensors | None = None, **scalars: float | torch.Tensor
+    ) -> None:
         """End a step: the work since the last commit counts from here on.
 
         Every rank calls this once in each step, after `optimizer.step()`. It may leave `train`.
@@ -123,8 +125,10 @@ class State:
                 show. Both kinds are read later, without waiting for the device.
 
         Raises:
-            CallError: it is called from another thread, or outside of `train`.
+            CallError: it is called from another thread, or outside of `train`, or without names.
         """
+        if unnamed:
+            raise CallError("commit() takes its numbers by name: state.commit(loss=loss).")
         if (watch := self._watch) is None or threading.get_ident() != self._thread:
             watch = self._inside("commit()")
         given = self._given.checked(scalars, hist)
@@ -370,13 +374,8 @@ class State:
             kind = kind_of(name, value, is_built=True)
             if kind is Kind.LOADER:
                 self._loaders.add(name, value)
-            elif kind in _ENTRIES:
-                self._built[name] = value
             else:
-                raise CallError(
-                    f"The function State({name}=...) returned a {type(value).__name__}, which has "
-                    "no state to bring over: build it inside train."
-                )
+                self._built[name] = value
             if name in self._loaded:
                 load(value, self._loaded[name])
         self._loaded = {}

@@ -4,6 +4,7 @@ import copy
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -107,3 +108,42 @@ def test_tensor_that_is_two_values_of_the_state_stays_one() -> None:
     for each in (state, other):
         assert each.a is each.b is each.c[0]
         assert each.a.tolist() == [1, 1]
+
+
+def test_entry_without_a_name_is_refused_with_what_to_write() -> None:
+    model: Any = torch.nn.Linear(1, 1)
+    with pytest.raises(CallError, match=r"by name: State\(model=model, optimizer=optimizer\)\.$"):
+        State(model, torch.optim.SGD(model.parameters(), lr=0.1))  # type: ignore[arg-type]
+
+
+def test_number_without_a_name_is_refused_and_commits_nothing() -> None:
+    state: Any = State(model=torch.nn.Linear(1, 1))
+    with entered(state):
+        with pytest.raises(CallError, match=r"by name: state\.commit\(loss=loss\)\.$"):
+            state.commit(torch.ones(1))
+        assert state.step == 0
+        state.commit(loss=torch.ones(1))
+        assert state.step == 1
+
+
+def test_run_without_a_state_is_refused_with_what_to_write() -> None:
+    with pytest.raises(
+        CallError, match=r"an elasticd\.State second.*elasticd\.run\(train, elasticd\.State\("
+    ):
+        elasticd.run(lambda state, world: None)
+
+
+def test_array_of_numpy_is_refused_with_how_to_make_a_tensor_of_it() -> None:
+    """Wherever it stands: as a value, in one, or assigned."""
+    array = np.zeros(3)
+    said = r"is an array of numpy, .*torch\.from_numpy\(array\)\.$"
+    with pytest.raises(CallError, match=rf"^State\(x=\.\.\.\) {said}"):
+        State(x=array)
+    with pytest.raises(CallError, match=rf"^State\(x=\.\.\.\)\.rows\[0\] {said}"):
+        State(x={"rows": [array]})
+    state = State(x=torch.from_numpy(array))
+    with pytest.raises(CallError, match=rf"^state\.x {said}"):
+        state.x = array
+    built = State(x=lambda world: array)
+    with pytest.raises(CallError, match="build it inside train"), entered(built):
+        pass
