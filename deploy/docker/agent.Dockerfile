@@ -3,6 +3,8 @@
 # numpy, protobuf, fsspec, urllib3 and torch stay as that image has them.
 ARG BASE
 FROM ${BASE}
+# To install: the base may name a user of its own.
+USER 0:0
 LABEL org.opencontainers.image.title="elasticd-agent" \
       org.opencontainers.image.description="elasticd's daemon of a node, with torch" \
       org.opencontainers.image.version="0.1.0" org.opencontainers.image.licenses="Apache-2.0"

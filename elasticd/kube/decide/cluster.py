@@ -120,7 +120,7 @@ class Cluster:
     def remembering(self, *, now_s: float, is_stale: bool = False) -> "Cluster":
         """Return the same with a memory of which nodes are there.
 
-        `is_stale`: the API server does not answer, so a node that was silent may be heard by now.
+        `is_stale`: the nodes cannot be followed, so one that was silent may be heard by now.
         """
         present = {node.node for node in self.nodes.values()}
         silent = () if is_stale or self.are_most_silent else self.silent

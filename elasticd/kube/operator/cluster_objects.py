@@ -43,6 +43,11 @@ class ClusterObjects:
         """Return why something cannot be followed now; empty if all can."""
         return next((mirror.trouble for mirror in self._mirrors if mirror.trouble), "")
 
+    @property
+    def are_nodes_old(self) -> bool:
+        """Return whether a node may be another by now than it was seen."""
+        return bool(self._nodes.trouble)
+
     def jobs(self) -> Mapping[str, tuple[ElasticJob, Object]]:
         """Return the ElasticJobs by uid, each with the object that it was read from."""
         items = self._jobs.items or {}

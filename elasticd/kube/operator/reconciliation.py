@@ -131,7 +131,7 @@ class Reconciliation:
         cluster = self._look()
         unreadable = self._records.unreadable
         jobs = {uid: job for uid, (job, _) in found.items() if job.status.job not in unreadable}
-        is_stale = bool(self._objects.trouble)
+        is_stale = self._objects.are_nodes_old
         cluster = replace(cluster, jobs=jobs).remembering(now_s=began_s, is_stale=is_stale)
         self._memory = cluster.memory
         if not cluster.is_etcd_away:  # Then others may lead, and show these numbers.

@@ -1,11 +1,8 @@
 """The manifests call commands that there are, and keep to the rules of a restricted namespace."""
 
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -312,21 +309,6 @@ def test_etcd_with_tls_asks_everybody_for_a_certificate_and_is_saved() -> None:
     (mount,) = (m for m in save["volumeMounts"] if m["name"] == "backup")
     assert mount["subPathExpr"] == "$(POD_NAME)" and save["command"][-1].startswith("/backup/")
     compile(prune["command"][-1], "prune", "exec")
-
-
-def test_old_snapshots_are_removed_and_the_newest_stay(tmp_path: Path) -> None:
-    """By the program in the manifest."""
-    backup = dict(pods(built("overlays/tls-etcd")))["elasticd-etcd-backup"]
-    program = backup["containers"][0]["command"][-1].replace('"/backup"', repr(str(tmp_path)))
-    for number in range(50):
-        folder = tmp_path / f"run-{number}"
-        folder.mkdir()
-        (folder / "snapshot.db").write_text("x")
-        os.utime(folder / "snapshot.db", (number, number))
-    (tmp_path / "run-50").mkdir()  # A snapshot that was never finished is not counted.
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    left = {folder.name for folder in tmp_path.iterdir()}
-    assert left == {f"run-{number}" for number in range(2, 51)}
 
 
 def test_each_flag_of_etcd_is_one_that_it_has() -> None:

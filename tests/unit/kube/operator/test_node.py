@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Name
+from elasticd.kube.api.port import ELASTIC_JOBS, NODES, PODS, Name
 from elasticd.leader.election import Election
 from elasticd.records.codec import decode
 from elasticd.records.ids import Incarnation, JobName, NodeId
@@ -69,6 +69,26 @@ def test_a_node_is_told_its_labels_and_that_they_are_gone(scene: OperatorScene) 
     scene.delete()
     scene.settle(operator)
     assert scene.store.get(key) is None
+
+
+def test_node_that_is_silent_is_taken_out_though_other_objects_cannot_be_followed(
+    scene: OperatorScene,
+) -> None:
+    """What is seen of nodes is fresh: it may be the right to read pods that was taken away."""
+    for name in ("n1", "n2", "n3"):
+        scene.node(name)
+    operator = scene.begin()
+    scene.settle(operator)
+    for watch in scene.api._watches:
+        if watch.kind == PODS:
+            watch.trouble = "It may not list pods."
+    not_ready = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    scene.objects.patch(NODES, Name("", "n1"), not_ready, "status")
+    scene.api.hand_out()
+    for _ in range(20):
+        operator.evaluate()
+        scene.now_s += 1.0
+    assert scene.store.keys(scene.keys.drains)
 
 
 def test_operators_of_two_namespaces_agree_on_the_labels_of_a_node(scene: OperatorScene) -> None:
