@@ -18,6 +18,12 @@ QUIET = frozenset({"progress", "time-spent", "late"})
 """Keys that running nodes write again and again: a status shows them, but they are no reason to
 hurry."""
 
+INCIDENTS = "incidents"
+INCIDENTS_KEPT = 16
+"""Of so many nodes the records of one change of world are kept, besides those that name who was
+lost or failed: all tell the same of it, and a job of 250 nodes has fifty thousand of them."""
+_NAMES_NOBODY = (b'"culprit":null', b'"lost":[]')
+
 Items = Mapping[str, KeyValue]
 
 
@@ -28,6 +34,9 @@ class JobItems:
         self._prefix, self._wake = keys.jobs, wake
         self._lock = threading.Lock()
         self._jobs: dict[JobName, Items] | None = None
+        self._told: dict[str, set[str]] = {}
+        """The kept records of each change of world that name nobody, by what their keys begin
+        with."""
         self._watch = store.watch(KeyRange(key=keys.jobs, is_prefix=True), self._take)
 
     def read(self) -> Mapping[JobName, Items] | None:
@@ -49,6 +58,8 @@ class JobItems:
         with self._lock:
             fresh: dict[JobName, dict[str, KeyValue]] = {}
             jobs = {} if isinstance(seen, WatchSnapshot) else dict(self._jobs or {})
+            if isinstance(seen, WatchSnapshot):
+                self._told.clear()
             changes: list[tuple[str, KeyValue | None]] = (
                 [(item.key, item) for item in seen.items]
                 if isinstance(seen, WatchSnapshot)
@@ -63,7 +74,8 @@ class JobItems:
                 name = JobName(job)
                 items = fresh.setdefault(name, dict(jobs.get(name, {})))
                 items.pop(key, None)
-                if item is not None:
+                is_kept = part != INCIDENTS or self._keeps(key, item)
+                if item is not None and is_kept:
                     items[key] = item
             for name, items in fresh.items():
                 jobs.pop(name, None)
@@ -72,3 +84,16 @@ class JobItems:
             self._jobs = jobs
         if is_loud:
             self._wake()
+
+    def _keeps(self, key: str, item: KeyValue | None) -> bool:
+        """Return whether a record of a change of world is one of those that are kept."""
+        change = key.rpartition("/")[0]
+        told = self._told.setdefault(change, set())
+        told.discard(key)
+        names_nobody = item is not None and all(part in item.value for part in _NAMES_NOBODY)
+        is_kept = not names_nobody or len(told) < INCIDENTS_KEPT
+        if names_nobody and is_kept:
+            told.add(key)
+        if not told:
+            del self._told[change]
+        return is_kept
