@@ -215,8 +215,12 @@ def wait_left(
     return True
 
 
-def forget(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -> None:
+def forget(
+    store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False, who: str = "a person"
+) -> None:
     """End a job that no node serves any more, so that its name is free again.
+
+    `who` does that, for the job's last sentence.
 
     Raises:
         NotFound: no such job, or it is over.
@@ -246,9 +250,9 @@ def forget(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) 
                 phase=Phase.STOPPED,
                 reason=Reason.STOP_REQUESTED,
                 message=(
-                    "Given up by a person; no node served it any more."
+                    f"Given up by {who}; no node served it any more."
                     if status.generation
-                    else "Given up by a person before a world had formed."
+                    else f"Given up by {who} before a world had formed."
                 ),
             )
             ends = (

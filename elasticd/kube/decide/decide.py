@@ -49,6 +49,8 @@ __all__ = ["STATUS_EVERY_S", "decide"]
 
 STATUS_EVERY_S = 10.0
 """The least time between two writes of a status whose phase stays."""
+STATUSES_PER_S = 10.0
+"""How many of those writes all jobs together make, if they are more than a hundred."""
 UNSEEN_LIMIT_S = 2.0
 """How long a successful write is waited for until the object shows it."""
 
@@ -61,6 +63,7 @@ class _Look:
     name: JobName
     found: JobRecords | None
     memory: ObjectMemory
+    status_every_s: float
     now_s: float
     now_unix_s: float
 
@@ -72,6 +75,7 @@ def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, .
     forward. now_unix_s: by the wall clock, for what Kubernetes counts by it.
     """
     by_uid = _by_uid(seen)
+    active = sum(found.is_active for _, found in by_uid.values())
     actions: list[Action] = []
     for uid, job in sorted(seen.jobs.items()):
         name, found = by_uid.get(uid, (None, None))
@@ -80,6 +84,7 @@ def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, .
             name=name or JobName(job.status.job) or job_name(job),
             found=found,
             memory=seen.memory.objects.get(uid, ObjectMemory()),
+            status_every_s=max(STATUS_EVERY_S, active / STATUSES_PER_S),
             now_s=now_s,
             now_unix_s=now_unix_s,
         )
@@ -217,9 +222,10 @@ def _report(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
     before, memory = look.job.status, look.memory
     if status == before:
         return
-    since_s = look.now_s - memory.status_s if memory.status_s is not None else STATUS_EVERY_S
+    every_s = look.status_every_s
+    since_s = look.now_s - memory.status_s if memory.status_s is not None else every_s
     is_unseen = memory.status_version == look.job.resource_version and since_s < UNSEEN_LIMIT_S
-    if is_unseen or (is_same(status, before) and since_s < STATUS_EVERY_S):
+    if is_unseen or (is_same(status, before) and since_s < every_s):
         return
     yield ApplyStatus(job=look.job.key, status=status)
 

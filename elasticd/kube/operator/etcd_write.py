@@ -52,7 +52,7 @@ def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str) -> N
     if not store.list(keys.members(job)).items:
         # Nobody is there to read the wish; who comes this very moment will.
         with suppress(Refused, NotFound):
-            forget(store, keys, job)
+            forget(store, keys, job, who="the operator on Kubernetes")
 
 
 def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> None:

@@ -25,7 +25,7 @@ from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.reason import Phase, Reason
-from tests.unit.kube.decide.twin import IDENTITY, Twin
+from tests.unit.kube.decide.twin import IDENTITY, SCRIPT, Twin
 
 ELASTIC = {"script": "train.py", "nodes": {"min": 1, "max": 4}}
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
@@ -229,6 +229,26 @@ def test_a_field_that_is_fixed_and_was_changed_is_named_and_the_job_goes_on() ->
     assert message.startswith("spec.args, spec.nodes cannot be changed while the job stands")
     assert conditions(twin, uid) == {"Running", "Invalid"}
     assert twin.jobs["team.x"].spec.args == ()
+
+
+@pytest.mark.parametrize(("count", "most"), [(3, 4), (200, 130)])
+def test_many_jobs_that_train_do_not_flood_the_api_server(count: int, most: int) -> None:
+    """Their steps change all the time, and each status is a write to Kubernetes' etcd."""
+    twin = Twin()
+    for number in range(count):
+        twin.create(f"x{number}", spec=SCRIPT)
+    twin.node("n0")
+    twin.settle()
+    twin.agents_run()
+    twin.settle()
+    written = 0
+    for turn in range(120):
+        for name, found in twin.jobs.items():
+            twin.jobs[name] = replace(found, step=turn + 1)
+        actions = twin.turn()
+        if turn >= 60:
+            written += sum(isinstance(action, ApplyStatus) for action in actions)
+    assert 0 < written <= most / 10 * 60
 
 
 def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it() -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, PODS, Name
+from elasticd.kube.operator.etcd_write import stop_job
+from elasticd.kube.resource.job_status import DEADLINE_WHY
 from elasticd.leader.election import Election
 from elasticd.records.codec import decode
 from elasticd.records.ids import Incarnation, JobName, NodeId
@@ -53,6 +55,23 @@ def test_a_job_whose_last_node_is_lost_while_it_is_stopped_is_ended(
     scene.now_s += 3.0
     scene.settle(operator)
     assert not scene.jobs and (scene.get() is None) == (writer == "operator")
+
+
+def test_a_job_that_nobody_serves_does_not_say_that_a_person_gave_it_up(
+    scene: OperatorScene,
+) -> None:
+    """It is the operator that ends it, as after its deadline."""
+    scene.create()
+    operator = scene.begin()
+    scene.settle(operator)
+    job = the_job(scene)
+    uid = (scene.get() or {})["metadata"]["uid"]
+    stop_job(scene.store, scene.keys, job, uid, why=DEADLINE_WHY)
+    scene.settle(operator)
+    assert scene.status()["message"] == (
+        f"It was stopped: {DEADLINE_WHY}. Given up by the operator on Kubernetes before a world "
+        "had formed."
+    )
 
 
 def test_a_node_is_told_its_labels_and_that_they_are_gone(scene: OperatorScene) -> None:
