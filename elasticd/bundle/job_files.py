@@ -14,6 +14,7 @@ from pathlib import Path
 
 from elasticd.bundle.mask import OVERLAP_BYTES, Mask
 from elasticd.errors import NotFound
+from elasticd.records.job import JobSpec
 
 __all__ = [
     "FILES_LIMIT",
@@ -21,8 +22,9 @@ __all__ = [
     "JobFile",
     "JobFiles",
     "LOG_BYTES",
-    "generation_of",
     "end_of",
+    "generation_of",
+    "is_folder_of",
 ]
 
 GENERATIONS = 3
@@ -114,6 +116,13 @@ class JobFiles:
         with suppress(OSError):
             return (self._folder / name).lstat().st_mtime
         return 0.0
+
+
+def is_folder_of(folder: Path, spec: JobSpec, *, is_cluster: bool) -> bool:
+    """Return whether the folder belongs to this very job, and not to another of the same name."""
+    with suppress(OSError, ValueError):
+        return (folder / "uid").read_text().strip() == spec.uid
+    return folder.is_dir() and not is_cluster
 
 
 def generation_of(name: str) -> tuple[int, int] | None:

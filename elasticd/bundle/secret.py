@@ -20,6 +20,7 @@ __all__ = [
     "masked_args",
     "masked_options",
     "secrets_of_environ",
+    "secrets_of_job",
     "secrets_of_options",
     "secrets_of_spec",
 ]
@@ -62,6 +63,16 @@ def secrets_of_environ(environ: Mapping[str, str]) -> list[MaskedValue]:
         known = _content(Path(value)) if value.startswith("/") else ""
         if _is_long(name, known or value):
             found.append(MaskedValue(name=name, value=known or value))
+    return found
+
+
+def secrets_of_job(
+    spec: JobSpec, environ: Mapping[str, str], etcd_password: str = ""
+) -> list[MaskedValue]:
+    """Return all that is secret for who reads about a job with this environment."""
+    found = [*secrets_of_spec(spec, environ), *secrets_of_environ(environ)]
+    if etcd_password:
+        found.append(MaskedValue(name="etcd-password", value=etcd_password))
     return found
 
 

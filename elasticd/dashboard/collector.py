@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from elasticd.control.progress import AskRanks
@@ -34,15 +35,17 @@ from elasticd.dashboard.job_view import (
     samples_view,
 )
 from elasticd.dashboard.samples import ProgressSample, ProgressSamples
-from elasticd.errors import ElasticdError
+from elasticd.dashboard.stacks import StacksCache, StacksKey, StacksText
+from elasticd.errors import ElasticdError, NotFound
 from elasticd.records.account.progress import RankProgress
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import Generation, NodeId
+from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase
 from elasticd.store.api import KeyRange, Store, StoreSettings
 
-__all__ = ["Collector", "Opened"]
+__all__ = ["Collector", "Opened", "ReadStacks"]
 
 ASK_S = 1.0
 """The time between two looks at the ranks."""
@@ -73,6 +76,13 @@ class Opened(Protocol):
     def settings(self) -> StoreSettings | None: ...
     @property
     def is_archive(self) -> bool: ...
+    @property
+    def run_folder(self) -> Path: ...
+
+
+ReadStacks = Callable[[Opened, JobSpec, Generation, NodeId, Node | None], str]
+"""Reads the stacks that a node wrote in a generation; the last value is what is registered of that
+node. It raises an ElasticdError if they cannot be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +102,16 @@ class Collector:
         open_sources: Callable[[], AbstractContextManager[Sequence[Opened]]],
         which: Callable[[], Hashable],
         say: Sentences,
+        read_stacks: ReadStacks | None = None,
     ) -> None:
         """`which` names the sources; when its answer changes, they are opened anew.
 
-        Only the thread calls both, and it begins at once.
+        Only the thread calls both, and it begins at once. Any thread calls `read_stacks`.
         """
         self._open_sources, self._which, self._say = open_sources, which, say
+        self._read_stacks, self._stacks = read_stacks, StacksCache()
+        self._reads: Sequence[_Read] = ()
+        """What was read last; it is replaced as a whole, so any thread may look at it."""
         self._board = Board()
         self._news = threading.Condition()
         self._wake = threading.Event()
@@ -121,6 +135,34 @@ class Collector:
             )
             return self._board if self._board.version > version else None
 
+    def stacks(self, job: str, generation: int, node: str = "") -> StacksText:
+        """Return what a node wrote of its ranks before one that hung was ended.
+
+        `generation` is that of the change; without `node` it is the node of the rank that hung.
+
+        Raises: NotFound: there is no such job, change or node, or nothing hung there.
+        """
+        found = [(r, each) for r in self._reads for each in r.reports if each.spec.name == job]
+        if not found:
+            raise NotFound(f"There is no job {job!r}.")
+        read, report = found[0]
+        by_generation = {change.generation: change for change in report.changes}
+        change = by_generation.get(Generation(generation))
+        if change is None:
+            raise NotFound(f"Job {job} has no change to generation {generation} (any more).")
+        culprit = change.culprit
+        of = culprit.stacks_generation if culprit is not None else None
+        if culprit is None or of is None or self._read_stacks is None:
+            raise NotFound(f"Of the change to generation {generation} there are no stacks.")
+        world = by_generation.get(of)
+        wanted = NodeId(node) if node else culprit.node
+        if wanted != culprit.node and (world is None or wanted not in world.members):
+            raise NotFound(f"Node {node!r} had no part in generation {of}.")
+        known = next((each.node for each in read.nodes if each.node.node == wanted), None)
+        ask = partial(self._read_stacks, read.source, report.spec, of, wanted, known)
+        key = StacksKey(uid=report.spec.uid, generation=of, node=wanted)
+        return self._stacks.get(key, ask)
+
     @property
     def is_closing(self) -> bool:
         return self._is_closing
@@ -131,6 +173,7 @@ class Collector:
         with self._news:
             self._news.notify_all()
         self._thread.join(RETRY_S)
+        self._stacks.close()
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -178,7 +221,7 @@ class Collector:
             now_s = time.monotonic()
             if now_s >= reread_s or self._has_changed.is_set():
                 self._has_changed.clear()
-                reads = [self._read(source, reads) for source in opened]
+                reads = self._reads = [self._read(source, reads) for source in opened]
                 reread_s = now_s + REREAD_S
                 if self._which() != which:
                     return

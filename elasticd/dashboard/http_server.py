@@ -2,12 +2,14 @@
 
 `/` is the page, without anything that is secret. `/api/state?job=NAME` answers with all that is
 known of the lists and of that job, as JSON; `/api/events?job=NAME` with the same and then, for as
-long as the browser listens, with what changed (server-sent events). With a token, both require
+long as the browser listens, with what changed (server-sent events). `/api/stacks?job=NAME&
+generation=N&node=NODE` answers with the stacks that a node wrote. With a token, all three require
 `Authorization: Bearer TOKEN`. A POST to `/api/actions` changes something, if that was allowed.
 """
 
 import json
 import math
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -35,8 +37,10 @@ from elasticd.net.listener import listen
 
 __all__ = ["DashboardServer"]
 
-STATE, EVENTS, ACTIONS = "/api/state", "/api/events", "/api/actions"
+STATE, EVENTS, STACKS = "/api/state", "/api/events", "/api/stacks"
+ACTIONS = "/api/actions"
 JSON = "application/json"
+_GENERATION = re.compile(r"[0-9]{1,9}")
 
 STREAMS_LIMIT = 256
 CONNECTIONS_LIMIT = 320
@@ -108,11 +112,12 @@ class _Handler(Handler):
 
     def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
         parts = urlsplit(self.path)
-        is_open = parts.path not in (STATE, EVENTS)
+        is_open = parts.path not in (STATE, EVENTS, STACKS)
         if refusal := read_refusal(self._given, self.server.token, is_open=is_open):
             self._refuse(*refusal)
             return
-        job = parse_qs(parts.query).get("job", [""])[0]
+        query = parse_qs(parts.query)
+        job = query.get("job", [""])[0]
         if parts.path == "/":
             found = page()
             policy = {"Content-Security-Policy": found.policy}
@@ -121,6 +126,8 @@ class _Handler(Handler):
             board = self.server.collector.newer_than(-1, 0.0)
             assert board is not None
             self._answer(HTTPStatus.OK, _packed(self._first(board, job)), JSON)
+        elif parts.path == STACKS:
+            self._stacks(job, query.get("generation", [""])[0], query.get("node", [""])[0])
         elif parts.path != EVENTS:
             self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
         elif self.server.streams.acquire(blocking=False):
@@ -130,6 +137,19 @@ class _Handler(Handler):
                 self.server.streams.release()
         else:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are open.")
+
+    def _stacks(self, job: str, generation: str, node: str) -> None:
+        """Answer with stacks, or with a sentence that says why they cannot be had now."""
+        if not _GENERATION.fullmatch(generation):
+            self._tell(HTTPStatus.BAD_REQUEST, "A generation is a number, as in generation=3.")
+            return
+        try:
+            found = self.server.collector.stacks(job, int(generation), node)
+        except ElasticdError as exc:
+            self._tell(_status(exc), str(exc))
+        else:
+            told = {"text": found.text, "message": found.missing}
+            self._answer(HTTPStatus.OK, _packed(told), JSON)
 
     def do_POST(self) -> None:  # noqa: N802 (its caller looks for this name)
         """Change something. The body of a refused request is not read, so the connection ends with

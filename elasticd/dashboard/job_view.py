@@ -212,6 +212,7 @@ def _culprit(failure: Failure) -> Plain:
         "traceback": failure.traceback,
         "log_path": failure.log_path,
         "is_hung": failure.is_hung,
+        "stacks": failure.stacks_generation,
         "step": failure.step,
     }
 

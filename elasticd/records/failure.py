@@ -24,6 +24,8 @@ once."""
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
 """How the C library says ENOSPC and EDQUOT in English, and Python's numbers of them on Linux."""
 
+_STACKS = re.compile(r"gen-([0-9]{1,9})\.(.+)\.stacks\.txt")
+
 SLOT_LIMIT = 8
 """After this many processes of one slot that ended one after the other, the slot is left out: with
 the pauses between them it takes about two minutes."""
@@ -120,6 +122,15 @@ class Failure:
     def is_last_of_slot(self) -> bool:
         """Return whether no other process is started in its slot."""
         return self.in_a_row >= SLOT_LIMIT
+
+    @property
+    def stacks_generation(self) -> Generation | None:
+        """Return the generation whose stacks its node wrote into a file; None if it wrote none.
+
+        Mostly that is its own, and the one before if its world had not begun for it yet.
+        """
+        found = _STACKS.fullmatch(self.log_path.rpartition("/")[2])
+        return Generation(int(found[1])) if found and found[2] == self.node else None
 
     def is_same_error(self, other: "Failure") -> bool:
         """Return whether both raised the same exception at the same line."""

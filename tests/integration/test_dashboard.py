@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.cli.incident_stacks import read_stacks
 from elasticd.dashboard.action import Action, Drain, Scale
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
@@ -24,6 +25,7 @@ from tests.fixtures.chromium import Tab, chromium_tab
 from tests.unit.dashboard.records_case import (
     BEGAN_S,
     HOSTILE,
+    HUNG,
     JOB,
     KEYS,
     SAY,
@@ -43,14 +45,31 @@ PHONE = 390
 
 
 @contextmanager
+def calm(tab: Tab, server: DashboardServer) -> Iterator[None]:
+    """Nothing is written to the console meanwhile, and nobody else is asked for anything."""
+    tab.open("about:blank")  # The page of another test asks for a server that has ended.
+    tab.complaints.clear()
+    tab.requests.clear()
+    yield
+    assert tab.complaints == []
+    assert tab.requests and all(url.startswith((server.url, "data:")) for url in tab.requests)
+
+
+@contextmanager
 def dashboard(
     store: MemoryStore,
     *,
     is_archive: bool = False,
     token: str = "",
     act: Callable[[Action], str] | None = None,
+    run_folder: Path = Path("/nowhere"),
 ) -> Iterator[DashboardServer]:
-    collector = Collector(lambda: opened(store, is_archive=is_archive), lambda: (), SAY)
+    collector = Collector(
+        lambda: opened(store, is_archive=is_archive, run_folder=run_folder),
+        lambda: (),
+        SAY,
+        read_stacks,
+    )
     try:
         server = DashboardServer("127.0.0.1", 0, collector, token, act)
         try:
@@ -78,9 +97,7 @@ def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
     """A change of world comes by itself, hostile words stay words, nobody else is asked."""
     store = filled()
     put(store, KEYS.spec(JOB), replace(SPEC, checkpoint=CheckpointSpec(url="file:///c", owner="o")))
-    with dashboard(store) as server:
-        tab.complaints.clear()
-        tab.requests.clear()
+    with dashboard(store) as server, calm(tab, server):
         tab.resize(1400, 1100)
         tab.open(server.url)
         tab.wait("document.querySelectorAll('#changes details').length === 3")
@@ -102,8 +119,47 @@ def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
         assert tab.evaluate("document.querySelectorAll('#changes details[open]').length") == 1
         assert "waiting" in tab.evaluate("document.title"), "and not what the script said"
         tab.screenshot(shots / "desktop.png")
-        assert tab.complaints == []
-        assert all(url.startswith((server.url, "data:")) for url in tab.requests)
+
+
+def test_stacks_are_read_when_somebody_opens_the_incident(
+    tab: Tab, shots: Path, tmp_path: Path
+) -> None:
+    """As text, from the node that is chosen; what cannot be had is told in a sentence."""
+    store = filled()
+    change_world(store, 2, Reason.WORKER_HUNG, ("node-0",), 60.0, HUNG)
+    folder = tmp_path / JOB / "incidents"
+    folder.mkdir(parents=True)
+    (folder / "gen-1.node-1.stacks.txt").write_text(
+        f"=== rank 1, pid 7 ===\n  File 'train.py', line 12, in {HOSTILE}\n" + 200 * "in f\n"
+    )
+    shown = "document.querySelector('#changes pre:last-child')"
+    said = "document.querySelector('#changes .stacks [role=status]').textContent"
+    with dashboard(store, run_folder=tmp_path) as server, calm(tab, server):
+        tab.resize(PHONE, 844, is_phone=True)
+        tab.open(server.url)
+        tab.wait("document.querySelectorAll('#changes details').length === 3")
+        assert not any("api/stacks" in url for url in tab.requests)
+        tab.evaluate("document.querySelectorAll('#changes summary')[1].click()")
+        tab.wait(f"{said} === 'Stacks of the ranks of node-1:'")
+        assert f"in {HOSTILE}" in tab.evaluate(f"{shown}.innerText")
+        assert (
+            tab.evaluate("document.querySelectorAll('#changes script, #changes img').length") == 0
+        )
+        assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
+        tab.screenshot(shots / "stacks.png")
+        tab.evaluate(
+            "(() => { const it = document.querySelector('.stacks select'); it.value = 'node-0';"
+            " it.dispatchEvent(new Event('change')); })()"
+        )
+        tab.wait(f"{said}.includes('There is no incidents/gen-1.node-0.stacks.txt')")
+        assert tab.evaluate(f"{shown}.hidden")
+        (folder / "gen-1.node-0.stacks.txt").write_text("=== rank 0 ===\nin all_reduce\n")
+        again = "[...document.querySelectorAll('.stacks button')].at(-1)"
+        tab.wait(
+            f"(() => {{ if ({said}.startsWith('The stacks')) {again}.click();"
+            f" return {shown}.innerText.includes('in all_reduce'); }})()"
+        )
+        assert "waiting" in tab.evaluate("document.title"), "and not what the script said"
 
 
 def test_page_never_says_that_a_job_is_gone_which_is_there(tab: Tab) -> None:
@@ -128,7 +184,7 @@ def test_page_never_says_that_a_job_is_gone_which_is_there(tab: Tab) -> None:
 
 def test_slider_goes_through_the_whole_run(tab: Tab) -> None:
     """Also of an archive: at each moment it says who was in the world, and why."""
-    with dashboard(filled(Phase.SUCCEEDED), is_archive=True) as server:
+    with dashboard(filled(Phase.SUCCEEDED), is_archive=True) as server, calm(tab, server):
         tab.resize(1400, 1100)
         tab.open(server.url)
         tab.wait("document.getElementById('link').textContent.includes('archive')")
@@ -149,7 +205,7 @@ def test_slider_goes_through_the_whole_run(tab: Tab) -> None:
 
 def test_page_fits_a_phone_in_the_dark(tab: Tab, shots: Path) -> None:
     """Nothing is cut off at the side."""
-    with dashboard(filled()) as server:
+    with dashboard(filled()) as server, calm(tab, server):
         tab.resize(PHONE, 844, is_phone=True)
         tab.prefer("dark")
         tab.open(server.url)
@@ -167,7 +223,7 @@ def test_page_stays_usable_with_a_long_history(tab: Tab) -> None:
         change_world(store, generation, Reason.JOINED, names, 60.0 * generation)
     for generation in range(MANY_NODES_CHANGES, CHANGES):
         change_world(store, generation, Reason.WORKER_FAILED, names[:1], 60.0 * generation)
-    with dashboard(store) as server:
+    with dashboard(store) as server, calm(tab, server):
         tab.resize(1400, 1100)
         tab.open(server.url)
         tab.wait("document.querySelectorAll('#changes details').length === 50")

@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -12,11 +11,11 @@ from threading import Thread
 from elasticd import __version__
 from elasticd.bundle import collection
 from elasticd.bundle.collection import BundleRequest, files_path, worth
-from elasticd.bundle.job_files import generation_of
+from elasticd.bundle.job_files import generation_of, is_folder_of
 from elasticd.bundle.mask import Mask, MaskedValue
 from elasticd.bundle.masked_records import archived, masked_records
 from elasticd.bundle.part import BundledFile, MissingFile, Parts
-from elasticd.bundle.secret import secrets_of_environ, secrets_of_options, secrets_of_spec
+from elasticd.bundle.secret import secrets_of_job, secrets_of_options
 from elasticd.bundle.tarball import LIMIT_BYTES, Tarball
 from elasticd.bundle.versions import versions
 from elasticd.cli.bundle.texts import missing_text, readme, report_texts
@@ -82,9 +81,8 @@ def pack(
 def _secrets(
     source: RecordSource, spec: JobSpec, options: Mapping[str, object], environ: Mapping[str, str]
 ) -> list[MaskedValue]:
-    found = [*secrets_of_spec(spec, environ), *secrets_of_environ(environ)]
-    if source.settings is not None and source.settings.password:
-        found.append(MaskedValue(name="etcd-password", value=source.settings.password))
+    password = source.settings.password if source.settings is not None else ""
+    found = secrets_of_job(spec, environ, password)
     return [*found, *secrets_of_options(options, environ)]
 
 
@@ -142,20 +140,13 @@ def _files(
             parts.lack(f"node {name}", "it is not registered any more: its agent is gone")
     run_folder = Path(spec.run_folder) if spec.run_folder else source.run_folder
     folder = run_folder / spec.name
-    if _is_of_job(folder, spec, is_cluster=source.settings is not None):
+    if is_folder_of(folder, spec, is_cluster=source.settings is not None):
         local = collection.from_disk(folder, wanted, {part.path for part in parts.found})
         parts.found += local.found
         parts.missing += local.missing
     elif source.settings is None:
         parts.lack("output of workers, stacks and logs", f"there is no folder {folder}")
     return parts
-
-
-def _is_of_job(folder: Path, spec: JobSpec, *, is_cluster: bool) -> bool:
-    """Return whether the folder belongs to this very job, and not to another of the same name."""
-    with suppress(OSError, ValueError):
-        return (folder / "uid").read_text().strip() == spec.uid
-    return folder.is_dir() and not is_cluster
 
 
 def _nodes_of(report: JobReport | None) -> set[NodeId]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from elasticd.cli.etcd_flags import where_options
+from elasticd.cli.incident_stacks import read_stacks
 from elasticd.cli.parse_value import not_empty
 from elasticd.cli.record_source import sources
 from elasticd.cli.views.actions import Actor
@@ -71,7 +72,9 @@ def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **val
     # What is wrong with --etcd is said before anything listens; a run may come later.
     with suppress(NotFound), sources(values):
         pass
-    collector = Collector(lambda: sources(values), lambda: which_runs(values), SENTENCES)
+    collector = Collector(
+        lambda: sources(values), lambda: which_runs(values), SENTENCES, read_stacks
+    )
     try:
         server = DashboardServer(host, port, collector, token, Actor(values) if can_act else None)
         click.echo(f"The dashboard is at {server.url} (Ctrl-C ends it).")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.dashboard.job_view import Sentences
@@ -21,6 +22,7 @@ from elasticd.store.memory import MemoryStore
 __all__ = [
     "BEGAN_S",
     "HOSTILE",
+    "HUNG",
     "JOB",
     "KEYS",
     "SAY",
@@ -53,6 +55,17 @@ CULPRIT = Failure(
     traceback=f"Traceback (most recent call last):\n  ...\nValueError: {HOSTILE}",
     log_path="/runs/digits/gen-1/rank-1.err",
 )
+HUNG = replace(
+    CULPRIT,
+    exit_code=None,
+    signal="SIGKILL",
+    exception="The process is stopped by a signal.",
+    where="",
+    traceback="",
+    log_path=f"/runs/{JOB}/incidents/gen-1.node-1.stacks.txt",
+    is_hung=True,
+)
+"""A rank of generation 1 whose node wrote stacks before it ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +76,7 @@ class Place:
     keys: Keys = KEYS
     settings: StoreSettings | None = None
     is_archive: bool = False
+    run_folder: Path = Path("/nowhere")
 
 
 def _sentence(change: ChangeReport) -> str:
@@ -104,7 +118,12 @@ def filled(phase: Phase = Phase.WAITING) -> MemoryStore:
 
 
 def change_world(
-    store: MemoryStore, generation: int, reason: Reason, members: Sequence[str], after_s: float
+    store: MemoryStore,
+    generation: int,
+    reason: Reason,
+    members: Sequence[str],
+    after_s: float,
+    culprit: Failure | None = None,
 ) -> None:
     """Have these nodes tell of a generation."""
     for name in members:
@@ -121,6 +140,8 @@ def change_world(
         )
         if reason is Reason.WORKER_FAILED:
             told = replace(told, culprit=CULPRIT)
+        if culprit is not None:
+            told = replace(told, culprit=culprit)
         put(store, KEYS.incident(JOB, Generation(generation), NodeId(name)), told)
 
 
@@ -134,5 +155,7 @@ def put(store: MemoryStore, key: str, record: object) -> None:
 
 
 @contextmanager
-def opened(store: MemoryStore, *, is_archive: bool = False) -> Iterator[list[Place]]:
-    yield [Place(store=store, is_archive=is_archive)]
+def opened(
+    store: MemoryStore, *, is_archive: bool = False, run_folder: Path = Path("/nowhere")
+) -> Iterator[list[Place]]:
+    yield [Place(store=store, is_archive=is_archive, run_folder=run_folder)]

@@ -1,0 +1,113 @@
+"""Reads the stacks of an incident, wherever they are: on this machine's disk, or on a node."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from elasticd.bundle.agent_client import AgentClient
+from elasticd.bundle.job_files import is_folder_of
+from elasticd.bundle.mask import Mask
+from elasticd.bundle.secret import secrets_of_job
+from elasticd.bundle.stacks import stacks_from_agent, stacks_from_disk, stacks_name
+from elasticd.control.report.report import JobReport
+from elasticd.errors import NotFound, Unavailable
+from elasticd.records.ids import Generation, NodeId
+from elasticd.records.job import JobSpec
+from elasticd.records.member import Node
+from elasticd.store.api import StoreSettings
+
+__all__ = ["local_stacks_by_change", "read_stacks"]
+
+PAGE_ROOM = 4 << 20
+"""The limit in characters for all stacks of one page that is written to a file."""
+
+
+class Source(Protocol):
+    """What of a source of records is needed here."""
+
+    @property
+    def settings(self) -> StoreSettings | None: ...
+    @property
+    def run_folder(self) -> Path: ...
+
+
+def read_stacks(
+    source: Source, spec: JobSpec, generation: Generation, node: NodeId, known: Node | None
+) -> str:
+    """Return the stacks that a node wrote in a generation; `known` is what is registered of it.
+
+    In a cluster its agent is asked, and then this machine's disk is looked at, where the run folder
+    may be as well.
+
+    Raises:
+        NotFound: they are not there.
+        Unavailable: they are on a node that cannot be asked.
+    """
+    if source.settings is None:
+        return _local_stacks(source, spec, generation, node)
+    found = None
+    client = AgentClient(known, spec.name, source.settings) if known is not None else None
+    name, mask = stacks_name(generation, node), _mask(source, spec)
+    if client is not None:
+        try:
+            found = stacks_from_agent(client, name, mask)
+        finally:
+            client.close()
+    if found is not None:
+        return found
+    with suppress(NotFound):
+        return _local_stacks(source, spec, generation, node)
+    if client is None:
+        raise Unavailable(f"The stacks are on node {node}, whose agent is gone.")
+    if client.is_silent:
+        raise Unavailable(f"The stacks are on node {node}, whose agent does not answer.")
+    raise NotFound(f"Node {node} does not have them: there is no {name} in its folder of the job.")
+
+
+def local_stacks_by_change(source: Source, report: JobReport) -> Mapping[Generation, str]:
+    """Return the stacks of the ranks that hung, by the generation of the change.
+
+    Only of a run on this machine, and only those whose file is there; the newest come first if
+    there is no room for all.
+    """
+    found: dict[Generation, str] = {}
+    room = PAGE_ROOM if source.settings is None else 0
+    for change in reversed(report.changes):
+        culprit = change.culprit
+        of = culprit.stacks_generation if culprit is not None else None
+        if culprit is None or of is None or room <= 0:
+            continue
+        with suppress(NotFound):
+            text = _local_stacks(source, report.spec, of, culprit.node)
+            room -= len(text)
+            left_out = f"[elasticd] This page has no room for them: see {culprit.log_path}."
+            found[change.generation] = text if room > 0 else left_out
+    return found
+
+
+def _local_stacks(source: Source, spec: JobSpec, generation: Generation, node: NodeId) -> str:
+    """Return the stacks from this machine's disk.
+
+    Raises: NotFound: they are not there; says where they were looked for.
+    """
+    name = stacks_name(generation, node)
+    own = [Path(spec.run_folder)] if spec.run_folder else []
+    is_cluster = source.settings is not None
+    # Records of a run on this machine stand beside its files, also where somebody unpacked them.
+    folders = [*own, source.run_folder] if is_cluster else [source.run_folder, *own]
+    why = f"There is no folder {folders[0] / spec.name} of this run."
+    for folder in [run_folder / spec.name for run_folder in folders]:
+        if not is_folder_of(folder, spec, is_cluster=is_cluster):
+            continue
+        try:
+            return stacks_from_disk(folder, name, _mask(source, spec))
+        except NotFound as exc:
+            why = f"The stacks are not in {folder}: {exc}"
+    raise NotFound(why)
+
+
+def _mask(source: Source, spec: JobSpec) -> Mask:
+    password = source.settings.password if source.settings is not None else ""
+    return Mask(secrets_of_job(spec, os.environ, password))
