@@ -9,6 +9,7 @@ import click
 
 from elasticd.autoscale.explain.curve_table import CURVE_HEADS
 from elasticd.autoscale.explain.explanation import explain_plain, why_sections
+from elasticd.cli.incident_stacks import local_stacks_by_change
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.record_source import job_source
@@ -51,8 +52,9 @@ def why(
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
         ranks = read_progress(source.store, source.keys, report, source.settings)
+        stacks = local_stacks_by_change(source, report) if html_path is not None else {}
     if html_path is not None:
-        _write(why_page(report, time.time()), html_path, "page", "--html")
+        _write(why_page(report, time.time(), stacks), html_path, "page", "--html")
         click.echo(f"Wrote {html_path}.", err=is_json)
     if trace_path is not None:
         trace = chrome_trace(name, report.changes, report.incidents)

@@ -5,6 +5,7 @@ it as text. Colours only repeat what the words say.
 """
 
 import time
+from collections.abc import Mapping
 from html import escape
 
 from elasticd.autoscale.explain.curve_picture import curve_picture
@@ -16,6 +17,7 @@ from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation
 
 __all__ = ["why_page"]
 
@@ -57,8 +59,13 @@ FAULT, PLANNED = "\u2715", "\u25c7"
 """The signs of a change, as in the dashboard, so that a reader in grey sees them too."""
 
 
-def why_page(report: JobReport, written_unix_s: float) -> str:
-    """Return the page; it says when it was written, since it may be read days later."""
+def why_page(
+    report: JobReport, written_unix_s: float, stacks: Mapping[Generation, str] | None = None
+) -> str:
+    """Return the page; it says when it was written, since it may be read days later.
+
+    `stacks` are those of the ranks that hung, by the generation of the change.
+    """
     spec = report.spec
     parts = [
         f"<h1>{escape(spec.name)}</h1>",
@@ -70,7 +77,8 @@ def why_page(report: JobReport, written_unix_s: float) -> str:
         parts += _account(report.time)
     parts.append("<h2>What changed</h2>")
     parts += [_said(line) for line in words.unkept_lines(report)]
-    parts += [_change(report, change) for change in report.changes]
+    known = stacks or {}
+    parts += [_change(report, each, known.get(each.generation, "")) for each in report.changes]
     parts += _sizes(report)
     late = late_history(report.late, is_over=report.status.phase.is_final)
     parts += [_said(line) for line in (*late, *words.training_lines(report))]
@@ -141,7 +149,7 @@ def _sizes(report: JobReport) -> list[str]:
     return parts
 
 
-def _change(report: JobReport, change: ChangeReport) -> str:
+def _change(report: JobReport, change: ChangeReport, stacks: str) -> str:
     sign = FAULT if change.is_fault else PLANNED
     lines = [
         f"<p>{_moment(change.at_unix_s)}</p>",
@@ -158,6 +166,11 @@ def _change(report: JobReport, change: ChangeReport) -> str:
         lines.append(_said(words.progress(change)))
     if change.culprit is not None and change.culprit.traceback:
         lines.append(f"<pre>{escape(change.culprit.traceback)}</pre>")
+    if change.culprit is not None and stacks:
+        lines.append(
+            f"<details><summary>stacks of the ranks of {escape(change.culprit.node)}</summary>"
+            f"<pre>{escape(stacks)}</pre></details>"
+        )
     return f"<article{' class=fault' if change.is_fault else ''}>{''.join(lines)}</article>"
 
 

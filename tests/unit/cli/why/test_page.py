@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -9,7 +10,7 @@ from elasticd.cli.why.page import why_page
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import JobReport, job_report
 from elasticd.goodput.cause import TimeCause
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import Generation, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase, Reason
 from tests.unit.control.report.test_report import CULPRIT, JOB, KEYS, records
@@ -41,9 +42,9 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def page_of(report: JobReport) -> Reader:
+def page_of(report: JobReport, stacks: Mapping[Generation, str] | None = None) -> Reader:
     reader = Reader()
-    reader.feed(why_page(report, WRITTEN_S))
+    reader.feed(why_page(report, WRITTEN_S, stacks))
     reader.close()
     assert reader.open == []
     return reader
@@ -103,6 +104,16 @@ def test_what_a_script_raised_is_text() -> None:
     page = page_of(replace(found, changes=changes, spec=spec, status=status))
     assert "script" not in page.tags
     assert page.text.count(EVIL) >= 8
+
+
+def test_stacks_stand_with_their_change_as_text() -> None:
+    """And with no other one; a reader opens them without a script."""
+    found = report()
+    of = next(change.generation for change in found.changes if change.culprit is not None)
+    page = page_of(found, {of: f"in {EVIL}\n"})
+    assert "script" not in page.tags and page.tags.count("details") == 1
+    assert f"stacks of the ranks of bin {EVIL}" in page.text
+    assert "details" not in page_of(found).tags
 
 
 def test_a_job_without_anything_has_a_page() -> None:
