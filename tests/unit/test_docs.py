@@ -20,6 +20,8 @@ SCRIPT = re.compile(r"[\w/.]+\.py\b.*")
 
 
 def file_of(path: str) -> Path:
+    if path.startswith("chaos/"):
+        return ROOT / path
     top = ROOT / "agent" / "elasticd_agent" if path.startswith("agent/") else ROOT / "elasticd"
     return top / path.removeprefix("agent/")
 
