@@ -15,9 +15,9 @@ class Place(StrEnum):
     """Where agents run."""
 
     PROCESSES = "processes"
-    """Of this machine, started by us."""
+    """The agents are processes of this machine, started by us."""
     PODS = "pods"
-    """Of a Kubernetes cluster that has elasticd already."""
+    """The agents are pods of a Kubernetes cluster that has elasticd already."""
 
 
 class Kind(StrEnum):

@@ -63,7 +63,7 @@ class Entered(_OfProcess):
     step: int
     epoch: int
     digest: str
-    """Of parameters and optimizer state."""
+    """The digest of the parameters and of the optimizer's state."""
     pid: int
     node: str
     pod: str = ""
@@ -129,7 +129,7 @@ class Acted(_OfProcess):
     rank: int
     step: int
     number: int
-    """Of the fault."""
+    """The number of the fault."""
     pid: int
     pod: str = ""
 
@@ -167,7 +167,7 @@ class Struck:
     other_node: str = ""
     """To which that node lost its way, where it did to a single one."""
     pid: int = 0
-    """Of the worker that it struck; 0: none."""
+    """The process id of the worker that it struck; 0: it struck none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class Told:
     """The one that began with the change."""
     reason: str
     node: str = ""
-    """Of the worker that was first; empty: it names no worker."""
+    """The node of the worker that failed first; empty: `why` names no worker."""
     rank: int = -1
     of_generation: int = 0
     """In which that worker had that rank."""

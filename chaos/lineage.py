@@ -44,7 +44,7 @@ class Round:
 @dataclass(slots=True, kw_only=True)
 class Lineage:
     rounds: list[Round]
-    """Of all generations that somebody entered, in order."""
+    """The rounds of all generations that somebody entered, in order."""
     steps: dict[int, Round] = field(default_factory=dict)
     """Each committed step, and who made it."""
     discarded: list[tuple[int, int]] = field(default_factory=list)

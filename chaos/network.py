@@ -19,7 +19,7 @@ from elasticd.store.private_etcd.embedded import bound_to_us
 __all__ = ["Network", "is_possible", "why_impossible"]
 
 PREFIX = "chaos"
-"""Of the namespaces: chaos-<pid>-<node>."""
+"""The begin of the namespaces' names: chaos-<pid>-<node>."""
 HOST = "host"
 
 

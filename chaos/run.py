@@ -37,7 +37,7 @@ __all__ = ["rejudge", "run"]
 
 PLAN_FILE = "plan.json"
 KEPT = ("runs", RUNNER_FILE, PLAN_FILE, SAVED_FILE, WHY_FILE, "records", "reference")
-"""Of a run's folder; and the agents' logs. etcd's data is of no use to anybody."""
+"""What is kept of a run's folder, beside the agents' logs. etcd's data is of no use to anybody."""
 
 
 def run(

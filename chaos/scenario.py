@@ -116,7 +116,7 @@ class Verdict:
     """What elasticd's account of the time may differ from the history, as a share of the run's
     time, or else 50 ms a change; 0: it is told and not judged."""
     named_share: float = 0.98
-    """Of the faults those whose cause and culprit `elasticd why` names right, at least."""
+    """The least share of the faults whose cause and culprit `elasticd why` must name right."""
     named_within_s: float = 2.0
     """After the first commit of the generation that a fault brought about, `why` has it."""
     most_unexplained: float = 0.01

@@ -19,7 +19,7 @@ REST_EVERY = 5
 """Faults after which all slots rest: one that is struck eight times without a rest is given up."""
 POINTED = (Kind.WORKER_KILL, Kind.WORKER_RAISE)
 POINT_SHARE = 0.5
-"""Of the kills in a random schedule, those at a named point of the step."""
+"""The share of the kills in a random schedule that strike at a named point of the step."""
 
 
 def draw(scenario: Scenario, seed: int) -> tuple[Fault, ...]:

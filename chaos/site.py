@@ -53,7 +53,7 @@ class Blow:
     node: str = ""
     other_node: str = ""
     struck_pid: int = 0
-    """Of the worker that it is about; 0: none."""
+    """The process id of the worker that is struck; 0: no worker is."""
 
 
 class Node(Protocol):
@@ -61,7 +61,7 @@ class Node(Protocol):
 
     name: str
     life: int
-    """Of the agent, counted from 1; 0: it was never started."""
+    """The number of the agent's life, from 1; 0: it was never started."""
     is_ending: bool
     """Its end is our doing; if it is not, it is a finding."""
 

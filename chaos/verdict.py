@@ -32,7 +32,7 @@ class Finding:
     checked: int
     """Cases that could have broken it; 0: this run says nothing about it."""
     evidence: tuple[str, ...] = ()
-    """Of each case that broke it, one sentence, a few of them."""
+    """One sentence for each of the first few cases that broke it."""
     broken: int = 0
 
     @property

@@ -142,7 +142,7 @@ def _read(item: Mapping[str, Any]) -> AgentPod | None:
     containers = [
         each for each in status.get("containerStatuses", ()) if each["name"] == _CONTAINER
     ]
-    # Of one that ended the id stands there too, until the next one runs.
+    # The id of a container that has ended stands there too, until the next one runs.
     running = [each for each in containers if "running" in each.get("state", {})]
     container = _id(running[0]) if running else ""
     return AgentPod(

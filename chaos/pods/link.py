@@ -19,7 +19,7 @@ _COMMENT = "chaos"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLink:
-    """Of one node, and what is to be lost on it."""
+    """The link of one node, and the packets that it is to lose."""
 
     kubelet_pid: int
     is_mute: bool = True

@@ -34,7 +34,7 @@ class Group:
 
     faults: list[Struck]
     changes: list[list[Told]] = field(default_factory=list)
-    """Of each generation all that was said, in order."""
+    """All that was said of each generation, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,9 +41,10 @@ _ENDS = (
 """The endings of the names in `_WORDS`, with the letter before."""
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _FORMS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
-    # What must stand in a text, as it is or in small letters, the form, and what stays before the
-    # mark. The first spares most texts the search ("512 tokens/s" is none of these); every search
-    # has a bound and begins at a mark, so that a line of a megabyte takes no longer for it.
+    # Each row has three parts: strings of which a text must have at least one (in any case of the
+    # letters), the form of the secret, and what stays before the mark. Most texts have none of the
+    # strings and are not searched ("512 tokens/s" has none). Every form has a bound and begins with
+    # a fixed string, so that a search of a line of a megabyte takes no longer than its length.
     ((b"://",), rb"(?<=://)[^\s/@:'\"]{0,256}:[^\s/@'\"]{1,512}(?=@)", b""),
     (
         (b"bearer ", b"basic "),

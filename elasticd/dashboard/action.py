@@ -1,4 +1,7 @@
-"""What a page may ask for: the few changes that `elasticd top` has too. Pure."""
+"""The changes that a page may ask for, the same few that `elasticd top` has. Pure.
+
+This module only reads the request; `cli/views/actions.py` carries it out.
+"""
 
 import json
 from dataclasses import dataclass, fields

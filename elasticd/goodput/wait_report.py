@@ -36,7 +36,7 @@ class WaitReport:
         self._turned_s: float | None = None
         """Since when they differ from what was told."""
         self._anchor, self._anchored_s = 0.0, 0.0
-        """Of waits that change too often: their share of a step since when."""
+        """While waits change too often: their share of a step, and since when it counts."""
 
     def due(self, wait: NodeWait, nodes: int, now_s: float) -> NodeWait | None:
         """Return what to report, now that these waits were measured; None if nothing is new."""

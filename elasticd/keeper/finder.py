@@ -40,7 +40,8 @@ class CheckpointFinder:
         self._turn = Lock()
         self._fetching: dict[tuple[int, tuple[int, ...]], Future[SharedMemory]] = {}
         self._streams: dict[int, Generator[PieceBatch]] = {}
-        """Of each worker that restores right now; used by its thread alone."""
+        """The stream of each worker that restores right now; only the worker's own thread uses
+        it."""
         self._manifest = lru_cache(maxsize=4)(self._read)
 
     def find(self, below: int) -> Found:

@@ -76,8 +76,8 @@ class JobSpec:
     """Only nodes whose agents have all of these labels take part; empty for any node. An agent of a
     version that does not know this takes part whatever its labels are."""
     priority: int = 0
-    """Of jobs that wait for the same slots the one with the highest priority gets them; of equals,
-    the one that was submitted first. No running job loses slots for it."""
+    """If several jobs wait for the same slots, the one with the highest priority gets them; among
+    equals it is the one that was submitted first. No running job loses slots for it."""
     python: str = ""
     """The interpreter of the workers; empty for the agent's own."""
     cwd: str = ""

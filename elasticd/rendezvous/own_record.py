@@ -96,7 +96,7 @@ def desired_result(state: JobState, *, has_left: bool = False) -> Result:
         node=state.me.node,
         incarnation=state.me.incarnation,
         generation=state.adopted,
-        # Of a job whose name another has by now they would count for that one.
+        # If another job has this name by now, the exit codes would count for that one.
         exits=() if state.is_replaced else state.exits,
         has_left=has_left,
         training=None if state.is_replaced else state.training,

@@ -124,7 +124,7 @@ class TxnResult:
     succeeded: bool
     """Whether `when` held."""
     revision: int
-    """Of the store after the transaction."""
+    """The revision of the store after the transaction."""
 
 
 # --- watches ----------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class _Job:
         self._generation = int(env.get("ELASTICD_GENERATION", "1"))
         self._nodes = _nodes(env, self._rank, self._size)
         self._calls = 0
-        """Of `save` in this world; all ranks make the same."""
+        """How often `save` was called in this world; all ranks make the same calls."""
         self._published = ""
         """The digest of the tensors that other ranks can look up."""
         self._state = _Plain()

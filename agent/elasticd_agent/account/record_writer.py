@@ -61,7 +61,7 @@ class RecordWriter:
     def __init__(self, store: Store, keys: Keys, job: JobName, life: Life) -> None:
         self._store, self._keys, self._job, self._life = store, keys, job, life
         self._revision = 0
-        """Of our record as we last saw it; 0: there is none."""
+        """The revision of our record as we last saw it; 0: there is none."""
         self._acknowledged: Mapping[str, float] = {}
         """All that we counted, as of that write."""
         self._taken: Mapping[str, float] = {}

@@ -47,7 +47,7 @@ class SlotHistory:
     def __init__(self) -> None:
         self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
         self._newest: dict[Slot, Span] = {}
-        """Of each slot, which the next one may be merged with."""
+        """The newest span of each slot, into which the next one may be merged."""
 
     @property
     def spans(self) -> tuple[Span, ...]:

@@ -82,7 +82,7 @@ def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resu
         limit = _limit_passed(worker, waiting, now_s)
         if limit is None:
             continue
-        # Of one that others here wait for there is no more to say.
+        # If others here wait for this worker, it does not matter which limit it passed.
         told = StallLimit.PROGRESS if waiting else limit
         if not told.is_beyond(worker.told):
             continue

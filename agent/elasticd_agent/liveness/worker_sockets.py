@@ -77,7 +77,7 @@ class WorkerSockets:
         self, life: Life, heard: Heard, *, tick: Callable[[], float | None] = lambda: None
     ) -> None:
         self.name = f"elasticd-{life}-{secrets.token_hex(8)}"
-        """Of the abstract socket, without the zero byte that it begins with."""
+        """The name of the abstract socket, without the zero byte at its begin."""
         self._heard, self._tick = heard, tick
         self._tick_at_s: float | None = None
         self._has_heard = False
@@ -198,7 +198,7 @@ class WorkerSockets:
             sock=sock, pid=pid, until_s=now_s() + STRANGER_TIMEOUT_S
         )
         if len(self._strangers) > STRANGERS_LIMIT:
-            # Of the longest waiting a start would have been told by now.
+            # If the one that waits longest were a worker, its start would be known by now.
             self._strangers.pop(next(iter(self._strangers))).sock.close()
 
     def _admit(self) -> None:

@@ -1,1 +1,1 @@
-"""The agent's owner thread and what feeds it: one inbox, one effect_thread, one clock."""
+"""The agent's owner thread: its inbox, its clock, its watchdog, and the thread of effects."""

@@ -32,7 +32,7 @@ class _Failing:
 
 
 class FailedWrites:
-    """Of all jobs of one agent; may be asked from any thread."""
+    """Failed writes of all jobs of one agent; any thread may ask for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

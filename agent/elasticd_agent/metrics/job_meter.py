@@ -65,15 +65,16 @@ class JobReading:
     epoch: int = 0
     scalars: Mapping[str, float] = field(default_factory=dict)
     slot_seconds: Mapping[TimeCause, float] = field(default_factory=dict)
-    """Of this node's slots, as far as nothing of it may be taken back."""
+    """The seconds of this node's slots by cause, without those that may still be taken back."""
     step_wait_s: float = 0.0
-    """For so long committed steps of the workers here waited for others."""
+    """How long the workers of this node waited for others, in committed steps."""
     late_ratio: float = 0.0
     """By how much the latest node is late, as far as this node judges."""
 
 
 class JobMeter:
-    """Of one job, over all incarnations that serve it here; used by the owner's thread alone."""
+    """The meter of one job, over all incarnations that serve it here. Only the owner's thread uses
+    it."""
 
     def __init__(self, spec: JobSpec, *, unix_s: Callable[[], float] = time.time) -> None:
         self.spec = spec
@@ -96,7 +97,7 @@ class JobMeter:
         self._told_in = Generation(0)
         self._names: dict[str, None] = {}
         self._waited_s = 0.0
-        """In earlier incarnations."""
+        """How long workers waited for others in earlier incarnations."""
         self._step_wait_s: Callable[[], float] = float
         self._late_ratio: Callable[[], float] = float
 

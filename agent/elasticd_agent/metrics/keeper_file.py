@@ -26,7 +26,7 @@ _KEEPERS = {m.name: m for m in CATALOG if m.exporter in (Exporter.KEEPER, Export
 
 
 class KeeperReading:
-    """Of these files; what was found counts once it is done."""
+    """A reading of these files; what was found counts once the reading is done."""
 
     def __init__(self, files: Sequence[tuple[JobName, Path]]) -> None:
         self.files = tuple(files)

@@ -23,7 +23,7 @@ class Sources:
     settings: AgentSettings
     registration: Registration
     log_folders: Mapping[JobName, Path]
-    """Of jobs that asked for a run folder of their own."""
+    """The run folders of jobs that asked for one of their own."""
     refused_writes: Callable[[], int]
     """Records that etcd refuses to take at the moment."""
     busy_s: Callable[[], float]

@@ -70,7 +70,7 @@ class JobList:
             self._ask_again(job)
 
     def _ask_again(self, job: JobName) -> None:
-        """Of several threads one takes it."""
+        """Look again at a job that was left out; of several threads only one does so."""
         if left_out := self._left_out.pop(job, None):
             self._ask(job, *left_out)
 

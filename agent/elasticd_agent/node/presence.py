@@ -73,7 +73,7 @@ class Presence:
             broke=lambda *peer: self.inbox.put(lambda: self.on_peer_broke(*peer)),
         )
         self.log_folders: dict[JobName, Path] = {}
-        """Of jobs that asked for a run folder of their own."""
+        """The run folders of jobs that asked for one of their own."""
         self._ended_jobs: EndedJobs | None = None
         self._requests = requests
         self.registration = Registration(

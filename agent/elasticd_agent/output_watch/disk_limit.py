@@ -18,7 +18,7 @@ from pathlib import Path
 __all__ = ["HEAD_BYTES", "keep_below"]
 
 HEAD_BYTES = 1 << 16
-"""Of each log so much stays from its begin."""
+"""How much of each log stays, from its begin on."""
 SLACK = 8
 """An eighth of the limit more is let grow before room is given back, so that it is not done for
 each line."""

@@ -29,7 +29,7 @@ log = get_logger()
 
 
 class Children:
-    """The processes that an agent started itself: its pools and keepers. Of any thread.
+    """The processes that an agent started itself: its pools and keepers. Any thread may use it.
 
     Whatever else is its child is an orphan. So none may be started while orphans are looked for: it
     would be taken for one before its number is known.
@@ -39,7 +39,7 @@ class Children:
         self._lock = Lock()
         self._pids: set[int] = set()
         self.oom_kills = OomKills()
-        """Of these, and of whatever else is in their container."""
+        """Out-of-memory kills of these processes, and of all others in their container."""
 
     @property
     def pids(self) -> frozenset[int]:

@@ -51,6 +51,11 @@ _SWEEP_TICK_S = 0.02
 
 
 class Guardian:
+    """Start, watch and kill the workers of one job, as the agent says.
+
+    All workers are killed when the agent ends, or when their license is over.
+    """
+
     def __init__(
         self, agent: Link, launcher: Launcher, warmth: Warmth, plan: ZygotePlan | None = None
     ) -> None:
@@ -130,13 +135,14 @@ class Guardian:
         self._agent.flush()
         lines = self._agent.read_lines()
         if self._agent.is_over:
-            self._end_all()  # Nothing that it asked for with its last breath matters now.
+            self._end_all()  # What it asked for just before its end does not count any more.
             return
         for line in lines:
             try:
                 message = unpack_to_pool(line)
             except InvariantBroken as exc:
-                # A half-understood agent cannot be obeyed; its workers must not run ownerless.
+                # Orders that are not understood cannot be carried out, and the workers must not
+                # run without an owner.
                 print(f"elasticd pool: {exc}", file=sys.stderr)  # noqa: T201
                 self._end_all()
                 return

@@ -76,7 +76,7 @@ def believed(
     if former:
         old, _ = _likelihood(shapes, sizes, former)
         both, _ = _likelihood(shapes, sizes, (*former, *known))
-        # Of the shape of before, only what it says of the sizes of now is evidence.
+        # What the former shape says counts only as far as it is about the sizes of now.
         same = prior + both - np.logaddexp.reduce(prior + old)
         logs = np.logaddexp(math.log(1.0 - SAME_SHARE) + logs, math.log(SAME_SHARE) + same)
     weights = np.exp(logs - logs.max())

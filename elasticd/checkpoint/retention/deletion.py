@@ -35,7 +35,7 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stock:
-    """What is kept, as the log stands."""
+    """The checkpoints that count, and the entries that nobody can read, by the log as it is now."""
 
     entries: tuple[LogEntry, ...]
     """The checkpoints, in the order of their numbers."""

@@ -130,7 +130,7 @@ def _files(
     else:
         known = _nodes_of(report)
         found = [_decoded(item) for item in source.store.list(source.keys.nodes).items]
-        # Of a job that no node has taken a part in yet, any of them may say why.
+        # If no node takes part in the job yet, any node may know why.
         nodes = [node for node in found if node is not None and (node.node in known or not known)]
         answers = collection.from_agents(nodes, source.settings, wanted)
         for each in answers.values():

@@ -124,7 +124,7 @@ def final_report(
     """Read a finished job once its nodes have left it: when they leave they write what they
     counted.
 
-    Of a local run that may be when its archive has replaced the private etcd.
+    In a local run its archive may have replaced the private etcd by then.
 
     Raises: NotFound: its records are gone. Unavailable: etcd does not answer for long.
     """

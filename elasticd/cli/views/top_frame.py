@@ -45,7 +45,8 @@ DECISIONS_SHOWN = 2
 LEAST_WIDTH = 20
 CURVE_WIDTH = 60
 RATES_MEANT = 5
-"""Of how many samples the mean is said: of whole steps in a second 9.5 are 9 or 10."""
+"""The number of samples of which the mean is shown: a second with 9.5 steps has 9 or 10 whole
+ones."""
 LEAST_JOBS = 3
 DETAILS_HEIGHT = 17
 """Lines for all but the tables: a job's rate, its account, its changes and the keys."""

@@ -52,7 +52,7 @@ class EtcdGuard:
             return
         why, is_tight = self._etcd.ending, self._etcd.is_tight
         if not is_tight:
-            # Of a full disk it is not tired: somebody may make room at any time.
+            # A full disk uses up no try: somebody may make room at any time.
             if not self._left:
                 raise EnvironmentProblem(f"The private etcd ends again and again ({why}).")
             self._left -= 1

@@ -238,7 +238,7 @@ class Tail:
                     )
                     self._add(name, place.node, nodes.get(place.node.node))
         self._oldest = world.generation - GENERATIONS_KEPT + 1
-        # Of later worlds everything is shown.
+        # The output of later worlds is shown from its begin.
         self._wanted = replace(self._wanted, lines=None, since_unix_s=None)
 
     def finish(self, timeout_s: float) -> None:

@@ -51,7 +51,7 @@ class ReceivedShares:
         """Held while memory is taken: two at a time would both see the same room."""
         self._shelves: dict[int, _Shelf] = {}
         self._old: dict[int, list[ShareRecord]] = {}
-        """Of generations that are over, newest last."""
+        """Shares of generations that are over, the newest last."""
 
     def claim(
         self, snapshot: Snapshot, share: int, shares: int, size: int, owed_bytes: int

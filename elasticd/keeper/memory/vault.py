@@ -54,7 +54,8 @@ class ShareMemory:
         )
         self._places: dict[tuple[int, int], _Place] = {}
         self._orphans: list[ShareRecord] = []
-        """Of workers that are gone, until a newer snapshot is durable or whole here."""
+        """Shares of workers that have ended. They stay until a newer snapshot is durable, or whole
+        here."""
         self.received = ReceivedShares()
         """What keepers of other nodes sent; with a lock of its own."""
 

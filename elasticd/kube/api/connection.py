@@ -178,7 +178,7 @@ def open_connection(
             config.load_incluster_config(client_configuration=settings)
         pool = client.ApiClient(settings).rest_client.pool_manager
     except Exception as exc:  # It lets through what YAML, base64, subprocesses and files raise.
-        # Of a file that is none it says only where the client's own code broke.
+        # If the file is no kubeconfig, these errors say only where the client's own code broke.
         is_none = isinstance(exc, TypeError | AttributeError | KeyError | IndexError)
         why = "it is no kubeconfig" if is_none else _short(exc)
         raise EnvironmentProblem(

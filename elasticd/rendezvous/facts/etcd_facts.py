@@ -263,7 +263,7 @@ def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | Non
     if asked is None:
         absent = [node.node for node in world.nodes if not _is_here(state, node)]
     else:
-        # Of the others we heard nothing new: who was gone is gone.
+        # Nothing new was heard of the others: those that were gone still are.
         absent = [n for n in state.gone_s if n not in asked and world.node(n) is not None]
         named = (node for name in asked if (node := world.node(name)) is not None)
         absent += [node.node for node in named if not _is_here(state, node)]

@@ -31,7 +31,7 @@ __all__ = ["Ambiguous", "Connection"]
 # not come back in step.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
-# Of a call's time, kept back to find out what is wrong and say it.
+# The part of a call's time that is kept back to find out what is wrong and to say it.
 _DIAGNOSIS_PART = 0.15
 _MOST_TOKENS_PER_CALL = 2
 

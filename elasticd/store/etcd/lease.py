@@ -47,7 +47,7 @@ class EtcdLease:
         self._keeper = keeper
         self.may_renew = may_renew
         self.history = history
-        """Of the connection, when it was granted."""
+        """The history of the connection at the time when the lease was granted."""
         self._id = lease_id
         self._ttl_s = ttl_s
         self._deadline_s = deadline_s

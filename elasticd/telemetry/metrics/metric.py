@@ -61,4 +61,4 @@ class Metric:
     labels: tuple[Label, ...] = ()
     exporter: Exporter
     bounds: tuple[float, ...] = ()
-    """Of a histogram: the upper bounds of its buckets, without the infinite one."""
+    """The upper bounds of a histogram's buckets, without the infinite one."""

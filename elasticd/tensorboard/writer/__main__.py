@@ -37,7 +37,7 @@ class Settings:
     options: Mapping[str, object] = field(default_factory=dict)
     """For the file system; secrets are named, not given."""
     folder: str
-    """Of the job, below the URL."""
+    """The folder of the job, below the URL."""
     job: str
     uid: str
     node: str

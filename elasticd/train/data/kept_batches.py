@@ -39,7 +39,7 @@ MANY_STEPS = 100
 """After this many steps without a new batch a person is told."""
 
 _LOOKED_AT = 8
-"""Of a pass, the first so many batches: those that follow cost nothing."""
+"""How many batches of a pass are looked at, from its begin; the others cost nothing."""
 _DEPTH = 2
 """How far down in a batch its tensors are looked for."""
 
@@ -82,7 +82,7 @@ class KeptBatches:
         """What was committed when the first pass over each began; None after the second one."""
         self._ended: set[str] = set()
         self._batches = 0
-        """Of the newest pass that ended."""
+        """How many batches the newest pass had that ended."""
         self._whole: dict[str, _Whole] = {}
         """By loader."""
         self._is_trained = self._is_alone = False

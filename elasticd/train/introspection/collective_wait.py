@@ -48,7 +48,7 @@ class StepWait:
         self.taken_s = 0.0
         """When the newest future was taken that C++ waits for; 0: nothing waits."""
         self.total_s = 0.0
-        """Of all committed steps of this process."""
+        """The waits of all committed steps of this process, added up."""
         self._blocked_s = 0.0
         self._steps: deque[tuple[float, float]] = deque(maxlen=WINDOW_STEPS + 1)
         """Wait of each step, and when it was committed."""

@@ -39,7 +39,8 @@ class ParameterWatch:
         self._version_sum: int | None = None
         self._states: list[Any] = []
         self._few = self._all = _Sample(())
-        """Of the first of them and the last, and of all."""
+        """Samples as of the last commit: of the first and the last parameter, and of all
+        parameters."""
         self._is_sampled = False
         """Those of all are those of the last commit."""
         self.is_usual = False
@@ -125,7 +126,7 @@ class _Sample:
 
     def _find(self) -> None:
         here = [memory_of(each) for each in self._parameters]
-        # Of a DTensor it is asked for each time: another may be put in its place.
+        # The local tensor of a DTensor is asked for each time: another may be put in its place.
         is_plain = all(a is b for a, b in zip(here, self._parameters, strict=True))
         parameters = self._parameters
         self._now: Callable[[], list[int]] = partial(_places, parameters) if is_plain else self._ask

@@ -72,7 +72,7 @@ class StepGuard:
         self._any_rank: Callable[[bool], bool] | None = None
         self._hooks = ExitStack()
         self._generations = self._commits = 0
-        # Of the step that has not been committed:
+        # What is known of the step that has not been committed:
         self._begun: dict[_Optimizer, bool] = {}  # and whether its step ended
         self._running: _Optimizer | None = None
         self._depth = 0  # of calls of its step within each other

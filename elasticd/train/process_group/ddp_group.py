@@ -50,7 +50,7 @@ class _ReducerGroup(dist.ProcessGroup):
             step_wait.taken_s = _now_s()
             return inner
 
-        # Of the object: found at once, and called without it.
+        # As attributes of the object they are found at once, and are called without it.
         own: Any = self
         own.allreduce, own.broadcast = allreduce, group.broadcast
 

@@ -303,7 +303,7 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
                 elif id(tensor) in owned:
                     continue
                 elif (here := memory_of(tensor)) is not tensor:
-                    # Of a sharded tensor only the local part is copied.
+                    # Only the local part of a sharded tensor is copied.
                     slots.setdefault(id(tensor), TensorSlot({key: here}, key))
                 else:
                     slots.setdefault(id(tensor), TensorSlot(home, key))

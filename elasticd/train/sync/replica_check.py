@@ -76,9 +76,9 @@ class ReplicaVerdict:
     odd: Sequence[int] = ()
     """Ranks that differ from most others."""
     names: Sequence[str] = ()
-    """Of tensors that differ, the most different first."""
+    """The names of tensors that differ, the most different first."""
     count: int = 0
-    """Of all that differ."""
+    """How many tensors differ."""
     is_split: bool = False
     """Most are not alike, so that nobody is right."""
     is_rounding: bool = False

@@ -21,7 +21,7 @@ _NOT_THE_USERS = tuple(
 
 def describe(worker: str, exc: BaseException) -> Raised:
     """Put an exception into a few words; expects our own frames to be cut off already."""
-    # Of some of ours the sentence says it all, and no line of the script is to blame.
+    # For some of our own exceptions the sentence says it all: no line of the script is to blame.
     is_plain = getattr(exc, "is_plain", False) is True
     return Raised(
         worker=worker,
