@@ -115,7 +115,7 @@ def _stayed(trained: Mapping[int, Mapping[str, int]], generation: int) -> set[st
 
 
 def _trained(lineage: Lineage) -> dict[int, Counter[str]]:
-    """By generation, how many slots of each node were in it."""
+    """Return how many slots of each node were in each generation."""
     return {
         each.generation: Counter(entered.node for entered in each.entered.values())
         for each in lineage.rounds
@@ -123,7 +123,7 @@ def _trained(lineage: Lineage) -> dict[int, Counter[str]]:
 
 
 def _telling(trained: Mapping[str, int], node: str, slots: int) -> int:
-    """By how many slots to divide what a node tells: its own, unless no node has all of them."""
+    """Return by how many slots a node's report is divided: all of its own, if any node had all."""
     is_any_whole = any(count == slots for count in trained.values())
     return slots if is_any_whole else trained.get(node, slots)
 

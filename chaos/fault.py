@@ -82,7 +82,7 @@ class Point(StrEnum):
     """Where in a step a worker does the fault to itself."""
 
     ANYWHERE = ""
-    """From outside, at whatever the worker does just then."""
+    """The fault comes from outside, whatever the worker does at that moment."""
     BACKWARD = "before-backward"
     OPTIMIZER = "before-optimizer"
     """The gradients are reduced, nothing is updated."""
@@ -109,19 +109,19 @@ class Traits:
 
     scope: Scope
     for_s: float
-    """Until it is undone (SIGCONT, the agent's new start, the link's repair) by default."""
+    """The default time until it is undone (SIGCONT, the agent's new start, the link's repair)."""
     recover_s: float
     """From the fault to the next committed step, at most. A liveness bound for a loaded machine of
     two cores, not a benchmark."""
     has_network: bool = False
-    """Needs the nodes in network namespaces."""
+    """True if the nodes must be in network namespaces."""
     least_etcds: int = 1
     changes_world: bool = True
     """Whether right behaviour is a new generation."""
     places: frozenset[Place] = frozenset({Place.PROCESSES})
     """Where it can be brought about."""
     undone_s: float = 60.0
-    """After which a fault should be undone: a pod that leaves in order takes its time."""
+    """The time within which it should be undone: a pod that leaves in order takes its time."""
 
 
 _BOTH = frozenset(Place)
@@ -228,7 +228,7 @@ class Fault:
     """One fault of a schedule."""
 
     number: int
-    """From 0, in the order of the schedule."""
+    """The place in the schedule, from 0."""
     kind: Kind
     after: After = After.STEADY
     wait_s: float = 0.0
@@ -238,7 +238,7 @@ class Fault:
     """Which of the node's workers."""
     point: Point = Point.ANYWHERE
     for_s: float = 0.0
-    """Until it is undone; 0: never, or by itself."""
+    """The time until it is undone; 0: never, or it ends by itself."""
     amount_s: float = 0.0
     """Delay of a packet, or of a slow worker's step."""
     recover_s: float = 0.0

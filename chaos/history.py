@@ -158,14 +158,14 @@ class Struck:
     victim: str
     is_overlap: bool
     recover_s: float
-    """By then it should commit again, counted from the fault."""
+    """The time from the fault within which the job should commit again."""
     changes_world: bool
     for_s: float = 0.0
-    """Until it was to be undone; 0: never, or by itself."""
+    """The time after which the fault was to be undone; 0: never, or it ends by itself."""
     node: str = ""
-    """Whom it struck, or whose worker; empty: none, or not known (an older history)."""
+    """The node that it struck, or whose worker; empty: none, or an older history lacks it."""
     other_node: str = ""
-    """To which that node lost its way, where it did to a single one."""
+    """The other node, if the two lost only each other."""
     pid: int = 0
     """The process id of the worker that it struck; 0: it struck none."""
 
@@ -179,13 +179,13 @@ class Told:
 
     at_s: float
     generation: int
-    """The one that began with the change."""
+    """The generation that began with the change."""
     reason: str
     node: str = ""
     """The node of the worker that failed first; empty: `why` names no worker."""
     rank: int = -1
     of_generation: int = 0
-    """In which that worker had that rank."""
+    """The generation in which that worker had that rank."""
     signal: str = ""
     exit_code: int = -1
     exception: str = ""
@@ -210,7 +210,7 @@ class Outlived:
     life: int
     after_s: float
     pids: tuple[int, ...]
-    """Those that were still there when the runner ended the wait."""
+    """The processes that still ran when the runner ended the wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ class Round:
     generation: int
     size: int = 0
     entered: dict[int, Entered] = field(default_factory=dict)
-    """By rank."""
+    """What each rank said when it entered."""
     took: dict[int, dict[int, Took]] = field(default_factory=dict)
-    """By step and rank."""
+    """The share that each rank took of each step, by step and rank."""
     applied: dict[int, dict[int, Applied]] = field(default_factory=dict)
 
     def is_taken(self, step: int) -> bool:

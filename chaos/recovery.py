@@ -35,15 +35,15 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """After one fault; None: not seen."""
+    """The recovery after one fault; a time is None if its end was not seen."""
 
     fault: Struck
     recover_s: float | None
-    """To the next committed step at any size."""
+    """The time from the fault to the next committed step at any size."""
     full_s: float | None
-    """To the next one at full size, from the fault or from its undoing if that came later."""
+    """The time from the fault, or from its later undoing, to the next commit at full size."""
     stood_s: float | None
-    """Since the last commit before the fault's recovery: what the job lost."""
+    """The time between the last commit before the recovery and the next one: what the job lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class SitePlan:
     has_network: bool = False
     """Each node in a network namespace of its own; needs root."""
     lease_ttl_s: float = 2.0
-    """In pods it is what their agents were given."""
+    """The TTL of the nodes' leases; for pods it is the one with which their agents were started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class JobPlan:
     """The training run."""
 
     script: str = "ledger_job.py"
-    """In chaos/jobs."""
+    """The name of the script in chaos/jobs."""
     min_nodes: int = 1
     step_sleep_s: float = 0.03
     """A step that waits rather than computes, so that a start-up does not slow the survivors."""
@@ -63,7 +63,7 @@ class JobPlan:
     poison_at_step: int = 0
     """Every rank raises at this step; 0: none does."""
     checkpoint_every: str = ""
-    """As in --checkpoint-every; empty: nothing is saved."""
+    """The value of --checkpoint-every; empty: nothing is saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Verdict:
     """Steps done again; lost is at most the step in flight."""
     least_goodput: float = 0.0
     full_s: float = 60.0
-    """From a fault's undoing to a commit at full size."""
+    """The most time from a fault's undoing to a commit at full size."""
     outlive_s: float = 3.0
     """How long a worker may outlive its agent."""
     may_start_over: bool = False
@@ -118,7 +118,7 @@ class Verdict:
     named_share: float = 0.98
     """The least share of the faults whose cause and culprit `elasticd why` must name right."""
     named_within_s: float = 2.0
-    """After the first commit of the generation that a fault brought about, `why` has it."""
+    """The most time from the first commit of the fault's generation until `why` names the fault."""
     most_unexplained: float = 0.01
     """Share of the slots' time for which the account has no cause."""
     parity: float = 1e-9

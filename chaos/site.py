@@ -39,7 +39,7 @@ class Blow:
     victim: str
     strike: Deed
     undo: Deed | None = None
-    """To be done after the fault's `for_s`; None: nothing is to be done."""
+    """What is done after the fault's `for_s`; None: nothing is to be done."""
     is_undone: Callable[[], bool] = lambda: True
     """Whether `undo` may be done yet."""
     is_restart: bool = False

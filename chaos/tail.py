@@ -35,7 +35,7 @@ class Tail:
         """When the newest step began that was committed at full size."""
         self.commits = 0
         self.full_commits = 0
-        """Those at full size."""
+        """The commits at full size."""
 
     def read(self) -> None:
         """Take in what is new."""

@@ -30,9 +30,9 @@ class Contained:
     """One process of a container."""
 
     pid: int
-    """As this machine sees it."""
+    """The process id on this machine."""
     inner_pid: int
-    """As it sees itself; 1: the container ends with it."""
+    """The process id inside the container; the container ends with its process 1."""
     began_ticks: int
     is_worker: bool
 

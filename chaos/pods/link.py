@@ -23,11 +23,11 @@ class NodeLink:
 
     kubelet_pid: int
     is_mute: bool = True
-    """Lose what goes out."""
+    """True if packets that go out are lost."""
     is_deaf: bool = True
-    """Lose what comes in."""
+    """True if packets that come in are lost."""
     other: str = ""
-    """To and from this address alone; empty: all."""
+    """The only address whose packets are lost; empty: those of all addresses."""
 
     def cut(self) -> None:
         for rule in self._rules():

@@ -38,10 +38,10 @@ class Expectation:
     reasons: frozenset[str]
     culprit: Culprit
     signal: str = ""
-    """That ended it; empty: any, or none."""
+    """The signal that ended the worker; empty: any signal, or none."""
     exit_code: int | None = None
     exception: str = ""
-    """What its traceback's last line has in it."""
+    """A part of the last line of the traceback."""
     least_s: float = 0.0
     """A fault that was over so soon may have passed without anybody having to do something."""
     may_pass: bool = False

@@ -56,7 +56,7 @@ class Lateness:
 class _Case:
     is_late: bool
     turned_s: float | None = None
-    """Since when it looks the other way round."""
+    """The time since when the opposite verdict is true."""
     lateness: Lateness | None = None
     """The lateness with which it was last found late."""
 

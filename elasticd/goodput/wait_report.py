@@ -34,7 +34,7 @@ class WaitReport:
         self._told_s = 0.0
         self._writes, self._filled_s = float(WRITES), 0.0
         self._turned_s: float | None = None
-        """Since when they differ from what was told."""
+        """The time since when the waits differ from those that were reported."""
         self._anchor, self._anchored_s = 0.0, 0.0
         """While waits change too often: their share of a step, and since when it counts."""
 

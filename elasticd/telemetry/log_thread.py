@@ -26,7 +26,7 @@ class LogThread:
         self._write = write
         self._lines: deque[tuple[str, int]] = deque()
         self._lost = 0
-        """Since the last line that was taken."""
+        """How many lines were lost since the last one that was taken."""
         self._is_writing = False
         self._changed = Condition()
         Thread(target=self._run, name="elasticd-log", daemon=True).start()

@@ -29,7 +29,7 @@ class Histogram:
     limits: Sequence[float]
     """The upper limits, ascending."""
     counts: Sequence[float]
-    """As many."""
+    """How many values each bucket has; there are as many as `limits`."""
 
 
 def first_event(at_unix_s: float) -> bytes:

@@ -82,7 +82,7 @@ class PeerLinks:
         self._wanted: dict[_Name, Peer] = {}
         self._suspects: list[Peer] = []
         self._again: dict[_Name, tuple[float, Peer, tuple[float, ...]]] = {}
-        """Whom to ask again: when, and after which pauses if he still seems to listen then."""
+        """The peers to probe again: when, and after which pauses if they still seem to listen."""
         self._held: dict[_Name, _PeerLink] = {}
         self._unnamed: dict[_PeerLink, float] = {}
         """Accepted, and until when they may say who they are; in the order of their coming."""

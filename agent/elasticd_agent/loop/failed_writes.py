@@ -28,7 +28,7 @@ log = get_logger()
 class _Failing:
     count: int = 0
     texts: list[str] = field(default_factory=list)
-    """Those that were logged, the one that came last at the end."""
+    """The messages that were logged, the newest at the end."""
 
 
 class FailedWrites:

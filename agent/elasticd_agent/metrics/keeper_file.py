@@ -46,7 +46,7 @@ class KeeperFiles:
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[KeeperReading | None] | None = None
-        """By the thread that reads; None: there is none."""
+        """The readings that the reading thread is to do; None: there is no such thread."""
         self._last: KeeperReading | None = None
         self._lock = Lock()
         self._known: dict[Path, tuple[str, tuple[Sample, ...]]] = {}

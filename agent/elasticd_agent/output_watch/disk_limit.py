@@ -24,7 +24,7 @@ SLACK = 8
 each line."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _UNIT_BYTES = 512
-"""In which `st_blocks` counts, whatever the file system's blocks are."""
+"""The unit of `st_blocks`, whatever the size of the file system's blocks is."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate64.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)

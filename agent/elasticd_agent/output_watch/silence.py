@@ -20,7 +20,7 @@ class Silent:
 
     pid: int
     since_s: float
-    """For how long."""
+    """For how many seconds nothing has been written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ class FreshStores:
         self, address: str, tell: Callable[[ToPool], None], *, are_ports: bool = False
     ) -> None:
         self.ready: tuple[StoreAddress, ...] = ()
-        """As the pool last said."""
+        """The fresh stores that the pool reported last."""
         self._address, self._tell, self._are_ports = address, tell, are_ports
         self._used: list[StoreAddress] = []
 

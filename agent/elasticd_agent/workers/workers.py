@@ -89,7 +89,7 @@ class Workers:
         self._files = folder_of(run_folder, spec.name)
         self._cwd = str(self._files.absolute()) if spec.files else spec.cwd or os.getcwd()
         self._given = spec
-        """With the variables that are read here; nobody but the workers sees those."""
+        """The spec with the variables that are read on this node; only the workers see those."""
         self._interface = interface_of(address)
         self._gpus = visible_gpus(os.environ)
         self._processes: dict[str, WorkerProcess] = {}

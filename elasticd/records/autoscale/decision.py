@@ -81,7 +81,7 @@ class Decision:
     missing: str = ""
     """What the wish lacks, as a sentence: nodes that are not there, or room below MAX."""
     at_unix_s: float = 0.0
-    """For people."""
+    """The time of the decision, shown to people."""
     outcome: DecisionOutcome = DecisionOutcome.OPEN
     got_steps_per_s: float = 0.0
     """Steps per second that two windows at the new size measured."""

@@ -190,5 +190,5 @@ class Policy:
     set_by: str = ""
     """`user@host`, as its machine says."""
     set_at_unix_s: float = 0.0
-    """For people."""
+    """The time when it was set, shown to people."""
     unknown: Mapping[str, object] = field(default_factory=dict)

@@ -86,7 +86,7 @@ def _head(metric: Metric) -> str:
 
 _METRICS = {metric.name: metric for metric in CATALOG}
 _HEADS = {metric.name: _head(metric) for metric in CATALOG}
-"""In the order of the list."""
+"""The head of each metric, in the order of the list."""
 
 
 def _lines(metric: Metric, pairs: str, value: Histogram) -> Iterator[str]:

@@ -44,7 +44,7 @@ _DEPTH = 2
 """How far down in a batch its tensors are looked for."""
 
 _Tensors = tuple["weakref.ref[torch.Tensor]", ...]
-"""Those of one batch."""
+"""The tensors of one batch."""
 
 Check = Callable[[bool], bool | None]
 """Asked before a commit, which has an optimizer's step or not; true to be asked again."""
@@ -77,14 +77,14 @@ class KeptBatches:
 
     def _begin(self) -> None:
         self._commits = self._steps = 0
-        """Those with new batches; those with a step and without any since."""
+        """The commits with new batches, and those since then with a step and no new batch."""
         self._first: dict[str, DataPosition | None] = {}
         """What was committed when the first pass over each began; None after the second one."""
         self._ended: set[str] = set()
         self._batches = 0
         """How many batches the newest pass had that ended."""
         self._whole: dict[str, _Whole] = {}
-        """By loader."""
+        """The newest whole pass of each loader."""
         self._is_trained = self._is_alone = False
         """The commit that counted it had a step, and no batch of another loader."""
 

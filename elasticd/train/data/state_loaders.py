@@ -25,7 +25,7 @@ class Loaders:
         """`checks` are asked before the next commit."""
         self.named: dict[str, Loader] = {}
         self.epochs = 0
-        """As many as `state.epochs` was asked for; 0: it was not."""
+        """The number of epochs for which `state.epochs` was called; 0: it was not called."""
         self.steps = 0
         """The step at which the script said that it ends; 0: it did not."""
         self._ledgers: dict[str, Ledger] = {}

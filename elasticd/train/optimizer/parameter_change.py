@@ -42,9 +42,9 @@ class ParameterWatch:
         """Samples as of the last commit: of the first and the last parameter, and of all
         parameters."""
         self._is_sampled = False
-        """Those of all are those of the last commit."""
+        """True if the sample of all parameters is that of the last commit."""
         self.is_usual = False
-        """The script was seen to write."""
+        """True if the script was seen to write into parameters."""
 
     @property
     def is_watched(self) -> bool:

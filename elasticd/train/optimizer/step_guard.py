@@ -56,7 +56,7 @@ class StepGuard:
         self.skipped = 0
         """Optimizer steps that were left out because of bad gradients."""
         self.is_busy = False
-        """In the middle of a commit."""
+        """True in the middle of a commit."""
         self.is_waiting = False
         """It is one of samples whose gradients no optimizer has used yet."""
         self._leads: dict[_Optimizer, _Optimizer] = {}

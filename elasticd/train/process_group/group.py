@@ -207,8 +207,7 @@ class Group:
             return 0
 
     def arrived(self) -> int:
-        """Return how many of these collectives the device has come to; the CPU is ahead of a
-        GPU."""
+        """Return how many of these the device has come to; the CPU is ahead of a GPU."""
         return self.arrival.count(self.sequence())
 
     def is_peer_gone(self) -> bool:
