@@ -11,6 +11,7 @@ from elasticd.tensorboard.sender import Sender
 from elasticd.train.state.commit_scalars import CommitScalars
 from elasticd.train.tensorboard import feed as module
 from elasticd.train.tensorboard.feed import FETCH_EVERY_S, EventFeed
+from tests.unit.train.device.gpu_case import FakeGpu, FakeStream
 
 
 class Sent(Sender):
@@ -243,3 +244,90 @@ def test_device_that_failed_hides_no_error_of_the_script(
     assert sent.is_over
     assert [each[0] for each in sent.sent] == [1]
     assert len(said) == 1
+
+
+class OnGpu:
+    """Stands for a number on a GPU, and for a row of them there."""
+
+    is_cpu = False
+
+    def __init__(self, device: torch.device, *values: float) -> None:
+        self.device, self.values = device, values
+        self.shape = (len(values),)
+
+    def numel(self) -> int:
+        return len(self.values)
+
+    def to(self, dtype: torch.dtype) -> "OnGpu":
+        assert dtype is torch.float64  # No step's number loses digits.
+        return self
+
+    def same(self, *_: object) -> "OnGpu":
+        return self
+
+    detach = clone = reshape = same
+
+
+class Pinned:
+    """Stands for a row of the host's memory that a GPU writes by itself."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._gpu = gpu
+        self._row: Any = None
+
+    def copy_(self, row: OnGpu, *, non_blocking: bool) -> "Pinned":
+        self._gpu.note("copy", row.values, non_blocking)
+        self._row = row
+        return self
+
+    def tolist(self) -> list[float]:
+        assert self._gpu.streams[self._row.device].is_done, "read before it has come"
+        return list(self._row.values)
+
+
+def test_numbers_on_gpus_come_in_one_pinned_row_of_each(
+    feed: EventFeed, sent: Sent, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event is of the device that the numbers are on, after the copy; none is waited for."""
+    gpu = FakeGpu(monkeypatch, own=2)
+    other = torch.device("cuda", 0)
+    gpu.streams[other] = FakeStream(gpu, other, "compute 0")
+
+    def pinned(shape: tuple[int, ...], **options: Any) -> Pinned:
+        gpu.note("empty", shape, options)
+        return Pinned(gpu)
+
+    def row_of(parts: list[OnGpu]) -> OnGpu:
+        return OnGpu(parts[0].device, *(value for part in parts for value in part.values))
+
+    monkeypatch.setattr("elasticd.train.tensorboard.feed.torch.Tensor", OnGpu)
+    monkeypatch.setattr(torch, "empty", pinned)
+    monkeypatch.setattr(torch, "cat", row_of)
+    options = {"dtype": torch.float64, "pin_memory": True}
+    given: Any = {"loss": OnGpu(gpu.own, 0.5), "lr": 0.1, "norm": OnGpu(other, 7.0)}
+    gpu.compute.is_done = False
+    feed.commit(1, given, {})
+    assert gpu.calls == [
+        ("empty", (1,), options),
+        ("copy", (0.5,), True),
+        ("record", "compute 2"),
+        ("empty", (1,), options),
+        ("copy", (7.0,), True),
+        ("record", "compute 0"),
+    ]
+    for step in (2, 3):
+        clock.now_s += FETCH_EVERY_S
+        feed.commit(step, {"loss": OnGpu(gpu.own, float(step))}, {})  # type: ignore[dict-item]
+        feed.poll()
+    assert sent.sent == [] and len(gpu.calls) == 6  # One of two cards has not arrived.
+    gpu.compute.is_done = True
+    feed.poll()
+    assert sent.sent == [(1, ("loss", "lr", "norm"), [0.5, 0.1, 7.0])]
+    feed.commit(4, {"lr": 0.1}, {})
+    feed.poll()
+    assert gpu.calls[6:] == [
+        ("empty", (2,), options),
+        ("copy", (2.0, 3.0), True),
+        ("record", "compute 2"),
+    ]
+    assert sent.sent[1:] == [(2, ("loss",), [2.0]), (3, ("loss",), [3.0]), (4, ("lr",), [0.1])]
