@@ -16,6 +16,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes of one slot."""
+    with cluster_on(tmp_path_factory.mktemp("alike")) as cluster:
+        for node in ("a", "b", "c"):
+            cluster.daemon(node).wait_registered()
+        yield cluster
+
+
 def slots_of(job: Job) -> dict[str, list[int]]:
     world = job.world
     assert world is not None
@@ -67,6 +76,38 @@ def test_node_that_a_job_gives_up_goes_to_the_one_that_waits(cluster: Cluster) -
     assert len([line for line in joined if '"shrinks"' in line]) == 1, joined
     for job in (first, second):
         assert job.finish().phase is Phase.SUCCEEDED
+
+
+def test_idle_spare_of_one_job_goes_to_one_that_lacks_a_node(alike: Cluster) -> None:
+    """It joins each of them once, and comes back as a spare when the other is over."""
+    keeps = alike.submit("keeps", "--nnodes", "2")
+    generation = keeps.wait_steady(2)
+    ready = until(
+        lambda: (m := keeps.members) and len(m) == 3 and all(each.slots for each in m.values()),
+        lambda: f"no spare: {keeps.members}",
+    )
+    assert ready
+    spare = next(iter(set(alike.daemons) - set(slots_of(keeps))))
+    lacks = alike.submit("lacks", "--nnodes", "1")
+    lacks.wait_steady(1)
+    assert slots_of(lacks) == {spare: [0]}
+    assert set(keeps.members) == set(slots_of(keeps))
+    # Other things happen in the cluster, at each of which it could change its mind.
+    third = alike.submit("waits", "--nnodes", "1")
+    until(lambda: third.status.phase is Phase.PENDING, lambda: f"{third.status}")
+    assert alike.run("stop", "waits").code == 0
+
+    def joins(job: Job) -> int:
+        lines = alike.daemons[spare].log.splitlines()
+        return len([line for line in lines if "job.joined" in line and f'"{job.name}"' in line])
+
+    assert (joins(keeps), joins(lacks), joins(third)) == (1, 1, 0)
+    assert lacks.finish().phase is Phase.SUCCEEDED
+    keeps.wait_member(spare)
+    assert (joins(keeps), joins(lacks)) == (2, 1)
+    assert "job.join_paused" not in alike.daemons[spare].log
+    assert keeps.wait_steady(2) == generation  # The one that trained was not disturbed.
+    assert keeps.finish().phase is Phase.SUCCEEDED
 
 
 def test_job_takes_only_nodes_with_its_labels(cluster: Cluster) -> None:
