@@ -45,3 +45,22 @@ def test_hosts_join_leave_and_end_with_the_job(cluster: Cluster) -> None:
         ended = host.wait()
         assert ended.code == 0, ended.err
         assert "job succeeded" in ended.err
+
+
+def test_host_gives_its_last_checkpoint_up_by_the_second_ctrl_c(cluster: Cluster) -> None:
+    """Its keeper stands still, and goes with the call."""
+    host = cluster.call(
+        *("run", "--join", "--job", "saves", "--nnodes", "1", "--node-id", "h1"),
+        *("--local-addr", "127.0.0.1", "--log-dir", str(cluster.runs)),
+        *("--checkpoint", f"file://{cluster.folder / 'saved'}", str(SCRIPTS / "saves_last.py")),
+    )
+    awaited = "waiting for the last checkpoint"
+    until(lambda: awaited in host.err, lambda: host.err)
+    host.send(signal.SIGINT)
+    said = host.err.count(awaited)
+    until(lambda: host.err.count(awaited) > said + 1, lambda: host.err)
+    host.send(signal.SIGINT)
+    ended = host.wait()
+    assert ended.code == 0, ended.err
+    assert ended.err.count("the last checkpoint was given up") == 1
+    cluster.mark.wait_none_left()

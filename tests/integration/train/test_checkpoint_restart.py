@@ -12,6 +12,8 @@ from tests.fixtures.local_run import LocalRun
 from tests.fixtures.saved_runs import assert_whole, is_close
 
 SCRIPT = str(SCRIPTS / "saver.py")
+SAVES_LAST = str(SCRIPTS / "saves_last.py")
+AWAITED = "waiting for the last checkpoint"
 
 
 class Restarts:
@@ -71,43 +73,35 @@ def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> N
         assert runs.weights() == before
 
 
-SAVES_LAST = """
-import os, signal
-from pathlib import Path
-import torch
-import elasticd.checkpoint
-
-def read(path):
-    try:
-        return Path(path).read_text()
-    except OSError:  # A thread or a process that ended meanwhile.
-        return ""
-
-mark = f"TEST_CLUSTER_MARK={os.environ['TEST_CLUSTER_MARK']}"
-keeper = [
-    pid
-    for pid in filter(str.isdecimal, os.listdir("/proc"))
-    if "elasticd.keeper" in read(f"/proc/{pid}/cmdline") and mark in read(f"/proc/{pid}/environ")
-]
-assert elasticd.checkpoint.save({"w": torch.ones(16_000_000)}, 7)
-os.kill(int(keeper[0]), signal.SIGSTOP)
-Path("keeper").write_text(keeper[0])
-"""
-
-
 def test_what_is_saved_last_is_durable_when_the_run_ends(tmp_path: Path) -> None:
     """The keeper stands still until the run says that it waits for it, and is not ended."""
     place = LocalRun(tmp_path)
-    (tmp_path / "last.py").write_text(SAVES_LAST)
     url = f"file://{tmp_path / 'saved'}"
-    call = place.call("--job", "job", "--checkpoint", url, "last.py")
-    until(lambda: "waiting for the last checkpoint" in call.err, lambda: call.err)
+    call = place.call("--job", "job", "--checkpoint", url, SAVES_LAST)
+    until(lambda: AWAITED in call.err, lambda: call.err)
     os.kill(int((tmp_path / "keeper").read_text()), signal.SIGCONT)
     ended = call.wait()
     assert ended.code == 0, ended.err
     assert "was not saved" not in ended.err
     listed = json.loads(place.command("checkpoint", "ls", url, "--json").out)
     assert [each["step"] for each in listed] == [7], ended.err
+    place.mark.wait_none_left()
+
+
+def test_last_checkpoint_is_given_up_by_the_second_ctrl_c(tmp_path: Path) -> None:
+    """The first one changes nothing: the run still waits for the keeper, which stands still."""
+    place = LocalRun(tmp_path)
+    url = f"file://{tmp_path / 'saved'}"
+    call = place.call("--job", "job", "--checkpoint", url, SAVES_LAST)
+    until(lambda: AWAITED in call.err, lambda: call.err)
+    call.send(signal.SIGINT)
+    said = call.err.count(AWAITED)
+    until(lambda: call.err.count(AWAITED) > said + 1, lambda: call.err)
+    call.send(signal.SIGINT)
+    ended = call.wait()
+    assert ended.code == 0, ended.err  # The job's own: it has succeeded.
+    assert ended.err.count("the last checkpoint was given up; the one before it counts") == 1
+    assert "There is no checkpoint" in place.command("checkpoint", "ls", url).sentence
     place.mark.wait_none_left()
 
 
