@@ -14,6 +14,7 @@ from tests.fixtures.api_server import ApiServer
 from tests.fixtures.etcd import PROGRAMS, EtcdAdmin, installed
 from tests.fixtures.kube_backend import HttpBackend, KubeBackend
 from tests.fixtures.kube_backend import MemoryBackend as MemoryKube
+from tests.fixtures.store import PATIENT_S
 from tests.fixtures.tcp_proxy import TcpProxy
 
 
@@ -52,8 +53,8 @@ class EtcdBackend:
     def __init__(self, etcd: EmbeddedEtcd, proxy: TcpProxy) -> None:
         self._etcd = etcd
         self._proxy = proxy
-        self.store: Store = EtcdStore(StoreSettings(endpoints=[proxy.url]))
-        self.other: Store = EtcdStore(StoreSettings(endpoints=[etcd.url]))
+        self.store: Store = EtcdStore(StoreSettings(endpoints=[proxy.url], timeout_s=PATIENT_S))
+        self.other: Store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=PATIENT_S))
 
     def end_lease(self, lease_id: LeaseId) -> None:
         with contextlib.closing(EtcdAdmin(self._etcd.url)) as admin:

@@ -12,6 +12,7 @@ from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Store, Txn
 from tests.contract.conftest import Backend
+from tests.fixtures.patience import patience_s
 from tests.fixtures.store import wait_until
 
 Stand = Callable[[Store], Election]
@@ -29,7 +30,7 @@ def stand(keys: Keys) -> Iterator[Stand]:
     with ExitStack() as stack:
 
         def begin(store: Store) -> Election:
-            election = Election(store, keys.autoscaler_election, ttl_s=2.0)
+            election = Election(store, keys.autoscaler_election, ttl_s=patience_s(2.0))
             stack.callback(election.close)
             return election
 

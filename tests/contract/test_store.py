@@ -15,8 +15,12 @@ from elasticd.store.api import (
     UnchangedSince,
 )
 from tests.contract.conftest import Backend
+from tests.fixtures.patience import patience_s
 from tests.fixtures.recorder import LIMIT_S
 from tests.fixtures.store import boottime_s, put, wait_until
+
+TTL_S = patience_s(1.0)
+"""Of a lease that a test waits out, or that is to live on: a core may be busy for a second."""
 
 
 def nothing() -> None:
@@ -206,7 +210,7 @@ def test_lease_is_granted_for_at_least_what_was_asked(store: Store) -> None:
 
 def test_lease_keeps_itself_alive(store: Store, prefix: str) -> None:
     """Its deadline moves on without any call of ours, past the first one."""
-    lease = store.grant(1.0, nothing)
+    lease = store.grant(TTL_S, nothing)
     store.commit(Txn(then=(Put(key=f"{prefix}a", value=b"", lease=lease.id),)))
     first_s = lease.deadline_s
     wait_until(lambda: boottime_s() > first_s)
@@ -238,7 +242,7 @@ def test_key_rewritten_without_the_lease_outlives_it(store: Store, prefix: str) 
 def test_closed_lease_runs_out(store: Store, prefix: str) -> None:
     """Nobody keeps it alive, so its keys go; the holder is not told, it knows."""
     lost = threading.Event()
-    lease = store.grant(1.0, lost.set)
+    lease = store.grant(TTL_S, lost.set)
     store.commit(Txn(then=(Put(key=f"{prefix}a", value=b"", lease=lease.id),)))
     lease.close()
     wait_until(lambda: store.get(f"{prefix}a") is None)
@@ -254,7 +258,7 @@ def test_holder_of_a_lost_lease_is_told_once(backend: Backend, prefix: str) -> N
         calls.append(boottime_s())
         told.set()
 
-    lease = backend.store.grant(1.0, on_lost)
+    lease = backend.store.grant(TTL_S, on_lost)
     backend.end_lease(lease.id)
     assert told.wait(LIMIT_S)
     lease.revoke()

@@ -27,12 +27,13 @@ from elasticd.errors import CallError
 from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
-from elasticd.store.private_etcd.embedded import bound_to_us, free_port
+from elasticd.store.private_etcd.embedded import bound_to_us
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, Leader
 from tests.fixtures.cluster import until
 from tests.fixtures.exporter import Exporter, exporter
 from tests.fixtures.http_server import tls_files
+from tests.fixtures.ports import free_port
 from tests.fixtures.prometheus import Prometheus, program, prometheus_on
 from tests.fixtures.promql_forms import FORMS
 

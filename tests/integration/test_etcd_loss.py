@@ -23,7 +23,7 @@ from tests.fixtures.etcd import EtcdAdmin, EtcdCluster
 from tests.fixtures.tcp_proxy import TcpProxy
 
 SIZE = 2
-ISOLATION_LIMIT_S = 3.0
+ISOLATION_LIMIT_S = 1.5 * LEASE_TTL_S
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd.records.reason import Phase
-from tests.fixtures.cluster import SCRIPTS, Call, Cluster, Job, cluster_on, until
+from tests.fixtures.cluster import (
+    LEASE_TTL_S,
+    SCRIPTS,
+    SHUTDOWN_S,
+    Call,
+    Cluster,
+    Job,
+    cluster_on,
+    until,
+)
 
 
 @pytest.fixture
@@ -19,9 +28,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def call(cluster: Cluster, job: Job, host: str) -> Call:
     return cluster.call(
         *("run", "--join", "--job", job.name, "--nnodes", "1:2", "--node-id", host),
-        *("--local-addr", "127.0.0.1", "--log-dir", str(cluster.runs), "--lease-ttl", "2"),
+        *("--local-addr", "127.0.0.1", "--log-dir", str(cluster.runs)),
+        *("--lease-ttl", f"{LEASE_TTL_S:g}", "--shutdown-timeout", str(SHUTDOWN_S)),
         # Relative, as people call it: each host's agent resolves it in its own folder.
-        *("--shutdown-timeout", "10", os.path.relpath(SCRIPTS / "train.py", cluster.folder)),
+        os.path.relpath(SCRIPTS / "train.py", cluster.folder),
         str(job.end_file),
     )
 

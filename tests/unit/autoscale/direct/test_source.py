@@ -12,12 +12,12 @@ from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.member import Node
-from elasticd.store.private_etcd.embedded import free_port
 from elasticd.telemetry.metrics.catalog import by_name
 from elasticd.telemetry.metrics.exposition import Sample, exposition
 from elasticd_agent.http_server.answer import Answer
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
+from tests.fixtures.ports import free_port
 from tests.unit.control.world_case import node
 
 

@@ -15,7 +15,7 @@ from elasticd.records.codec import encode
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
 from elasticd.store.memory import MemoryStore
-from elasticd.store.private_etcd.embedded import free_port
+from tests.fixtures.ports import free_port
 from tests.unit.control.world_case import node
 
 ETCD = StoreSettings(endpoints=("http://127.0.0.1:1",))

@@ -34,6 +34,7 @@ from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.message import Door
 from tests.fixtures.cluster import until
+from tests.fixtures.ports import free_port
 from tests.unit.keeper.mirror.pair import (
     HOST,
     WORKER,
@@ -400,7 +401,7 @@ def test_receiver_that_was_started_again_is_reached_by_its_new_door(
     near: Near, far: Far, tmp_path: Path
 ) -> None:
     """What the first had is lost; the newest snapshot is sent to the second at once."""
-    gone = Door(host=HOST, port=_free_port(), token=far.door.token)
+    gone = Door(host=HOST, port=free_port(), token=far.door.token)
     near.sender.use(WORKER, gone)
     near.snapshot(a_snapshot(10))
     until(lambda: near.counts.failures, lambda: near.counts.failures)
@@ -409,11 +410,6 @@ def test_receiver_that_was_started_again_is_reached_by_its_new_door(
     wait_steps(anew, 10)
     until(lambda: near.counts.steps == [10], lambda: near.counts.steps)
     anew.saver.close(0.0)
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def test_worker_that_died_is_sent_for_all_the_same(near: Near, far: Far) -> None:

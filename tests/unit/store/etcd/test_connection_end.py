@@ -7,7 +7,7 @@ import pytest
 from elasticd.errors import Unavailable
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.store import EtcdStore
-from elasticd.store.private_etcd.embedded import free_port
+from tests.fixtures.ports import free_port
 
 
 def test_etcd_that_has_ended_for_good_is_not_waited_for() -> None:
