@@ -47,9 +47,7 @@ PHONE = 390
 @contextmanager
 def calm(tab: Tab, server: DashboardServer) -> Iterator[None]:
     """Nothing is written to the console meanwhile, and nobody else is asked for anything."""
-    tab.open("about:blank")  # The page of another test asks for a server that has ended.
-    tab.complaints.clear()
-    tab.requests.clear()
+    begin_anew(tab)
     yield
     assert tab.complaints == []
     assert tab.requests and all(url.startswith((server.url, "data:")) for url in tab.requests)
@@ -243,7 +241,7 @@ def test_actions_ask_for_the_token_and_ask_back(tab: Tab, shots: Path) -> None:
         return "job digits is wanted on 3 nodes"
 
     with dashboard(filled(), token=TOKEN, act=act) as server:
-        tab.complaints.clear()
+        begin_anew(tab)
         tab.resize(1400, 1100)
         tab.open(server.url)
         tab.wait("document.activeElement.id === 'token'")
@@ -272,9 +270,12 @@ def test_actions_ask_for_the_token_and_ask_back(tab: Tab, shots: Path) -> None:
         assert acted == []
         focus(tab, "main")
         tab.press("s")
+        tab.wait("document.activeElement.id === 'actnodes'")
         tab.evaluate("document.getElementById('actnodes').value = 3")
         tab.press("Enter")
+        tab.wait("document.activeElement.id === 'actno'")
         tab.press("Tab")
+        tab.wait("document.activeElement.id === 'actyes'")
         tab.press("Enter")
         tab.wait(
             "document.getElementById('actsaid').textContent"
@@ -312,6 +313,13 @@ def test_other_pages_change_nothing(tab: Tab) -> None:
             )
             tab.wait("window.ended")
     assert acted == []
+
+
+def begin_anew(tab: Tab) -> None:
+    """Leave the page of the test before, which asks a server that is gone, and forget it."""
+    tab.open("about:blank")
+    tab.complaints.clear()
+    tab.requests.clear()
 
 
 def focus(tab: Tab, name: str) -> None:

@@ -17,7 +17,9 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.cluster import SCRIPTS, Ended
 from tests.fixtures.local_run import LocalRun
+from tests.fixtures.patience import patience_s
 
+SILENT_S = f"{patience_s(5.0):g}"
 FLAGS: Mapping[str, tuple[str, ...]] = {
     "raise": ("--max-restarts", "0"),
     "raise-otherwise": ("--max-restarts", "1"),
@@ -28,7 +30,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "segv": ("--max-restarts", "0"),
     "heal": ("--max-restarts", "1"),
     "early": ("--nproc-per-node", "2"),
-    "silent": ("--output-timeout", "5", "--max-restarts", "0", "--local-agents", "2"),
+    "silent": ("--output-timeout", SILENT_S, "--max-restarts", "0", "--local-agents", "2"),
     "leaves": ("--max-restarts", "0", "--nproc-per-node", "2"),
 }
 Outcome = tuple[Ended, JobReport]

@@ -22,6 +22,7 @@ from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
 from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool
 from tests.fixtures.cluster import Cluster, cluster_on, until
+from tests.fixtures.patience import patience_s
 from tests.fixtures.pool import (
     PATIENCE_S,
     ChildrenOfTest,
@@ -48,6 +49,12 @@ if os.fork() == 0:
 os.wait()
 time.sleep(1000)
 """
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that gets no core for two seconds is none that stands still."""
+    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", patience_s(2.0))
 
 
 @pytest.fixture
@@ -248,7 +255,7 @@ def test_server_that_wakes_late_leaves_no_second_pool(
         with ours, theirs:
             order = ForkOrder(job="late", env=os.environ, surroundings=surroundings(), folder="/")
             assert late.fork(order, theirs.fileno(), 2, lambda: True) is None
-            monkeypatch.undo()
+            monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", patience_s(2.0))
             os.kill(server, signal.SIGCONT)
             # Its answer to another comes after all that it had to do before.
             assert ask(shared_client(shared_path)) is not None

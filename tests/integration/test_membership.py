@@ -112,7 +112,7 @@ def test_job_that_fell_below_its_least_size_resumes_by_itself(cluster: Cluster, 
     survivor.wait_workers_gone(status.generation)
     cluster.daemons[gone[0]].start()
     job.wait_step(size=2, after=status.generation)
-    assert job.status.phase is Phase.RUNNING
+    job.wait_phase(Phase.RUNNING)
 
 
 def test_name_of_a_running_job_is_refused(cluster: Cluster, job: Job) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.cluster import SCRIPTS, Call, cluster_on, until
 from tests.fixtures.local_run import LocalRun
+from tests.fixtures.pool import is_alive
 
 
 @pytest.fixture
@@ -40,7 +41,9 @@ def check_ports_are_free(ports: Path) -> None:
     found = [path.read_text().split() for path in ports.glob("port-*")]
     assert found
     for pid, port in found:
-        assert not Path("/proc", pid).exists()
+        assert not is_alive(int(pid))
+        # Whoever inherited it may not have asked for its end yet.
+        until(lambda p=pid: not Path("/proc", p).exists(), lambda p=pid: f"{p} is a zombie")  # type: ignore[misc]
         socket.create_server(("127.0.0.1", int(port))).close()
 
 

@@ -35,11 +35,19 @@ def test_status_shows_what_a_script_of_restart_mode_told(local: LocalRun) -> Non
         found: list[dict[str, object]] = json.loads(asked.out)["progress"]
         return found
 
-    # The tenth call was within a fifth of a second of one that was sent: so it may show the ninth.
-    until(lambda: [int(str(one["step"])) >= 28 for one in ranks()] == [True, True], str)
-    first = ranks()[0]
+    def are_far(found: list[dict[str, object]]) -> bool:
+        """The tenth call was close behind one that was sent: so it may show the ninth."""
+        return [int(str(one["step"])) >= 28 for one in found] == [True, True]
+
+    first = until(lambda: found if are_far(found := ranks()) else None, ranks)[0]
     assert (first["epoch"], first["is_told"], first["generation"]) == (3, True, 2)
-    said = local.command("status", "told").out
+
+    def shown() -> str:
+        """An agent that is busy for more than a second does not answer: then there is no line."""
+        found = local.command("status", "told").out
+        return found if "training: " in found else ""
+
+    said = until(shown, lambda: call.err)
     assert "training: step 2" in said
     assert ", epoch 3, loss 0.1" in said
     assert "; it said so " in said

@@ -11,6 +11,7 @@ import pytest
 from elasticd.channel.pool import Exited, PoolFailed, Raised, Started, StartFailed
 from elasticd.records.job import EntryKind
 from tests.fixtures.pool import (
+    PATIENCE_S,
     PoolDriver,
     either_pool,
     fork_server,
@@ -228,15 +229,17 @@ def test_threads_are_set_by_call(pool: PoolDriver, tmp_path: Path) -> None:
 
 def test_exception_is_told_before_the_end(pool: PoolDriver, tmp_path: Path) -> None:
     """Raised comes first, names the user's line and leaves a file in `@record`'s form."""
+    last = "def last():\n    while not os.path.exists('heard'): time.sleep(0.01)\n"
     (tmp_path / "r.py").write_text(
-        "import json, atexit, time\natexit.register(time.sleep, 0.3)\njson.loads('{')\n"
+        f"import json, atexit, os, time\n{last}atexit.register(last)\njson.loads('{{')\n"
     )
     worker = pool.start("r.py", folder=tmp_path)
     raised = pool.wait_for(Raised, worker)
     assert not any(isinstance(message, Exited) for message in pool.said)
+    (tmp_path / "heard").touch()
     assert pool.wait_for(Exited, worker).code == 1
     assert raised.exception.startswith("JSONDecodeError: Expecting property name")
-    assert raised.where == f"{tmp_path}/r.py:3"
+    assert raised.where == f"{tmp_path}/r.py:5"
     assert raised.traceback == (tmp_path / f"{worker}.err").read_text()
     assert not raised.has_group
     record = json.loads((tmp_path / f"{worker}.json").read_text())["message"]
@@ -338,7 +341,7 @@ def test_preload_that_fails_is_told_in_a_sentence(
     driver = PoolDriver(preload=name, cwd=tmp_path)
     message = driver.wait_for(PoolFailed).message
     assert repr(name) in message and word in message and "--preload" in message
-    assert driver.process.wait(60) == 1
+    assert driver.process.wait(PATIENCE_S) == 1
 
 
 def test_missing_torch_is_told_in_a_sentence(tmp_path: Path) -> None:

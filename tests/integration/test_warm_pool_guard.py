@@ -14,6 +14,7 @@ import pytest
 from elasticd.channel.pool import Exited, License, PoolReady, Raised, Started, StartFailed
 from elasticd.records.job import EntryKind
 from elasticd_agent.workers.fork_server_client import ForkServerClient
+from tests.fixtures.patience import patience_s
 from tests.fixtures.pool import (
     PATIENCE_S,
     PoolDriver,
@@ -36,6 +37,8 @@ def said(n):
     os.rename("n.tmp", "n")
 """
 SLEEP = "time.sleep(1000)\n"
+SHORT_S = patience_s(1.0)
+"""Of a license that is renewed before it runs out."""
 BREEDS = {
     "child": "if os.fork() == 0:\n    said(os.getpid())\n    time.sleep(1000)\n",
     "grandchild of its own session": (
@@ -325,8 +328,9 @@ def test_license_that_runs_out_ends_workers_while_nobody_reads(tmp_path: Path) -
 def test_renewed_license_keeps_workers(pool: PoolDriver, tmp_path: Path) -> None:
     """The newest license counts, also one that is longer."""
     now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    pool.send(License(until_s=now_s + 1.0))
-    worker = pool.start(write(tmp_path, "s.py", "time.sleep(1.5)\n"), folder=tmp_path)
+    script = write(tmp_path, "s.py", f"time.sleep({1.5 * SHORT_S})\n")
+    pool.send(License(until_s=now_s + SHORT_S))
+    worker = pool.start(script, folder=tmp_path)
     pool.send(License(until_s=now_s + 1000))
     assert pool.wait_for(Exited, worker).code == 0
 

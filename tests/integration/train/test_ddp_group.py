@@ -22,11 +22,12 @@ from tests.fixtures.ranks import Cast, entered
 PATIENCE_S = patience_s(15.0)
 STEPS = 4
 SENT = 1 << 22
-LATE_S = 0.3
+LATE_S = patience_s(0.3)
+"""Longer than a rank that is not late may have to wait for a core."""
 
 
 def formed(rank: int, port: int) -> Group:
-    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     return group
 

@@ -6,6 +6,7 @@ middle of a step (5 s), so that the two can be told apart.
 """
 
 import json
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -18,9 +19,12 @@ from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
 from tests.fixtures.applied import play, whole_output
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
+from tests.fixtures.patience import patience_s
 
 SIZE = 3
-LIMIT_S = 9
+SLEEP_S = 6
+"""Longer than others wait for somebody in the middle of a step."""
+LIMIT_S = SLEEP_S + math.ceil(patience_s(3.0))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +112,7 @@ def test_worker_in_an_endless_loop_is_replaced(cluster: Cluster, job: Job) -> No
 def test_long_pause_between_steps_is_no_hang(cluster: Cluster, job: Job) -> None:
     """Of one rank, while the others wait for it; shorter than the limit."""
     generation = job.wait_steady(SIZE)
-    play(job, 1, f"sleep {LIMIT_S - 3}")
+    play(job, 1, f"sleep {SLEEP_S}")
     until(
         lambda: f"slept {generation}" in whole_output(cluster.runs, job.name),
         lambda: f"{job.world}",

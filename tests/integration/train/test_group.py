@@ -153,7 +153,7 @@ def form_too_late(line: Connection, rank: int, size: int, port: int) -> None:
     line.send("ready")
     line.recv()
     try:
-        made(rank, size, port, limit_s=2.0).form()
+        made(rank, size, port, limit_s=patience_s(2.0)).form()
     except GroupBroken as exc:
         line.send((exc.missing, str(exc)))
 

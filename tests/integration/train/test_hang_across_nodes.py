@@ -36,11 +36,16 @@ def test_rank_that_hangs_costs_its_own_process_and_is_found_as_on_one_node(
         assert job.wait_steady(2) == generation + 2, "one change without it, one with another"
         after = job.log.pids(generation + 2)
         assert before[0] in after.values() and before[1] not in after.values()
-        items = cluster.store.list(cluster.keys.incidents(job.name)).items
-        found = [decode(Incident, item.value) for item in items]
-        culprit = next(i.culprit for i in found if i.reason is Reason.WORKER_HUNG)
-        assert culprit is not None
-        assert any(i.unnoticed_s for i in found), "what the hang cost is told"
+
+        def told() -> list[Incident]:
+            items = cluster.store.list(cluster.keys.incidents(job.name)).items
+            return [decode(Incident, item.value) for item in items]
+
+        culprit = until(
+            lambda: next((i.culprit for i in told() if i.reason is Reason.WORKER_HUNG), None), told
+        )
+        # Each node writes down what it went through for itself.
+        until(lambda: any(i.unnoticed_s for i in told()), told)
         assert (culprit.rank, culprit.is_hung, culprit.step is not None) == (1, True, True)
         for node in ("a", "b"):
             path = stacks_path(

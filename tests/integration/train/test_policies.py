@@ -6,6 +6,7 @@ import pytest
 
 from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode
+from elasticd.records.failure import Failure
 from elasticd.records.reason import Phase
 from tests.fixtures.applied import assert_none_done_again, play, whole_output
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
@@ -61,10 +62,13 @@ def test_odd_replica_is_named_and_replaced(cluster: Cluster) -> None:
     job.wait_step(size=size, after=generation)
     now = set(job.log.pids(job.wait_steady(size)).values())
     assert now & set(pids.values()) == {pids[0], pids[2]}
-    items = cluster.store.list(cluster.keys.incidents(job.name)).items
-    incidents = [decode(Incident, item.value) for item in items]
-    culprit = next(i.culprit for i in incidents if i.generation == generation + 1)
-    assert culprit is not None
+
+    def blamed() -> Failure | None:
+        items = cluster.store.list(cluster.keys.incidents(job.name)).items
+        incidents = [decode(Incident, item.value) for item in items]
+        return next((i.culprit for i in incidents if i.generation == generation + 1), None)
+
+    culprit = until(blamed, lambda: "nobody is blamed")
     assert culprit.rank == 1
     assert culprit.exception.startswith("ReplicaDiffers: At step ")
     assert "parameters of rank 1 differ from those of the other 2 of 3 ranks" in culprit.exception

@@ -335,9 +335,10 @@ def test_commit_under_way_is_finished_first(agent: FakeAgent, reference: list[fl
     workers = start(agent, 2, "--trick", "slow-commit", "--at-step", "6")
     agent.enter(1, workers)
     for worker in workers:
-        worker.wait_step(6)
-    time.sleep(0.3)
+        wait_until(lambda w=worker: "before commit" in w.out, because=worker.describe())  # type: ignore[misc]
     agent.enter(2, workers)
+    agent.wait_heard(workers)
+    (agent.folder / "commit").touch()
     for worker in workers:
         assert worker.wait_formed(2).step == 7
         assert worker.wait_stepped(2).lost_steps == 0

@@ -233,7 +233,9 @@ def logs(runs: SavedRuns) -> str:
 
 
 def workers(runs: SavedRuns) -> list[int]:
-    return sorted(runs.place.mark.processes("ELASTICD_WORKER="))
+    """Without the pools that they were forked from, which have a name of underscores."""
+    pools = runs.place.mark.processes("ELASTICD_WORKER=_")
+    return sorted(set(runs.place.mark.processes("ELASTICD_WORKER=")) - set(pools))
 
 
 def saved_step(ended: Ended) -> int:

@@ -23,10 +23,12 @@ from tests.fixtures.patience import patience_s
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.records import header
 
-__all__ = ["PATIENCE_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds"]
+__all__ = ["PATIENCE_S", "UPLOAD_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds"]
 
 PATIENCE_S = patience_s(20.0)
 """Only a bound for a hang."""
+UPLOAD_S = patience_s(0.5)
+"""What a slow upload takes: others are given as long, and may have to wait for a core."""
 SHARE_BYTES = 100
 
 

@@ -15,6 +15,7 @@ from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.keeper.site import (
     PATIENCE_S,
+    UPLOAD_S,
     Gate,
     Node,
     a_plan,
@@ -271,7 +272,7 @@ def test_slow_upload_is_no_reason_to_give_up_on_others(
     other = Node(FolderBucket(str(tmp_path)))
     one.take(MADE, FIRST)
     gate.wait_reached()
-    assert not Event().wait(0.5), "so long its upload takes"
+    assert not Event().wait(UPLOAD_S), "so long its upload takes"
     gate.opened.set()
     until(lambda: len(looks) >= 3, lambda: looks)
     other.take(MADE, SECOND)

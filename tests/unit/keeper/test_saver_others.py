@@ -14,6 +14,7 @@ from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.keeper.site import (
     PATIENCE_S,
+    UPLOAD_S,
     Gate,
     Node,
     a_plan,
@@ -116,7 +117,7 @@ def test_second_holder_gives_the_first_as_long_as_it_took_itself(
     other.committer.open(1, 0)
     one.take(MADE, FIRST, SPARE)
     gate.wait_reached()
-    assert not gate.opened.wait(0.5), "so long its upload takes"
+    assert not gate.opened.wait(UPLOAD_S), "so long its upload takes"
     gate.opened.set()
     until(lambda: (tmp_path / fragment_name(MADE, 0, 0)).exists(), lambda: "no fragment")
     other.take(MADE, SECOND)

@@ -13,8 +13,9 @@ import trustme
 from elasticd.net import http_server
 from elasticd.net.http_server import BoundedServer, Handler
 from elasticd.net.listener import listen
+from tests.fixtures.patience import patience_s
 
-PATIENCE_S = 30.0
+PATIENCE_S = patience_s(30.0)
 BIG = 4 << 20
 
 

@@ -9,6 +9,7 @@ from elasticd.net import reachability
 from elasticd.net.reachability import unreachable
 from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
+from tests.fixtures.patience import patience_s
 
 HERE = "127.0.0.1"
 
@@ -35,7 +36,7 @@ def test_who_does_not_answer_in_time_is_named() -> None:
             visitor.connect_ex(address)
         with socket.create_server((HERE, 0)) as listener:
             peers = [peer("full", *address), peer("well", HERE, listener.getsockname()[1])]
-            assert unreachable(peers, limit_s=0.3) == ("full",)
+            assert unreachable(peers, limit_s=patience_s(0.3)) == ("full",)
         for visitor in visitors:
             visitor.close()
 

@@ -155,12 +155,14 @@ def test_lack_of_descriptors_passes(agent: WorkerSockets, said: Said) -> None:
         while True:
             fillers.append(os.dup(0))
     try:
-        used_s = time.process_time()
+        assert agent._thread.ident is not None
+        clock = time.pthread_getcpuclockid(agent._thread.ident)
+        used_s = time.clock_gettime(clock)
         sock.connect("\0" + agent.name)
         sock.sendall(HELLO)
         time.sleep(0.3)
         assert said.empty()
-        assert time.process_time() - used_s < 0.15
+        assert time.clock_gettime(clock) - used_s < 0.15
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for filler in fillers:

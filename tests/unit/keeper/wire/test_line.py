@@ -15,8 +15,9 @@ from elasticd.keeper.wire import line as line_module
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import FILES_LIMIT, KeeperConnection
 from tests.fixtures.open_files import open_files
+from tests.fixtures.patience import patience_s
 
-LIMIT_S = 10.0
+LIMIT_S = patience_s(10.0)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from elasticd.leader import daemon
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter
 from tests.fixtures.operator_scene import OperatorScene
+from tests.fixtures.patience import patience_s
 from tests.fixtures.store import wait_until
 
 
@@ -39,14 +40,16 @@ def running(scene: OperatorScene, **more: Any) -> Iterator[OperatorProcess]:
         stack.callback(process.close)
         thread = threading.Thread(target=process.run)
         thread.start()
-        stack.callback(thread.join, 20.0)
+        stack.callback(thread.join, patience_s(20.0))
         stack.callback(process.stop)
         yield process
     assert not thread.is_alive()
 
 
 def asked(process: OperatorProcess, path: str) -> tuple[int, str]:
-    with closing(http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)) as connection:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", process.port, timeout=patience_s(30.0))
+    ) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -69,7 +72,9 @@ def test_a_change_wakes_the_leader_at_once(scene: OperatorScene) -> None:
             scene.create(f"j{number}")
         wait_until(lambda: len(scene.jobs) == 50)
         wait_until(lambda: value(process, "elasticd_operator_jobs", "Pending") == 50)
-        assert value(process, "elasticd_operator_actions_total", "write_job", "done") == 50
+        wait_until(
+            lambda: value(process, "elasticd_operator_actions_total", "write_job", "done") == 50
+        )
         assert scene.api.calls.count("patch elasticjobs") == 50
 
 

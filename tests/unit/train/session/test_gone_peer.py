@@ -14,6 +14,7 @@ from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.group import GroupBroken
 from elasticd.train.session import agent_session
 from elasticd.train.tcp_store.open_sockets import OpenSocket
+from tests.fixtures.patience import patience_s
 from tests.unit.train.session.session_bench import Bench, bench, enter
 
 __all__ = ["bench"]
@@ -62,6 +63,12 @@ def test_connection_that_is_gone_already_counts_as_ended() -> None:
     ends = GlooConnections([link])
     assert ends.has_any()
     ends.close()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step of a test is long because its thread had to wait for a core."""
+    monkeypatch.setattr(agent_session, "SHORT_STEP_S", patience_s(1.0))
 
 
 def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
