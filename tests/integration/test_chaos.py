@@ -15,6 +15,7 @@ from chaos import network
 from chaos.report import to_text
 from chaos.run import run
 from chaos.scenario import load
+from tests.fixtures.patience import patience_s
 from tests.fixtures.process_mark import ProcessMark
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     assert "worker-kill" in said, said
     assert len(mark.processes()) > 5
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=patience_s(60.0))
     assert process.returncode == 130, rest
     assert rest.splitlines()[-1] == "chaos: interrupted; everything was ended."
     mark.wait_none_left()
@@ -82,7 +83,7 @@ def test_a_killed_runner_takes_its_processes_with_it(tmp_path: Path) -> None:
     assert process.stderr is not None
     process.stderr.readline()
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience_s(60.0))
     mark.wait_none_left()
 
 
@@ -107,7 +108,7 @@ CONNECT = """
 import socket, sys, time
 began_s = time.monotonic()
 with socket.socket() as sock:
-    sock.settimeout(2.0)
+    sock.settimeout(float(sys.argv[2]))
     try:
         sock.connect((sys.argv[1], 9))
     except ConnectionRefusedError:
@@ -120,7 +121,7 @@ with socket.socket() as sock:
 def connect_s(net: network.Network, node: str, address: str) -> float | None:
     """How long a refusal takes; None: there is no answer."""
     done = subprocess.run(
-        [*net.command(node), sys.executable, "-c", CONNECT, address],
+        [*net.command(node), sys.executable, "-c", CONNECT, address, f"{patience_s(2.0)}"],
         capture_output=True,
         text=True,
         check=True,

@@ -15,10 +15,11 @@ import pytest
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness.proc_sample import read_sample
 from elasticd_agent.liveness.stack_dump import SuspectWorker, stacks_path
+from tests.fixtures.patience import patience_s
 from tests.fixtures.stopped import stopped
 from tests.fixtures.watched_node import WatchedNode
 
-WAIT_S = 60.0
+WAIT_S = patience_s(60.0)
 
 
 @pytest.fixture

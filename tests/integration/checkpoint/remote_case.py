@@ -10,12 +10,13 @@ import pytest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import Unavailable
+from tests.fixtures.patience import patience_s
 from tests.fixtures.stopped import stopped
 
 __all__ = ["check_hanging_request", "check_one_creates"]
 
 WRITERS = 4
-REQUEST_S = 0.5
+REQUEST_S = max(0.5, patience_s(0.25))
 
 
 class Place(Protocol):

@@ -20,6 +20,7 @@ from elasticd.errors import (
     Refused,
     Unavailable,
 )
+from tests.fixtures.patience import patience_s
 from tests.fixtures.s3 import give_keys, take_keys
 from tests.fixtures.scripted_s3 import BUCKET, RETRY_AFTER_S, Answer, ScriptedS3
 from tests.integration.checkpoint.saving_case import (
@@ -34,7 +35,7 @@ from tests.integration.checkpoint.saving_case import (
 pytestmark = pytest.mark.timeout(50)
 """A request that hangs must end by its own limit, which is far below that."""
 
-REQUEST_S = 0.5
+REQUEST_S = max(0.5, patience_s(0.25))
 """The limit of a request in these tests; a healthy one takes a hundredth of it."""
 WARM_UPS = 20
 POLICY = RetryPolicy(first_s=0.001, most_s=0.002, limit_s=100.0)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.fixtures.forked_python import ForkedPython, forked_python
+from tests.fixtures.patience import patience_s
 from tests.unit.checkpoint.stock_case import Maker, same, state_at
 
 LOADERS = {
@@ -54,7 +55,7 @@ def elasticd(*argv: str) -> Done:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=patience_s(100.0),
     )
     assert done.returncode == 0, done.stderr
     return done

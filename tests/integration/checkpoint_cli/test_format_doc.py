@@ -16,6 +16,7 @@ from elasticd.checkpoint.format.layout import entry_name
 from elasticd.checkpoint.retention.deletion import retain
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.tensors.tree import flatten
+from tests.fixtures.patience import patience_s
 from tests.unit.checkpoint.stock_case import Maker, state_at
 
 DOC = Path(__file__).parents[3] / "docs" / "checkpoint-format.md"
@@ -38,7 +39,7 @@ def by_hand(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=patience_s(100.0),
         cwd=scratch,
     )
 

@@ -22,6 +22,7 @@ from elasticd.checkpoint.format.manifest import Header, Tensor
 from elasticd.checkpoint.format.share_layout import laid_out, shares
 from elasticd.checkpoint.storage.location import open_bucket
 from elasticd.tensors import tree
+from tests.fixtures.patience import patience_s
 from tests.integration.checkpoint_dcp.troupe import Troupe, digests, sharded, state_of, trained
 
 HOLDERS = 3
@@ -35,7 +36,7 @@ class Held(Writer):
     let_go = threading.Event()
 
     def write_data(self, *args: Any) -> Any:
-        assert self.let_go.wait(30)
+        assert self.let_go.wait(patience_s(30.0))
         return super().write_data(*args)
 
 

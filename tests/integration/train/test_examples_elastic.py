@@ -11,6 +11,7 @@ import pytest
 
 from tests.fixtures.cluster import until
 from tests.fixtures.local_run import LocalRun
+from tests.fixtures.patience import patience_s
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 DIGITS = ("digits_elastic.py", "--epochs", "6")
@@ -86,7 +87,7 @@ def _python(folder: Path, script: str, *args: str) -> str:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience_s(100.0),
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

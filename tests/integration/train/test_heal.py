@@ -25,9 +25,10 @@ from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import HOST, Cast, entered
 from tests.fixtures.state_hash import state_hash
 
+PATIENCE_S = patience_s(15.0)
+"""Far above what the end of a source takes; nothing else would end the wait."""
 LAYERS = 4
 LAYER_BYTES = 3 * PIECE_BYTES
-PATIENCE_S = patience_s(15.0)
 
 
 class Possession:
@@ -66,7 +67,7 @@ class Possession:
 
 def part(line: Connection, rank: int, size: int, port: int, state: Possession) -> None:
     """Form, agree, heal; say what it cost and what there is now."""
-    group = Group(entered(rank, size, port), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, size, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     decision = agree_on_source(group, RankReport.of(rank, state), state._structure())
     healed = fetch_state(group, decision, state)
@@ -142,7 +143,7 @@ def test_a_version_that_knows_no_modes_gives_and_takes_a_state(older: int) -> No
 
 def serve_nothing(line: Connection, rank: int, port: int, word: str) -> None:
     """A source that says where it is, takes connections, and goes silent or dies."""
-    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     with socket.create_server((HOST, 0)) as listener:
         place = f'["{HOST}", {listener.getsockname()[1]}, "{"0" * 32}"]'
@@ -157,8 +158,9 @@ def serve_nothing(line: Connection, rank: int, port: int, word: str) -> None:
 
 def fetch(line: Connection, rank: int, port: int, word: str) -> None:
     state = Possession(seed=1, position=(1, 0))
-    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
+    vars(heal_module)["SILENCE_LIMIT_S"] = 10_000.0
     if word == "abort":
         threading.Timer(0.5, group.abort).start()
     started_s = time.monotonic()
@@ -193,7 +195,7 @@ def test_abort_wakes_a_target_whose_source_is_silent() -> None:
 
 def serve_damaged(line: Connection, rank: int, port: int) -> None:
     """A source between which and the target a bit is turned."""
-    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     server_module.sum_of = lambda data: bytes(8)  # type: ignore[attr-defined]
     tree = Possession(seed=2, position=(5, 0))._tree()
@@ -217,7 +219,7 @@ def test_bytes_that_were_damaged_on_the_way_are_no_state() -> None:
 
 def asked(source: StateServer, hello: bytes) -> bytes:
     """What a visitor gets who says this and asks for the manifest."""
-    with socket.create_connection((HOST, source.port), timeout=10.0) as line:
+    with socket.create_connection((HOST, source.port), timeout=patience_s(10.0)) as line:
         try:
             line.sendall(hello + struct.pack("<BIQQ", transfer_protocol.MANIFEST, 0, 0, 0))
             return line.recv(8)
@@ -250,7 +252,7 @@ def test_questions_out_of_range_end_the_connection() -> None:
     ]
     with StateServer(tree, address=HOST, generation=7) as source:
         for ask in wrong:
-            with socket.create_connection((HOST, source.port), timeout=10.0) as line:
+            with socket.create_connection((HOST, source.port), timeout=patience_s(10.0)) as line:
                 line.sendall(hello_of(source.token, 7) + struct.pack("<BIQQ", *ask))
                 assert line.recv(1) == b""
         assert source.sent_bytes == 0

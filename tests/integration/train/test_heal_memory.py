@@ -11,6 +11,7 @@ from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.process_group.group import Group
 from elasticd.train.sync.newest_state import SourceDecision
 from elasticd.train.sync.state_fetch import fetch_state
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 
 MIB = 1 << 20
@@ -47,7 +48,7 @@ def resident(kind: str) -> int:
 
 def play(line: Connection, rank: int, port: int, missing: int) -> None:
     state = Turned(1.0 if rank else 2.0, missing=missing if rank else 0)
-    group = Group(entered(rank, 2, port), timeout_s=20.0)
+    group = Group(entered(rank, 2, port), timeout_s=patience_s(20.0))
     group.form()
     Path("/proc/self/clear_refs").write_text("5")  # From here on the peak is counted.
     before = resident("VmRSS")

@@ -13,6 +13,7 @@ import pytest
 
 from tests.fixtures.cluster import SCRIPTS
 from tests.fixtures.local_run import LocalRun
+from tests.fixtures.patience import patience_s
 
 SCRIPT = SCRIPTS / "parity.py"
 STEPS = 240
@@ -64,7 +65,10 @@ def _alone(folder: Path, dtype: str) -> Curve:
     folder.mkdir()
     command = [sys.executable, str(SCRIPT), "--steps", str(STEPS), "--dtype", dtype]
     ended = subprocess.run(
-        [*command, "--folder", str(folder)], capture_output=True, text=True, timeout=100
+        [*command, "--folder", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=patience_s(100.0),
     )
     assert ended.returncode == 0, ended.stderr
     return _curve(ended.stdout)[0]

@@ -24,7 +24,7 @@ SENT = WIDTH * WIDTH + WIDTH
 
 
 def formed(rank: int, size: int, port: int, generation: int = 1) -> Group:
-    group = Group(entered(rank, size, port, generation), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, size, port, generation), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     return group
 

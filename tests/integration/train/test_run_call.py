@@ -11,6 +11,7 @@ import pytest
 from elasticd.channel.pool import Exited, Raised
 from elasticd.channel.worker import Finished
 from tests.fixtures.fake_agent import FakeAgent
+from tests.fixtures.patience import patience_s
 from tests.fixtures.pool import PoolDriver, pool
 
 __all__ = ["pool"]
@@ -103,7 +104,9 @@ def test_counter_in_a_module_is_reported_once_by_one_rank(pool: PoolDriver, tmp_
 def test_ctrl_c_ends_a_world_of_one(tmp_path: Path) -> None:
     """As in any script: KeyboardInterrupt with the script's line."""
     (tmp_path / "long.py").write_text(
-        PRELUDE.replace("loss = ", "print('in', flush=True); import time; time.sleep(60); loss = ")
+        PRELUDE.replace(
+            "loss = ", "print('in', flush=True); import time; time.sleep(1000); loss = "
+        )
         + "elasticd.run(train, state)"
     )
     process = subprocess.Popen(
@@ -112,7 +115,7 @@ def test_ctrl_c_ends_a_world_of_one(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"in\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=patience_s(60.0))
     assert b"KeyboardInterrupt" in err and b"long.py" in err
     assert process.returncode in (-signal.SIGINT, 130, 1)
 

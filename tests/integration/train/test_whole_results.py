@@ -53,7 +53,7 @@ STEPS = {
 
 
 def formed(rank: int, port: int) -> Group:
-    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
+    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     return group
 

@@ -1,5 +1,6 @@
 """What nodes and disks give, in which order, within which time; and what is said of the rest."""
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,10 @@ from elasticd.bundle.part import Parts
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Node
 from elasticd.store.api import StoreSettings
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import node
+
+LIMIT_S = patience_s(30.0)
 
 JOB = JobName("j")
 WANTED = BundleRequest(job=JOB, mask=Mask([MaskedValue(name="K", value="canary-1")]))
@@ -46,7 +50,7 @@ class FakeAgent(AgentClient):
 
     def log(self) -> bytes | None:
         if self.hangs is not None:
-            self.hangs.wait(30.0)
+            self.hangs.wait(patience_s(30.0))
         return None if self.is_silent or self.is_old else b"log canary-1\n"
 
     def versions(self) -> bytes | None:
@@ -66,7 +70,7 @@ def held() -> Iterator[threading.Event]:
     event.set()
 
 
-def asked(agents: Mapping[str, FakeAgent], limit_s: float = 30.0) -> Mapping[NodeId, Parts]:
+def asked(agents: Mapping[str, FakeAgent], limit_s: float = LIMIT_S) -> Mapping[NodeId, Parts]:
     def opened(there: Node, job: JobName, settings: StoreSettings | None) -> AgentClient:
         return agents[there.node]
 
@@ -146,9 +150,10 @@ def test_silence_age_and_a_death_in_between_are_named() -> None:
 
 def test_a_node_that_hangs_is_done_without(held: threading.Event) -> None:
     """What comes after the limit is not taken any more."""
-    found = asked({"a": FakeAgent(hangs=held), "b": FakeAgent()}, limit_s=0.5)
+    limit_s = math.ceil(patience_s(0.5))
+    found = asked({"a": FakeAgent(hangs=held), "b": FakeAgent()}, limit_s=limit_s)
     missing = found[NodeId("a")].missing
-    assert [each.what for each in missing] == ["node a"] and "0.5 s" in missing[0].why
+    assert [each.what for each in missing] == ["node a"] and f"{limit_s} s" in missing[0].why
     assert len(paths(found[NodeId("b")])) == 3
     held.set()
     assert paths(found[NodeId("a")]) == []

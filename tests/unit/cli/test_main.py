@@ -13,6 +13,7 @@ from elasticd.control.local_run.run_folder import JobFolder
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import JOB, KEYS, SPEC, put
 
 
@@ -173,7 +174,7 @@ def test_what_cannot_be_printed_is_no_traceback(streams: str, code: int | None, 
     """Called as torchrun's users do, with `python -m`."""
     shown = f"{sys.executable} -m elasticd --help {streams}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", shown], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", shown], capture_output=True, text=True, timeout=patience_s(60.0), check=False
     )
     # The reader of a pipe may be gone before or after it is written to; click exits with 1 then.
     assert done.returncode in ((0, 1) if code is None else (code,))
@@ -202,6 +203,10 @@ def test_the_agents_way_in_is_light() -> None:
         "print([n for n in ('torch', 'rich', 'kubernetes', 'grpc') if n in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience_s(60.0),
     )
     assert done.stdout.strip() == "[]"

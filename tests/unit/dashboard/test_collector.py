@@ -15,10 +15,11 @@ from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
 from elasticd.store.memory import MemoryStore
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import node as node_called
 from tests.unit.dashboard.records_case import JOB, KEYS, SAY, Place, filled, opened
 
-PATIENCE_S = 30.0
+PATIENCE_S = patience_s(30.0)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from elasticd.records.ids import NodeId
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.cluster import until
+from tests.fixtures.patience import patience_s
 from tests.unit.dashboard.records_case import (
     BEGAN_S,
     JOB,
@@ -32,7 +33,7 @@ from tests.unit.dashboard.records_case import (
 )
 
 TOKEN = "a-token-of-some-length"
-PATIENCE_S = 30.0
+PATIENCE_S = patience_s(30.0)
 PAGES = 200
 Page = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
 

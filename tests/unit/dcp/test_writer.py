@@ -17,6 +17,7 @@ from elasticd.checkpoint import Reader, Writer
 from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.format import share_layout as plan_module
 from elasticd.errors import CallError, Fenced, Refused
+from tests.fixtures.patience import patience_s
 from tests.unit.dcp.test_reader import sentence
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -242,7 +243,7 @@ def test_the_process_type_of_async_save_works(tmp_path: Path) -> None:
         env={"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience_s(100.0),
     )
     assert done.returncode == 0, done.stderr
     found = {"a": torch.zeros(3)}

@@ -10,11 +10,12 @@ from elasticd.script.events import READ_EVERY_S, StepEvents
 from elasticd.script.progress import progress
 from elasticd.tensorboard.message import Begin, Scalars, names_of
 from elasticd.tensorboard.sender import Sender
+from tests.fixtures.patience import patience_s
 from tests.unit.tensorboard.test_sender import Clock, Writer, steps, writer
 
 __all__ = ["writer"]
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 class OnDevice:

@@ -11,8 +11,9 @@ from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
 from elasticd.store.etcd.connection import Connection
 from elasticd.store.etcd.lease import LeaseKeeper
+from tests.fixtures.patience import patience_s
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from elasticd.errors import ElasticdError
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.store import EtcdStore
 from elasticd.store.request_times import BOUNDS_S, RequestTimes
+from tests.fixtures.patience import patience_s
 
 
 def test_call_is_counted_in_the_first_bucket_that_holds_it() -> None:
@@ -32,7 +33,7 @@ def test_no_call_is_lost_among_threads() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30.0)
+        thread.join(patience_s(30.0))
     assert times.read()[0][0] == 8000
 
 

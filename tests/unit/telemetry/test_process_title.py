@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from elasticd.telemetry.process_title import worker_title
+from tests.fixtures.patience import patience_s
 
 SHOW = """
 import os, sys
@@ -22,7 +23,7 @@ def shown(program: str) -> list[str]:
         [sys.executable, "-c", SHOW + program, "a long argument " * 4],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience_s(60.0),
         check=True,
     )
     return done.stdout.splitlines()

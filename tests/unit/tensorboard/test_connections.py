@@ -9,8 +9,9 @@ import pytest
 from elasticd.tensorboard.writer import connections
 from elasticd.tensorboard.writer.buffer import Buffer
 from elasticd.tensorboard.writer.connections import Connections
+from tests.fixtures.patience import patience_s
 
-PATIENCE_S = 30.0
+PATIENCE_S = patience_s(30.0)
 
 
 def test_another_user_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:

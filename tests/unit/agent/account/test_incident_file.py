@@ -14,8 +14,9 @@ from elasticd.records.ids import Generation, NodeId
 from elasticd.records.reason import Reason
 from elasticd_agent.account import incident_file
 from elasticd_agent.account.incident_file import FILE_NAME, LINES_KEPT, IncidentFile
+from tests.fixtures.patience import patience_s
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 def incident(generation: int) -> Incident:

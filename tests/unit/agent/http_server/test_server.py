@@ -19,6 +19,7 @@ from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.http_server import ask, log_server, tls_files
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import node
 
 LOG = "/v1/logs/job/3/0/out"
@@ -107,7 +108,7 @@ def test_what_is_no_file_is_not_waited_for(server: HttpServer, run_folder: Path)
 
 def test_only_get_is_answered(server: HttpServer) -> None:
     """There is nothing to write."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=patience_s(30.0))
     connection.request("POST", LOG, body=b"x")
     answer = connection.getresponse()
     assert (answer.status, answer.headers["Allow"]) == (405, "GET")
@@ -191,7 +192,7 @@ def test_port_is_the_one_that_was_chosen_also_at_once_after_a_restart(run_folder
     """`--http-port`: Prometheus and firewalls know it."""
     first = log_server(run_folder)
     port = first.port
-    with socket.create_connection(("127.0.0.1", port), timeout=30.0) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=patience_s(30.0)) as client:
         client.sendall(f"GET {LOG} HTTP/1.0\r\n\r\n".encode())
         while client.recv(65536):
             pass  # The server hangs up first: its kernel remembers the connection for a minute.
@@ -221,7 +222,7 @@ def test_certificate_that_is_not_there_is_refused_by_name(tmp_path: Path) -> Non
 def test_answer_goes_out_in_one_piece(server: HttpServer, run_folder: Path) -> None:
     """Head and body apart cost 40 ms on a connection that is kept, as Nagle's algorithm waits."""
     (run_folder / "job" / "gen-3" / "rank-0.out").write_bytes(b"x" * 30_000)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30.0) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=patience_s(30.0)) as client:
         for _ in range(3):
             client.sendall(f"GET {LOG} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert client.recv(1 << 20).endswith(b"\r\n\r\n" + b"x" * 30_000)

@@ -7,8 +7,9 @@ from threading import Event
 from elasticd.records.ids import JobName, Slot
 from elasticd_agent.job.closing_jobs import ClosingJobs
 from elasticd_agent.loop.inbox import Item
+from tests.fixtures.patience import patience_s
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 JOB = JobName("job")
 
 

@@ -11,6 +11,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.effect import WriteIncident
 from elasticd_agent.account.generations import Generations
 from elasticd_agent.job.incidents import Incidents
+from tests.fixtures.patience import patience_s
 from tests.unit.agent.account.account_case import Accounted
 from tests.unit.rendezvous.cases import running, world
 from tests.unit.rendezvous.trainers import attach, entered, kept, trainer
@@ -45,7 +46,7 @@ def test_cost_that_is_told_of_twice_is_rounded_once(tmp_path: Path) -> None:
         {"recover": 0.84},
     ]
     assert incidents.tell_way() is None
-    incidents.file.wait(30.0)
+    incidents.file.wait(patience_s(30.0))
 
 
 class Telling(Accounted):
@@ -107,7 +108,7 @@ def test_first_change_of_a_job_lasts_until_all_workers_here_have_committed(tmp_p
     assert (whole.step, whole.restored_from, whole.note) == (41, "storage", "Restored step 40.")
     spent_s = job.account.account.counted(job.now_s)
     assert spent_s[TimeCause.START] == whole.spent_s["start"], "the table says the same"
-    job.incidents.file.wait(30.0)
+    job.incidents.file.wait(patience_s(30.0))
 
 
 def test_change_in_which_processes_went_on_has_no_start_though_it_is_told_of_again(
@@ -142,4 +143,4 @@ def test_change_in_which_processes_went_on_has_no_start_though_it_is_told_of_aga
         "form": 0.5,
         "step": 0.5,
     }
-    job.incidents.file.wait(30.0)
+    job.incidents.file.wait(patience_s(30.0))

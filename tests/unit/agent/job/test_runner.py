@@ -37,10 +37,11 @@ from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.attached_workers import AttachedWorkers
 from elasticd_agent.workers.final_save import FinalSaves
+from tests.fixtures.patience import patience_s
 from tests.sim.schedule import spec_of
 from tests.unit.rendezvous.cases import incarnation, member, name
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 KEYS = Keys()
 JOB = JobName("job")
 

@@ -14,9 +14,10 @@ from elasticd.records.member import Peer
 from elasticd_agent.lease import peer_links
 from elasticd_agent.lease.peer_links import PeerLinks
 from tests.fixtures.cluster import until
+from tests.fixtures.patience import patience_s
 
 HERE = "127.0.0.1"
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 class Scene:

@@ -21,10 +21,11 @@ from elasticd_agent.lease.registration import Registration
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.cluster import until
+from tests.fixtures.patience import patience_s
 
 NODE = NodeId("a")
 KEY = Keys().node(NODE)
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 @contextmanager

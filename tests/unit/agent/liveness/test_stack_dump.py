@@ -17,8 +17,9 @@ from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness import stack_dump
 from elasticd_agent.liveness.stack_dump import StackCollector, SuspectWorker, stacks_path
 from tests.fixtures.open_files import open_files
+from tests.fixtures.patience import patience_s
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 GONE = 2**22 + 1
 """Above every process number that Linux gives."""
 
@@ -95,7 +96,7 @@ def test_ranks_are_asked_before_they_can_be_told_anything_else(path: Path) -> No
     done = threading.Event()
     asking.collect(path, [standing(11), standing(12, is_frozen=True)], done.set)
     assert askers == [threading.current_thread()]
-    assert done.wait(60.0)
+    assert done.wait(2 * WAIT_S)
 
 
 def test_frozen_one_is_not_asked_but_looked_at(path: Path, sleeper: int) -> None:

@@ -3,8 +3,9 @@
 from queue import Queue
 
 from elasticd_agent.loop.effect_thread import EffectThread
+from tests.fixtures.patience import patience_s
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 def test_an_answer_that_raises_does_not_end_the_thread() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from elasticd_agent.loop import inbox as module
 from elasticd_agent.loop.inbox import Inbox
+from tests.fixtures.patience import patience_s
 
 
 def test_a_feeder_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +22,7 @@ def test_a_feeder_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatc
 
     feeder = Thread(target=feed)
     feeder.start()
-    feeder.join(30.0)
+    feeder.join(patience_s(30.0))
     assert not feeder.is_alive()
     while (item := inbox.take(0.0)) is not None:
         item()
@@ -38,7 +39,7 @@ def test_question_is_answered_on_the_owners_thread_or_not_in_time() -> None:
     while not answers:
         if (item := inbox.take(0.01)) is not None:
             item()
-    asker.join(30.0)
+    asker.join(patience_s(30.0))
     assert answers == [get_ident()]
 
 
@@ -55,5 +56,5 @@ def test_question_that_fails_ends_nobody_but_itself() -> None:
     while not answers:
         if (item := inbox.take(0.01)) is not None:
             item()
-    asker.join(30.0)
+    asker.join(patience_s(30.0))
     assert answers == [None]

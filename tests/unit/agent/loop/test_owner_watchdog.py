@@ -4,8 +4,9 @@ from threading import Event, Thread
 
 from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.loop.owner_watchdog import LIMIT_S, OwnerWatchdog
+from tests.fixtures.patience import patience_s
 
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 
 
 def test_lease_is_let_go_only_while_the_owner_stands_still() -> None:

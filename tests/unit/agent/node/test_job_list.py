@@ -17,11 +17,12 @@ from elasticd.store.api import Delete, KeyValue, Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.node.job_list import JobList
+from tests.fixtures.patience import patience_s
 
 KEYS = Keys()
 SPEC = JobSpec(name=JobName("job"), uid="one", entry_kind=EntryKind.SCRIPT, entry="t.py")
 NODE = NodeId("n")
-WAIT_S = 30.0
+WAIT_S = patience_s(30.0)
 NONE: Mapping[str, str] = {}
 
 

@@ -10,6 +10,7 @@ from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.node.rejoin import JOINS_AT_ONCE, Rejoins
+from tests.fixtures.patience import patience_s
 
 A, B = JobName("A"), JobName("B")
 
@@ -42,5 +43,5 @@ def test_member_that_cannot_be_read_keeps_nobody_out() -> None:
     comebacks = Rejoins(posted.put, store, Keys())
     comebacks.add(A, 0.0, has_to_reach=True)
     assert not comebacks.take_due()
-    posted.get(timeout=30.0)()
+    posted.get(timeout=patience_s(30.0))()
     assert comebacks.take_due() and A not in comebacks

@@ -198,7 +198,7 @@ def test_a_reader_that_goes_on_is_given_the_newest_lines_and_the_gap(
         return "newest" in found
 
     wait(is_there)
-    target.close()
+    target.close(patience_s(10.0))
     assert not job.is_running
     assert "bytes are not shown here" in found
     assert all(each.startswith("[x rank0] ") for each in found.splitlines())

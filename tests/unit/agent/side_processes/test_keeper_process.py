@@ -21,8 +21,9 @@ from elasticd_agent.pod.orphans import Children
 from elasticd_agent.side_processes import keeper_process
 from elasticd_agent.side_processes.keeper_process import KeeperProcess
 from tests.fixtures.cluster import until
+from tests.fixtures.patience import patience_s
 
-LIMIT_S = 20.0
+LIMIT_S = patience_s(20.0)
 SECRET = "canary-7be1"
 
 

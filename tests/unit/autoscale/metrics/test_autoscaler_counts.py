@@ -14,6 +14,7 @@ from elasticd.records.autoscale.held import MISSING_INPUT, HoldReason
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, parsed
 from elasticd.telemetry.metrics.metric import Exporter
+from tests.fixtures.patience import patience_s
 
 PREFIX = "elasticd_autoscaler_"
 
@@ -100,7 +101,9 @@ def server() -> Iterator[MetricsServer]:
 
 
 def asked(server: MetricsServer, path: str) -> tuple[int, str, bytes]:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", server.port, timeout=patience_s(30.0))
+    ) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.headers["Content-Type"], answer.read()

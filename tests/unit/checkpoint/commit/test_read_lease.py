@@ -21,6 +21,7 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import LEASES
 from elasticd.checkpoint.retention.deletion import remove
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
+from tests.fixtures.patience import patience_s
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.stock_case import Maker
 
@@ -61,7 +62,7 @@ def test_a_long_reader_renews(tmp_path: Path) -> None:
     with reading(meddled, 2, renew_s=0.01):
         first = leases(maker.bucket)[0].until_unix_s
         for _ in range(5):
-            assert written.acquire(timeout=30)
+            assert written.acquire(timeout=patience_s(30.0))
         assert leases(maker.bucket)[0].until_unix_s > first
     assert leases(maker.bucket) == []
 
@@ -81,7 +82,7 @@ def test_a_renewal_that_comes_too_late_takes_itself_back(
             count += 1
             if count == 2:
                 hangs.set()
-                assert goes_on.wait(30)
+                assert goes_on.wait(patience_s(30.0))
 
     class Counted(Meddling):
         def delete(self, names: object) -> None:
@@ -89,10 +90,10 @@ def test_a_renewal_that_comes_too_late_takes_itself_back(
             deletions.release()
 
     with reading(Counted(maker.bucket, before), 2, renew_s=0.01):
-        assert hangs.wait(30)
-    assert deletions.acquire(timeout=30)
+        assert hangs.wait(patience_s(30.0))
+    assert deletions.acquire(timeout=patience_s(30.0))
     goes_on.set()
-    assert deletions.acquire(timeout=30)
+    assert deletions.acquire(timeout=patience_s(30.0))
     assert leases(maker.bucket) == []
 
 

@@ -13,6 +13,7 @@ import pytest
 from elasticd.checkpoint.format.layout import entry_name
 from elasticd.cli.checkpoints.command import COMMANDS
 from elasticd.cli.main import main
+from tests.fixtures.patience import patience_s
 from tests.unit.checkpoint.records import changed
 from tests.unit.checkpoint.stock_case import Maker
 
@@ -286,7 +287,7 @@ def test_no_permission_is_said(maker: Maker, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=patience_s(60.0),
         )
     finally:
         (tmp_path / "run" / "commits").chmod(0o755)
@@ -331,6 +332,10 @@ def test_a_look_at_checkpoints_needs_no_torch(maker: Maker) -> None:
         "print([n for n in ('torch', 'rich', 'grpc', 's3fs') if n in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience_s(60.0),
     )
     assert done.stdout.splitlines()[-1] == "[]"

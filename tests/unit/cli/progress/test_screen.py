@@ -23,6 +23,7 @@ from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import world
 
 NOISE = """
@@ -63,7 +64,10 @@ def test_a_name_that_is_no_text_is_shown_escaped(capfd: pytest.CaptureFixture[st
 def test_a_run_goes_on_when_nothing_can_be_printed(streams: str) -> None:
     """A full disk, closed streams, a reader that has gone; the exit code is the job's own."""
     command = f"{sys.executable} -c '{NOISE}' {streams}; exit ${{PIPESTATUS[0]}}"
-    assert subprocess.run(["bash", "-c", command], timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run(["bash", "-c", command], timeout=patience_s(60.0), check=False).returncode
+        == 0
+    )
 
 
 def test_a_terminal_that_does_not_block_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +79,7 @@ def test_a_terminal_that_does_not_block_gets_all_of_it(monkeypatch: pytest.Monke
     with os.fdopen(write_fd, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         Screen().output(OUT, b"x" * 1_000_000)
-    assert reader.communicate(timeout=30)[0].strip() == b"1000000"
+    assert reader.communicate(timeout=patience_s(30.0))[0].strip() == b"1000000"
 
 
 def test_output_goes_where_it_belongs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +125,11 @@ def test_progress_is_drawn_below_what_is_printed_in_a_terminal() -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     subprocess.run(
-        [sys.executable, "-c", program], stdout=theirs, stderr=theirs, timeout=60, check=True
+        [sys.executable, "-c", program],
+        stdout=theirs,
+        stderr=theirs,
+        timeout=patience_s(60.0),
+        check=True,
     )
     os.close(theirs)
     shown = b""

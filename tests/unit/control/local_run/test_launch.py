@@ -9,6 +9,7 @@ from pathlib import Path
 from elasticd.control.local_run.launch import AgentCall, Agents, is_dead
 from elasticd.records.ids import JobName, NodeId
 from elasticd.store.api import StoreSettings
+from tests.fixtures.patience import patience_s
 
 
 class SleepingCall(AgentCall):
@@ -55,7 +56,7 @@ def test_a_password_is_not_in_an_agents_arguments(tmp_path: Path) -> None:
 def test_agents_end_when_asked(tmp_path: Path) -> None:
     """How they ended is known."""
     agents = started(tmp_path)
-    agents.stop(10.0)
+    agents.stop(patience_s(10.0))
     assert agents.ended() == {NodeId("local-0"): -signal.SIGTERM}
 
 
@@ -86,7 +87,11 @@ child.wait()
 print(end_descendants(0.0))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=patience_s(60.0),
+        check=True,
     )
     pid, killed = done.stdout.split()
     assert killed == "1"
@@ -100,4 +105,4 @@ def test_what_an_agent_logs_is_not_what_it_said_for_people(tmp_path: Path) -> No
     with log.open("a") as file:
         file.write('{"event": "job.status_changed"}\n')
     assert agents.last_words(NodeId("local-0")) == "here"
-    agents.stop(5.0)
+    agents.stop(patience_s(5.0))

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.fixtures.patience import patience_s
+
 
 def run(code: str, *paths: Path) -> str:
     done = subprocess.run(
@@ -11,7 +13,7 @@ def run(code: str, *paths: Path) -> str:
         env={"PYTHONPATH": ":".join(map(str, [*paths, Path.cwd()])), "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience_s(60.0),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.train.data.ledger import Ledger
+from tests.fixtures.patience import patience_s
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of
 
 
@@ -155,7 +156,8 @@ def test_data_workers_do_not_outlive_a_parent_that_was_killed() -> None:
     parent.kill()
     parent.join()
     stat = Path(f"/proc/{pid}/stat")
-    for _ in range(1000):  # its end is not ours to wait for
+    until_s = time.monotonic() + patience_s(10.0)
+    while time.monotonic() < until_s:  # its end is not ours to wait for
         state = ""
         with contextlib.suppress(OSError):
             state = stat.read_text().rpartition(")")[2].split()[0]

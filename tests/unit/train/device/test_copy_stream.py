@@ -10,9 +10,10 @@ import torch
 from elasticd.train.device import copy_stream, pinned_memory
 from elasticd.train.device.pinned_memory import Pinned
 from elasticd.train.save.overlapped_copy import OverlappedCopy
+from tests.fixtures.patience import patience_s
 from tests.unit.train.device.gpu_case import FakeGpu, FakeStream
 
-LIMIT_S = 20.0
+LIMIT_S = patience_s(20.0)
 
 
 class OnGpu:

@@ -19,10 +19,11 @@ from elasticd.train.process_group import group as group_module
 from elasticd.train.process_group.group import Group
 from elasticd.train.process_group.nccl import NcclAbort
 from elasticd.train.tcp_store.start_barrier import Arrivals, gather, odd_ones
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import entered
 from tests.unit.train.device.gpu_case import FakeGpu
 
-LIMIT_S = 20.0
+LIMIT_S = patience_s(20.0)
 
 
 @pytest.fixture

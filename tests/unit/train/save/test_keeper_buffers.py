@@ -11,6 +11,7 @@ from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.train.save import snapshot_taker as module
+from tests.fixtures.patience import patience_s
 from tests.unit.train.save.save_case import Case, same
 
 EVERY = 4
@@ -63,7 +64,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
     def slow(question: ms.Claim) -> ms.Claimed:
         del one.keeper.answers[ms.Claim]
         has_come.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(patience_s(30.0))
         buffer, memory = one.keeper.vault.claim(1, question.plan)
         assert isinstance(memory, SharedMemory)
         return ms.Claimed(buffer=buffer)
@@ -71,7 +72,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
     one.keeper.answers[ms.Claim] = slow
     one.begin()
     one.step()
-    assert has_come.wait(30)
+    assert has_come.wait(patience_s(30.0))
     ahead = one.saving._ahead
     assert ahead is not None
     one.saving.end()
@@ -91,7 +92,7 @@ def test_no_snapshot_is_due_while_memory_is_taken(one: Case) -> None:
     may_go_on = threading.Event()
 
     def slow(question: ms.Claim) -> ms.Claimed:
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(patience_s(30.0))
         raise EnvironmentProblem("there is no memory")
 
     one.keeper.answers[ms.Claim] = slow

@@ -17,8 +17,9 @@ from elasticd.tensors.tree import flatten
 from elasticd.train.save import overlapped_copy
 from elasticd.train.save.overlapped_copy import WORTH_S, CopyChoice, OverlappedCopy, Pair, copy_now
 from elasticd.train.save.share_plan import SharePlan
+from tests.fixtures.patience import patience_s
 
-LIMIT_S = 30.0
+LIMIT_S = patience_s(30.0)
 
 
 class Gate:

@@ -14,6 +14,7 @@ from elasticd.records.checkpoint import Every
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.save import snapshot_schedule
 from elasticd.train.save.snapshot_schedule import LOOK_LIMIT, SnapshotSchedule, next_look
+from tests.fixtures.patience import patience_s
 
 SIZE = 3
 SECONDS = st.floats(0.0, 1e6)
@@ -216,7 +217,7 @@ def test_ranks_decide_alike_without_a_clock_of_their_own(monkeypatch: pytest.Mon
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30.0)
+        thread.join(patience_s(30.0))
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 9
 
@@ -229,7 +230,7 @@ def test_rank_that_is_ahead_waits_for_the_decision(clock: Clock) -> None:
         ahead = pool.submit(second.is_due, 2)
         assert not ahead.done()
         assert first.is_due(2)
-        assert ahead.result(30.0)
+        assert ahead.result(patience_s(30.0))
     assert not second.is_due(3)
 
 
@@ -241,7 +242,7 @@ def test_end_of_a_generation_interrupts_who_waits(clock: Clock) -> None:
         waiting = pool.submit(second.is_due, 2)
         is_over.set()
         with pytest.raises(Interrupted):
-            waiting.result(30.0)
+            waiting.result(patience_s(30.0))
 
 
 def test_keys_are_taken_away_when_all_have_read_them(clock: Clock) -> None:

@@ -11,6 +11,7 @@ import pytest
 from elasticd_agent.pool.process import process_table
 from elasticd_agent.pool.process.mark import MARK
 from elasticd_agent.pool.process.subtree import Subtree
+from tests.fixtures.patience import patience_s
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         ["sleep", "1000"], start_new_session=True, env={**os.environ, MARK: "w) 1 (x"}
     )
     # Popen returns in the middle of the exec: the kernel shows the new environment a moment later.
-    deadline_s = time.monotonic() + 20.0
+    deadline_s = time.monotonic() + patience_s(20.0)
     while not process_table.mark_of(process.pid):
         assert time.monotonic() < deadline_s
         time.sleep(0.001)
