@@ -15,6 +15,7 @@ from elasticd_agent.lease import peer_links
 from elasticd_agent.lease.peer_links import PeerLinks
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 
 HERE = "127.0.0.1"
 WAIT_S = patience_s(30.0)
@@ -56,17 +57,12 @@ def hello(node: str = "other", life: str = "o1", **more: object) -> bytes:
     return json.dumps({"node": node, "life": life, **more}).encode() + b"\n"
 
 
-def closed_port() -> int:
-    with socket.create_server((HERE, 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.mark.parametrize(
     "nonsense", [b"[" * 1023 + b"\n", b'{"node": 1}\n', b"\xff\xfe\n", b"x" * 5000, b""]
 )
 def test_nonsense_from_a_stranger_ends_nothing(scene: Scene, nonsense: bytes) -> None:
     """The thread lives on: a death that is told afterwards is still found."""
-    scene.knows("other", "o1", closed_port())
+    scene.knows("other", "o1", free_port())
     say(scene, nonsense)
     say(scene, hello())
     assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
@@ -76,7 +72,7 @@ def test_broken_connection_alone_accuses_nobody(scene: Scene) -> None:
     """Who still listens is alive; only the second, whom nobody answers for, is accused."""
     with socket.create_server((HERE, 0)) as alive:
         scene.knows("alive", "a1", alive.getsockname()[1])
-        scene.knows("other", "o1", closed_port())
+        scene.knows("other", "o1", free_port())
         say(scene, hello("alive", "a1"))
         say(scene, hello())
         assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
@@ -87,9 +83,9 @@ def test_visitor_cannot_have_another_node_declared_dead(scene: Scene) -> None:
     """It may say whose end this is and where to look: what counts is the address in etcd."""
     with socket.create_server((HERE, 0)) as alive:
         scene.knows("alive", "a1", alive.getsockname()[1])
-        scene.knows("other", "o1", closed_port())
-        say(scene, hello("alive", "a1", address=HERE, port=closed_port()))
-        say(scene, hello("alive", "a0", address=HERE, port=closed_port()))
+        scene.knows("other", "o1", free_port())
+        say(scene, hello("alive", "a1", address=HERE, port=free_port()))
+        say(scene, hello("alive", "a0", address=HERE, port=free_port()))
         say(scene, hello())
         assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
     assert scene.died.empty()
@@ -150,7 +146,7 @@ def test_who_says_who_he_is_stays(monkeypatch: pytest.MonkeyPatch, scene: Scene)
         member.sendall(hello("member", "m1"))
         until(lambda: not scene.peers._unnamed, lambda: "it was not heard")
         monkeypatch.setattr(peer_links, "now_s", lambda: 1e12)
-        scene.knows("other", "o1", closed_port())
+        scene.knows("other", "o1", free_port())
         say(scene, hello())
         assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
         member.settimeout(0.0)
@@ -171,7 +167,7 @@ def test_a_connection_that_ends_at_once_is_not_made_again_at_once(
         until(lambda: not scene.peers._held, lambda: "its end was not felt")
         # One who is found dead afterwards shows that the thread went on.
         full.accept()[0].close()  # The probe: does anybody listen there?
-        scene.knows("other", "o1", closed_port())
+        scene.knows("other", "o1", free_port())
         say(scene, hello())
         assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
         full.setblocking(False)
@@ -223,7 +219,7 @@ def test_peers_that_do_not_answer_hold_up_nobody_else(monkeypatch: pytest.Monkey
     ]
     scene.peers.hold(tuple(silent))
     tried.get(timeout=WAIT_S)
-    scene.knows("other", "o1", closed_port())
+    scene.knows("other", "o1", free_port())
     say(scene, hello())
     given_up.release(10)  # Each of them costs a second.
     assert scene.died.get(timeout=WAIT_S) == ("other", "o1")

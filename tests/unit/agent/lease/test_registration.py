@@ -22,6 +22,7 @@ from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 
 NODE = NodeId("a")
 KEY = Keys().node(NODE)
@@ -33,11 +34,6 @@ def listening() -> Iterator[int]:
     """A port where somebody answers, until the end."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield int(server.getsockname()[1])
-
-
-def closed_port() -> int:
-    with listening() as port:
-        return port
 
 
 class Process:
@@ -137,7 +133,7 @@ def test_name_of_an_agent_that_has_ended_is_taken_over_at_once(
     store: MemoryStore, tmp_path: Path
 ) -> None:
     """Its machine says that nobody listens there; its lease may take seconds to run out."""
-    put_other(store, "one", closed_port())
+    put_other(store, "one", free_port())
     second = Process(store, "two", tmp_path)
     second.registration.open(1, 2)
     assert holder(store) == "two"

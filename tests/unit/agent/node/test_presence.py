@@ -15,6 +15,7 @@ from elasticd_agent.node.presence import Presence
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.http_server import ask
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 
 
 def settings(folder: Path, *, port: int = 0, probe_port: int = 0) -> AgentSettings:
@@ -62,9 +63,8 @@ def test_probes_are_answered_while_the_node_waits_to_be_registered(
 
 def test_node_whose_probe_port_is_taken_leaves_its_other_port(tmp_path: Path) -> None:
     """It is refused with the flag that chose it, and nothing is held."""
-    taken, free = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
-    port, probe_port = free.getsockname()[1], taken.getsockname()[1]
-    free.close()
+    taken = listen("127.0.0.1", 0)
+    port, probe_port = free_port(), taken.getsockname()[1]
     with pytest.raises(EnvironmentProblem, match="choose another --probe-port"):
         Presence(settings(tmp_path, port=port, probe_port=probe_port), MemoryStore())
     listen("127.0.0.1", port).close()
