@@ -23,9 +23,7 @@ PRODUCT = sorted(
 NAMES = [str(path.relative_to(ROOT)) for path in PRODUCT]
 
 MOST_LINES = 400
-LONGER = {
-    "agent/elasticd_agent/workers/workers.py": 419,
-}
+LONGER: dict[str, int] = {}
 """Files that have outgrown the rule, with the lines at which they may stand: none may grow."""
 
 MEDIAN_LINES = 150

@@ -21,17 +21,7 @@ from elasticd_agent.loop.clock import now_s
 from elasticd_agent.output_watch.stdout_copy import JobForwarding
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.side_processes.side_processes import SideProcesses
-from elasticd_agent.worker_setup.gpus import visible_gpus
-from elasticd_agent.worker_setup.job_files import folder_of, read_variables, write_files
-from elasticd_agent.worker_setup.log_folder import claim
-from elasticd_agent.worker_setup.worker_env import (
-    interface_of,
-    prepared_env,
-    prepared_files,
-    start_order,
-    worker_env,
-    worker_files,
-)
+from elasticd_agent.worker_setup.worker_setup import WorkerSetup
 from elasticd_agent.workers.attached_workers import AttachedWorkers
 from elasticd_agent.workers.exit_files import ExitFiles
 from elasticd_agent.workers.exit_report import ExitReport, not_started
@@ -86,12 +76,7 @@ class Workers:
         self._stores = FreshStores(
             address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
         )
-        self._files = folder_of(run_folder, spec.name)
-        self._cwd = str(self._files.absolute()) if spec.files else spec.cwd or os.getcwd()
-        self._given = spec
-        """The spec with the variables that are read on this node; only the workers see those."""
-        self._interface = interface_of(address)
-        self._gpus = visible_gpus(os.environ)
+        self._setup = WorkerSetup(spec, node, run_folder, address=address, environ=os.environ)
         self._processes: dict[str, WorkerProcess] = {}
         self.attached = AttachedWorkers(monitor.tell, lambda event: self._feed(event))
         self.final_saves = FinalSaves(self.attached, is_wanted=spec.checkpoint is not None)
@@ -153,17 +138,9 @@ class Workers:
     # --- orders -------------------------------------------------------------------------------
 
     def start(self, effect: fx.StartWorker) -> None:
-        spec, world, placement = self._given, effect.world, effect.placement
-        files = worker_files(self._run_folder, spec.name, world.generation, placement.rank)
-        env = worker_env(
-            spec,
-            world,
-            placement,
-            files,
-            base=os.environ,
-            interface=self._interface,
-            gpus=self._gpus,
-        )
+        world, placement = effect.world, effect.placement
+        files = self._setup.files_of(world.generation, placement.rank)
+        env = self._setup.env_of(world, placement, files)
         process = WorkerProcess(
             slot=placement.worker.slot,
             nonce=placement.worker.nonce,
@@ -176,21 +153,12 @@ class Workers:
 
     def prepare(self, effect: fx.PrepareWorker) -> None:
         """Start a worker that is to wait in `elasticd.run` until a world names it."""
-        spec, slot, nonce = self._given, effect.slot, effect.nonce
+        slot, nonce = effect.slot, effect.nonce
         unique = f"{self._node}.{self.home.incarnation}.slot-{slot}.{nonce}"  # Nonces begin anew.
-        files = prepared_files(self._run_folder, spec.name, unique)
-        env = prepared_env(
-            spec,
-            self._node,
-            slot,
-            self._run_folder,
-            base=os.environ,
-            interface=self._interface,
-            gpus=self._gpus,
-        )
-        process = WorkerProcess(slot=slot, nonce=nonce, files=files)
+        process = WorkerProcess(slot=slot, nonce=nonce, files=self._setup.prepared_files(unique))
         is_training = any(each.generation != 0 for each in self._processes.values())
         niceness = PREPARED_NICENESS if is_training else 0
+        env = self._setup.prepared_env(slot)
         self._launch(f"0.{slot}.{nonce}", process, env, niceness=niceness)
 
     def enter(self, effect: fx.EnterWorld) -> None:
@@ -199,7 +167,7 @@ class Workers:
             return  # It ended meanwhile; the core hears of that.
         self.final_saves.resume(process.pid)
         world, placement = effect.world, effect.placement
-        files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
+        files = self._setup.files_of(world.generation, placement.rank)
         process.generation, process.rank = world.generation, placement.rank
         process.local_rank, process.files = placement.local_rank, files
         self._hang_reporter.outputs.watch(process.pid, files)
@@ -213,10 +181,9 @@ class Workers:
     def _launch(
         self, name: str, process: WorkerProcess, env: dict[str, str], niceness: int = 0
     ) -> None:
-        spec, files = self._spec, process.files
         env.update(self._beside.env, ELASTICD_AGENT=self._monitor.name)
         self._processes[name] = process
-        self._pool.tell(start_order(name, spec, files, env, cwd=self._cwd, niceness=niceness))
+        self._pool.tell(self._setup.order(name, process.files, env, niceness=niceness))
 
     def stop(self, effect: fx.StopWorker) -> None:
         name, process = self._find(effect)
@@ -289,7 +256,7 @@ class Workers:
     def _new_pool(self) -> WarmPool:
         return open_pool(
             self._spec,
-            self._cwd,
+            self._setup.cwd,
             run_folder=self._run_folder,
             log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
             heard=self._overhear,
@@ -300,11 +267,7 @@ class Workers:
 
     def _prepare_folder(self) -> None:
         """Make the job's folder ready; the pool's thread calls this, and may wait for a disk."""
-        claim(self._run_folder / self._spec.name, self._spec.uid)
-        if self._spec.files:
-            write_files(self._files, self._spec.files)
-        variables = read_variables(self._spec.env_files)
-        self._given = replace(self._spec, env={**self._spec.env, **variables})
+        self._setup.prepare_folder()
         self._beside.open()
 
     def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:

@@ -19,8 +19,7 @@ from elasticd_agent.agent import Agent
 from elasticd_agent.node.presence import Presence
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import AgentSettings
-from elasticd_agent.worker_setup import log_folder
-from elasticd_agent.workers import workers
+from elasticd_agent.worker_setup import log_folder, worker_setup
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
@@ -96,7 +95,7 @@ class Site:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr(workers, "claim", disk.claim)
+    monkeypatch.setattr(worker_setup, "claim", disk.claim)
     # The other children of this process are the test run's.
     monkeypatch.setattr(Children, "_end_orphans", lambda _: None)
     yield disk
