@@ -9,9 +9,9 @@ from typing import Any
 from chaos.error import ChaosError
 from chaos.pods.agent_pod import AGENT, ETCD, OWN, AgentPod, EtcdPod, agent_pods, etcd_pods
 from elasticd.errors import ElasticdError, EnvironmentProblem, Fenced, NotFound, Unavailable
-from elasticd.kube.api.connection import Connection, open_connection
+from elasticd.kube.api.connection import ApiServerConnection, open_connection
 
-__all__ = ["Cluster", "wait_until"]
+__all__ = ["KubeCluster", "wait_until"]
 
 NAMESPACE = "elasticd"
 JOBS = "/apis/elasticd.dev/v1alpha1/namespaces/default/elasticjobs"
@@ -27,7 +27,7 @@ LIMIT_S = 20.0
 Object = Mapping[str, Any]
 
 
-class Cluster:
+class KubeCluster:
     """One API server, asked as the administrator of a kubeconfig.
 
     All raise ChaosError where it does not answer in time, or refuses.
@@ -37,7 +37,7 @@ class Cluster:
         if not kubeconfig:
             raise ChaosError("A scenario in pods needs a cluster: set KUBECONFIG to its file.")
         try:
-            self._connection: Connection = open_connection(kubeconfig)
+            self._connection: ApiServerConnection = open_connection(kubeconfig)
         except EnvironmentProblem as exc:
             raise ChaosError(str(exc)) from exc
         self._pods: Mapping[str, AgentPod] = {}

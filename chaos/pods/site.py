@@ -15,7 +15,7 @@ from pathlib import Path
 from chaos.error import ChaosError
 from chaos.fault import Fault
 from chaos.pods.agent_pod import AgentPod
-from chaos.pods.cluster import Cluster, wait_until
+from chaos.pods.cluster import KubeCluster, wait_until
 from chaos.pods.container import contained
 from chaos.pods.injection import Injection
 from chaos.pods.node import PodNode, first_process
@@ -54,7 +54,7 @@ class PodSite:
         self.urls: list[str] = []
         self._mark = Mark()
         self.name = f"chaos-{secrets.token_hex(4)}"
-        self.cluster = Cluster(kubeconfig)
+        self.cluster = KubeCluster(kubeconfig)
         try:
             self._volume = self._find_volume()
         except BaseException:

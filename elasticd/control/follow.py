@@ -21,7 +21,7 @@ from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
-__all__ = ["Ended", "EtcdAway", "EtcdBack", "Follower", "Formed", "News", "Waiting"]
+__all__ = ["EtcdAway", "EtcdBack", "Follower", "JobEnded", "News", "Waiting", "WorldFormed"]
 
 REREAD_S = 5.0
 STALL_S = 10.0
@@ -33,7 +33,7 @@ QUEUE_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Formed:
+class WorldFormed:
     """A new world stands."""
 
     world: World
@@ -61,13 +61,13 @@ class EtcdBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class JobEnded:
     """The job is over."""
 
     status: JobStatus
 
 
-News = Formed | Waiting | EtcdAway | EtcdBack | Ended
+News = WorldFormed | Waiting | EtcdAway | EtcdBack | JobEnded
 
 
 class Follower:
@@ -160,13 +160,13 @@ class Follower:
         nodes = self._nodes()
         found = (nodes.get(each.node) for each in world.nodes[:PROPOSERS])
         self._proposers = deque(node for node in found if node is not None)
-        self._pending.append(Formed(world=world, nodes=nodes))
+        self._pending.append(WorldFormed(world=world, nodes=nodes))
 
     def _see_status(self, status: JobStatus) -> None:
         self._status = status
         if status.phase.is_final:
             self._is_over = True
-            self._pending.append(Ended(status=status))
+            self._pending.append(JobEnded(status=status))
         elif status.phase is Phase.WAITING or (status.message and not self._generation):
             self._say(status.message)
 

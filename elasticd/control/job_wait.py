@@ -8,7 +8,7 @@ caller gets None and opens the records anew.
 import time
 from collections.abc import Callable
 
-from elasticd.control.follow import Ended, EtcdAway, Follower, News
+from elasticd.control.follow import EtcdAway, Follower, JobEnded, News
 from elasticd.control.jobs import find_spec
 from elasticd.control.report.occupancy import read_cluster
 from elasticd.errors import Unavailable
@@ -47,7 +47,7 @@ def follow_to_end(
             news = follower.next(min(TURN_S, rest_s))
             if news is not None:
                 told(news)
-            if isinstance(news, Ended):
+            if isinstance(news, JobEnded):
                 return news.status
             if is_private and (isinstance(news, EtcdAway) or has_ended()):
                 return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.kube.api.connection import Connection, open_connection
+from elasticd.kube.api.connection import ApiServerConnection, open_connection
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import Api, Name, Object, ResourceKind, name_of
 from tests.contract.test_kube_api import *  # noqa: F403 - the same tests, with another `kube`
@@ -33,7 +33,7 @@ class RealBackend:
         self.server, self.proxy = server, proxy
         config = kubeconfig_of(server, folder / "proxied", url=f"https://127.0.0.1:{proxy.port}")
         self.api: Api = KubernetesApi(open_connection(str(config)), QUICK)
-        self._connection: Connection = open_connection(str(server.kubeconfig))
+        self._connection: ApiServerConnection = open_connection(str(server.kubeconfig))
         self._other = KubernetesApi(self._connection, QUICK)
         self.namespace = f"t-{secrets.token_hex(4)}"
         server.kubectl("create", "namespace", self.namespace)

@@ -19,7 +19,7 @@ from elasticd_agent.loop.clock import now_s
 from elasticd_agent.pool.process.niceness import undo
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
-__all__ = ["AttachedWorkers", "Progress"]
+__all__ = ["AttachedWorkers", "WorkerProgress"]
 
 log = get_logger()
 
@@ -30,7 +30,7 @@ Tell = Callable[[int, ch.ToWorker], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class WorkerProgress:
     """What a worker last reported of itself."""
 
     generation: Generation = Generation(0)
@@ -63,7 +63,7 @@ class _Known:
     is_attached: bool = False
     is_inside: bool = False
     """True if it was told to enter a world, and has left none since."""
-    progress: Progress = Progress()
+    progress: WorkerProgress = WorkerProgress()
     formed: ch.Formed | None = None
     ranks: dict[int, Rank] = field(default_factory=dict)
     """Its ranks in the generation that it is in, and in those that it was told to enter since."""
@@ -91,14 +91,14 @@ class AttachedWorkers:
     def forget(self, pid: int) -> None:
         self._known.pop(pid, None)
 
-    def progress_of(self, pid: int) -> Progress | None:
+    def progress_of(self, pid: int) -> WorkerProgress | None:
         """Return its progress; None before it had any, since then its steps say nothing about the
         job.
         """
         known = self._known.get(pid)
         return known.progress if known is not None and known.formed is not None else None
 
-    def shown_progress(self, pid: int) -> Progress | None:
+    def shown_progress(self, pid: int) -> WorkerProgress | None:
         """Return its progress, or what a script of restart mode reported.
 
         It is for people; nothing is decided by it.
@@ -191,7 +191,8 @@ class AttachedWorkers:
                 self._stepped(known, message)
             case ch.Left(step=step):
                 not_finite = known.progress.not_finite
-                known.progress, known.is_inside = Progress(step=step, not_finite=not_finite), False
+                known.progress = WorkerProgress(step=step, not_finite=not_finite)
+                known.is_inside = False
                 self.left(pid, message)
                 self._feed(ev.WorkerLeft(slot=slot, nonce=nonce))
             case ch.Broken(generation=generation, why=why, unreachable=lost):
@@ -310,7 +311,7 @@ def _ago_s(message: ch.Beat | ch.Entered) -> float:
     return message.committed_ago_s + max(0.0, now_s() - message.sent_s)
 
 
-def _further(known: _Known, beat: ch.Beat) -> Progress:
+def _further(known: _Known, beat: ch.Beat) -> WorkerProgress:
     """Return its progress as of this heartbeat, which was sent in `train`."""
     before = known.progress
     return replace(
@@ -338,7 +339,7 @@ def _not_finite(known: _Known, scalars: Mapping[str, float], step: int) -> Mappi
     return found
 
 
-def _note(progress: Progress) -> str:
+def _note(progress: WorkerProgress) -> str:
     """Return a note of which numbers of a finished run were not finite."""
     return "; ".join(
         f"{name} was not finite, first seen at step {step}"

@@ -9,7 +9,7 @@ from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, S
 from elasticd_agent.liveness.progress_answer import RankHeard
 from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
-from elasticd_agent.workers.attached_workers import Progress
+from elasticd_agent.workers.attached_workers import WorkerProgress
 from elasticd_agent.workers.exit_report import ExitReport, is_echo, signal_name
 
 __all__ = [
@@ -57,7 +57,7 @@ class WorkerProcess:
 
 
 def failure_of(
-    home: Home, process: WorkerProcess, code: int, told: ExitReport, progress: Progress | None
+    home: Home, process: WorkerProcess, code: int, told: ExitReport, progress: WorkerProgress | None
 ) -> Failure:
     """Return how it ended, with what it reported of it."""
     return Failure(
@@ -84,7 +84,7 @@ def failure_of(
 
 def heard_of(
     process: WorkerProcess,
-    progress: Progress | None,
+    progress: WorkerProgress | None,
     now_s: float,
     keeper_metrics: Path | None = None,
 ) -> RankHeard:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
-from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, KnownQueries
+from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, KnownQueries, QueryEvaluation
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.autoscale.prometheus.query_value import reading
 from elasticd.autoscale.prometheus.restart import Restart, Restarted
@@ -184,7 +184,7 @@ class PrometheusClient:
         if shown is not self._session.shown:
             self._session.close()
             self._session = HttpSession(self._endpoint, shown, THREADS_LIMIT)
-        yield from Evaluation(self._session, self._known, deadline_s).arrivals(texts)
+        yield from QueryEvaluation(self._session, self._known, deadline_s).arrivals(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from elasticd.autoscale.prometheus.batch import PARTS_LIMIT, apart, union
 from elasticd.autoscale.prometheus.session import Call, HttpSession
 from elasticd.records.autoscale.held import HoldReason
 
-__all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "Evaluation", "KnownQueries"]
+__all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "KnownQueries", "QueryEvaluation"]
 
 QUERY = "/api/v1/query"
 WORKERS = 8
@@ -77,7 +77,7 @@ class _Asked:
     """True for a union whose parts are asked separately by now."""
 
 
-class Evaluation:
+class QueryEvaluation:
     """One evaluation; `arrivals` is called once."""
 
     def __init__(self, session: HttpSession, known: KnownQueries, deadline_s: float) -> None:

@@ -8,7 +8,7 @@ from elasticd.cli.etcd_flags import Values
 from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.progress.screen import Screen
 from elasticd.cli.record_source import RecordSource
-from elasticd.control.follow import Formed, News
+from elasticd.control.follow import News, WorldFormed
 from elasticd.control.logs.console import Choice, RankChoice
 from elasticd.control.logs.log_slice import LogSlice
 from elasticd.control.logs.output import HttpFetch, Tail
@@ -54,7 +54,7 @@ def follow_job(
 
     def take(news: News) -> None:
         nonlocal shown
-        if isinstance(news, Formed):
+        if isinstance(news, WorldFormed):
             if news.world.generation <= shown:
                 return  # Told once more, as the records were opened anew.
             shown = news.world.generation

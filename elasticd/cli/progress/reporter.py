@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
 
-from elasticd.cli.progress.pace import Pace, Speed
 from elasticd.cli.progress.part import LinePart
 from elasticd.cli.progress.sentence import progress_parts
-from elasticd.control.follow import Ended, Formed, Waiting
-from elasticd.control.local_run.session import Told
+from elasticd.cli.progress.speed import Speed, SpeedEstimator
+from elasticd.control.follow import JobEnded, Waiting, WorldFormed
+from elasticd.control.local_run.session import RunNews
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Node
@@ -56,8 +56,8 @@ class Reporter:
         self._goodput: float | None = None
         self._goodput_due_s = now_s()
         self._lock = Lock()
-        self._formed: Formed | None = None
-        self._pace = Pace()
+        self._formed: WorldFormed | None = None
+        self._pace = SpeedEstimator()
         self._due_s = now_s() + LINE_S
         self._is_over = Event()
         self._thread = Thread(target=self._run, name="progress", daemon=True)
@@ -65,12 +65,12 @@ class Reporter:
     def start(self) -> None:
         self._thread.start()
 
-    def tell(self, news: Told) -> None:
+    def tell(self, news: RunNews) -> None:
         """Take in news of the job."""
-        if isinstance(news, Formed | Waiting | Ended):
+        if isinstance(news, WorldFormed | Waiting | JobEnded):
             with self._lock:
-                self._formed = news if isinstance(news, Formed) else None
-            if not isinstance(news, Formed):
+                self._formed = news if isinstance(news, WorldFormed) else None
+            if not isinstance(news, WorldFormed):
                 self._hide()
 
     def stop(self) -> None:

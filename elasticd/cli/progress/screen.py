@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
-from elasticd.cli.progress.pace import Speed
 from elasticd.cli.progress.part import LinePart, fitted, whole
+from elasticd.cli.progress.speed import Speed
 from elasticd.cli.progress.terminal_line import TerminalLine, can_draw, width_of
 from elasticd.cli.terminal import words
-from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
+from elasticd.control.follow import EtcdAway, EtcdBack, JobEnded, Waiting, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
-from elasticd.control.local_run.session import AgentEnded, Stopping, Told
+from elasticd.control.local_run.session import AgentEnded, RunNews, Stopping
 from elasticd.control.logs.console import OUT
 from elasticd.control.report.report import JobReport
 from elasticd.records.account.progress import RankProgress
@@ -29,7 +29,7 @@ from elasticd.records.reason import Phase
 __all__ = ["Screen"]
 
 EVENTS = {
-    Formed: "world.formed",
+    WorldFormed: "world.formed",
     Waiting: "job.waited",
     EtcdAway: "etcd.lost",
     EtcdBack: "etcd.returned",
@@ -37,7 +37,7 @@ EVENTS = {
     AgentEnded: "agent.ended",
     CheckpointAwaited: "checkpoint.awaited",
     CheckpointLost: "checkpoint.lost",
-    Ended: "job.ended",
+    JobEnded: "job.ended",
 }
 
 URGENT = (Stopping, CheckpointLost)
@@ -56,11 +56,11 @@ class Screen:
             lambda data: _write(sys.stderr, data), lambda: width_of(sys.stderr)
         )
 
-    def tell(self, news: Told) -> None:
+    def tell(self, news: RunNews) -> None:
         """Print one state change; `summary` reports the end."""
         if self._is_json:
             self._json(EVENTS[type(news)], to_plain(news))
-        elif not isinstance(news, Ended) and (not self._is_quiet or isinstance(news, URGENT)):
+        elif not isinstance(news, JobEnded) and (not self._is_quiet or isinstance(news, URGENT)):
             self.line(words.news_line(news))
 
     def note(self, text: str) -> None:

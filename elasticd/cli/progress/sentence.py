@@ -4,8 +4,8 @@ for.
 
 from collections.abc import Iterator, Sequence
 
-from elasticd.cli.progress.pace import Speed
 from elasticd.cli.progress.part import LinePart, PartName
+from elasticd.cli.progress.speed import Speed
 from elasticd.cli.terminal import words
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.world import World

@@ -24,7 +24,7 @@ from elasticd.control.local_run.last_checkpoint import wait_for_keepers
 from elasticd.control.local_run.last_events import wait_for_event_writers
 from elasticd.control.local_run.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.local_run.run_folder import JobFolder
-from elasticd.control.local_run.session import Interrupt, LocalRun, Told, exit_code
+from elasticd.control.local_run.session import Interrupt, LocalRun, RunNews, exit_code
 from elasticd.control.logs.output import HttpFetch, Tail
 from elasticd.control.progress import AskRanks, read_goodput
 from elasticd.control.report.report import JobReport, job_report, read_job
@@ -188,7 +188,7 @@ class Foreground:
             goodput=lambda: read_goodput(store, self._keys, self._spec),
         )
 
-        def tell(news: Told) -> None:
+        def tell(news: RunNews) -> None:
             reporter.tell(news)
             self._screen.tell(news)
 

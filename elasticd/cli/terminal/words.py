@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from elasticd.cli.terminal.time_words import shares_line
-from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
+from elasticd.control.follow import EtcdAway, EtcdBack, JobEnded, Waiting, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
-from elasticd.control.local_run.session import AgentEnded, Stopping, Told
+from elasticd.control.local_run.session import AgentEnded, RunNews, Stopping
 from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
@@ -51,9 +51,9 @@ TRACEBACK_LINES = 15
 _LONG = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, ""))
 
 
-def news_line(news: Told) -> str:
+def news_line(news: RunNews) -> str:
     match news:
-        case Formed(world=world):
+        case WorldFormed(world=world):
             why = change_of(world.reason, world.culprit, tuple(world.lost))
             return f"generation {world.generation}: {_size(len(world.nodes), world.size)} ({why})"
         case Waiting(message=message):
@@ -75,7 +75,7 @@ def news_line(news: Told) -> str:
             return (
                 "the last checkpoint was not saved: agents/*.keeper.log in the run folder says why"
             )
-        case Ended(status=status):
+        case JobEnded(status=status):
             return ending(status)
 
 

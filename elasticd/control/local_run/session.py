@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from elasticd.control import jobs
-from elasticd.control.follow import Ended, EtcdAway, Follower, Formed, News
+from elasticd.control.follow import EtcdAway, Follower, JobEnded, News, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.local_run.launch import Agents
 from elasticd.control.logs.output import Tail
@@ -25,7 +25,7 @@ from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
 
-__all__ = ["AgentEnded", "Interrupt", "LocalRun", "Stopping", "Told", "exit_code"]
+__all__ = ["AgentEnded", "Interrupt", "LocalRun", "RunNews", "Stopping", "exit_code"]
 
 WAIT_S = 0.5
 AGENT_EXIT_S = 15.0
@@ -52,7 +52,7 @@ class AgentEnded:
     """The last line that it wrote for people; may be empty."""
 
 
-Told = News | Stopping | AgentEnded | CheckpointAwaited | CheckpointLost
+RunNews = News | Stopping | AgentEnded | CheckpointAwaited | CheckpointLost
 
 
 class Interrupt:
@@ -84,7 +84,7 @@ class LocalRun:
         is_private: bool,
         tail: Tail | None,
         interrupt: Interrupt,
-        tell: Callable[[Told], None],
+        tell: Callable[[RunNews], None],
         look_after: Callable[[], None] = lambda: None,
         trouble: Callable[[Node], str] = lambda node: "",
         now_s: Callable[[], float] = time.monotonic,
@@ -154,12 +154,12 @@ class LocalRun:
             news = follower.next(WAIT_S)
             if news is not None:
                 self._tell(news)
-            if isinstance(news, Formed):
+            if isinstance(news, WorldFormed):
                 served = {place.node for place in news.world.nodes}
                 self.nodes |= {name: node for name, node in news.nodes.items() if name in served}
                 if self._tail is not None:
                     self._tail.show(news.world, news.nodes)
-            if isinstance(news, Ended):
+            if isinstance(news, JobEnded):
                 return news.status
             if self._interrupt.count > 1:
                 return self._given_up("Killed by a second signal.")

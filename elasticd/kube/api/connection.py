@@ -18,7 +18,7 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavaila
 from elasticd.kube.api.document import document
 from elasticd.kube.api.failure import failure
 
-__all__ = ["Connection", "open_connection"]
+__all__ = ["ApiServerConnection", "open_connection"]
 
 CONNECT_S, READ_S = 3.0, 10.0
 AGENT = f"elasticd-operator/{__version__}"
@@ -28,7 +28,7 @@ def _nobody(code: int) -> None:
     """The counter where nobody counts."""
 
 
-class Connection:
+class ApiServerConnection:
     """Several threads may use it."""
 
     def __init__(
@@ -144,13 +144,13 @@ class Connection:
 
 def open_connection(
     kubeconfig: str = "", context: str = "", told: Callable[[int], None] = _nobody
-) -> Connection:
+) -> ApiServerConnection:
     """Read which API server is meant, and as whom it is asked; asks nothing yet.
 
     Args:
         kubeconfig: a file, or several joined by colons; empty: as a pod of the cluster.
         context: of the file; empty: its current one.
-        told: as `Connection` has it.
+        told: as `ApiServerConnection` has it.
 
     Raises:
         EnvironmentProblem: there is no such configuration, or it cannot be used.
@@ -191,7 +191,7 @@ def open_connection(
         except (config.ConfigException, OSError) as exc:
             raise Unavailable(f"{where} has no token now ({_short(exc)}): try again.") from exc
 
-    return Connection(pool, str(settings.host), authorization, told)
+    return ApiServerConnection(pool, str(settings.host), authorization, told)
 
 
 def _query(query: Mapping[str, str]) -> str:

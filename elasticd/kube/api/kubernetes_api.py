@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticd.errors import Fenced, NotFound, NotSupported, Unavailable
-from elasticd.kube.api.connection import Connection
+from elasticd.kube.api.connection import ApiServerConnection
 from elasticd.kube.api.event import EVENTS, event_body, event_name, now_text
 from elasticd.kube.api.failure import Gone
 from elasticd.kube.api.port import (
@@ -42,7 +42,7 @@ def _manager(subresource: str) -> str:
 class KubernetesApi:
     """The real `Api`."""
 
-    def __init__(self, connection: Connection, times: WatchTimes | None = None) -> None:
+    def __init__(self, connection: ApiServerConnection, times: WatchTimes | None = None) -> None:
         self._connection = connection
         self._times = times if times is not None else WatchTimes()
 

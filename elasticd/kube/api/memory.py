@@ -32,7 +32,7 @@ AWAY = "The API server in memory was made to stay away."
 
 
 class MemoryWatch:
-    """The `Watch` of `MemoryApi`."""
+    """The `ObjectWatch` of `MemoryApi`."""
 
     def __init__(
         self, api: "MemoryApi", kind: ResourceKind, sink: WatchSink, namespace: str, labels: str

@@ -21,11 +21,11 @@ __all__ = [
     "Changed",
     "EventNote",
     "EventType",
-    "ResourceKind",
-    "ResourceList",
     "Name",
     "Object",
-    "Watch",
+    "ObjectWatch",
+    "ResourceKind",
+    "ResourceList",
     "WatchSink",
     "name_of",
 ]
@@ -120,7 +120,7 @@ If it raises, that is printed on stderr, and the watch begins again with a listi
 """
 
 
-class Watch(Protocol):
+class ObjectWatch(Protocol):
     """Lists and watches one kind until it is closed."""
 
     @property
@@ -170,7 +170,7 @@ class Api(Protocol):
 
     def watch(
         self, kind: ResourceKind, sink: WatchSink, *, namespace: str = "", labels: str = ""
-    ) -> Watch:
+    ) -> ObjectWatch:
         """Give the sink a listing, then every change. It resumes by itself, and returns at once."""
 
     def apply(self, kind: ResourceKind, body: Object, *, subresource: str = "") -> Object:

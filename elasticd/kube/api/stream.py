@@ -14,14 +14,14 @@ from elasticd.kube.api.document import document, levelled
 from elasticd.kube.api.failure import failure
 from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Object, ResourceKind, name_of
 
-__all__ = ["Progress", "WatchLines", "trimmed"]
+__all__ = ["WatchLines", "WatchProgress", "trimmed"]
 
 LINE_LIMIT_BYTES = 16 << 20
 """The longest line: an object has at most 1.5 MB in etcd, and its JSON a bit more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WatchProgress:
     """Everything up to this version was delivered, with what changed, if anything did."""
 
     version: str
@@ -35,7 +35,7 @@ class WatchLines:
         self._kind, self._host = kind, host
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Progress]:
+    def feed(self, data: bytes) -> Iterator[WatchProgress]:
         """Yield the events that are complete by now.
 
         Raises: Gone: the version from which it watches is not known any more. Unavailable: a line
@@ -52,7 +52,7 @@ class WatchLines:
                 f"The API server at {self._host} sent a line of more than {LINE_LIMIT_BYTES} bytes."
             )
 
-    def _event(self, line: bytes) -> Progress:
+    def _event(self, line: bytes) -> WatchProgress:
         try:
             event = document(line)
             kind, found = event["type"], event["object"]
@@ -60,12 +60,12 @@ class WatchLines:
                 raise _error(found, self._host, self._kind)
             version = str(found["metadata"]["resourceVersion"])
             if kind == "BOOKMARK":
-                return Progress(version)
+                return WatchProgress(version)
             item = trimmed(self._kind, found)
             change = Changed(
                 kind=self._kind, name=name_of(item), item=None if kind == "DELETED" else item
             )
-            return Progress(version, change)
+            return WatchProgress(version, change)
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise Unavailable(
                 f"The API server at {self._host} sent a line that is no event: {line[:80]!r}."

@@ -19,7 +19,7 @@ import urllib3
 
 from elasticd.errors import ElasticdError
 from elasticd.kube.api.backoff import Backoff
-from elasticd.kube.api.connection import Connection
+from elasticd.kube.api.connection import ApiServerConnection
 from elasticd.kube.api.failure import Busy, Gone
 from elasticd.kube.api.port import Changed, ResourceKind, ResourceList, WatchSink
 from elasticd.kube.api.stream import WatchLines
@@ -50,11 +50,11 @@ class WatchTimes:
 
 
 class KubernetesWatch:
-    """The real `Watch`."""
+    """The real `ObjectWatch`."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiServerConnection,
         kind: ResourceKind,
         sink: WatchSink,
         *,

@@ -14,8 +14,8 @@ from elasticd.records.node_name import node_id_of
 
 __all__ = [
     "AgentPod",
-    "Cluster",
     "KubeNode",
+    "ObservedCluster",
     "Records",
     "Taint",
     "agent_pod",
@@ -84,7 +84,7 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ObservedCluster:
     """All that the operator sees at one moment."""
 
     identity: str
@@ -117,7 +117,7 @@ class Cluster:
         """Return whether half of all nodes are not ready, or more."""
         return 2 * len(self.silent) >= len(self.nodes)
 
-    def remembering(self, *, now_s: float, is_stale: bool = False) -> "Cluster":
+    def remembering(self, *, now_s: float, is_stale: bool = False) -> "ObservedCluster":
         """Return the same with a memory of which nodes are there.
 
         `is_stale`: the nodes cannot be followed, so one that was silent may be heard by now.

@@ -17,7 +17,7 @@ from elasticd.kube.decide.action import (
     TellEvent,
     WriteJob,
 )
-from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.deletion import delete
 from elasticd.kube.decide.drain import decide_drains
 from elasticd.kube.decide.event import events
@@ -68,7 +68,7 @@ class _Look:
     now_unix_s: float
 
 
-def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, ...]:
+def decide(seen: ObservedCluster, *, now_s: float, now_unix_s: float) -> tuple[Action, ...]:
     """Return what is to be done, in an order that is always the same.
 
     Args: seen: everything, at one moment. now_s: by the operator's own clock, which only goes
@@ -98,13 +98,13 @@ def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, .
 # --- private ----------------------------------------------------------------------------------
 
 
-def _by_uid(seen: Cluster) -> dict[str, tuple[JobName, JobRecords]]:
+def _by_uid(seen: ObservedCluster) -> dict[str, tuple[JobName, JobRecords]]:
     if seen.records is None:
         return {}
     return {found.spec.uid: (name, found) for name, found in sorted(seen.records.jobs.items())}
 
 
-def _decide_object(look: _Look, seen: Cluster) -> Iterator[Action]:
+def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     if look.job.deleted_unix_s is not None:
         yield from delete(look.job, look.name, look.found, seen)
         if look.found is not None and FINALIZER in look.job.finalizers:
@@ -121,7 +121,7 @@ def _decide_object(look: _Look, seen: Cluster) -> Iterator[Action]:
         yield from _submit(look, seen)
 
 
-def _submit(look: _Look, seen: Cluster) -> Iterator[Action]:
+def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     """Submit the job, unless something is wrong, or etcd away."""
     job, wrong = look.job, look.job.wrong
     if seen.records is None and not seen.is_etcd_away and not wrong:
@@ -149,7 +149,7 @@ def _submit(look: _Look, seen: Cluster) -> Iterator[Action]:
         yield WriteJob(job=job.key, spec=spec)
 
 
-def _free_name(job: ElasticJob, seen: Cluster) -> JobName:
+def _free_name(job: ElasticJob, seen: ObservedCluster) -> JobName:
     """Return the job's name, or a special one if somebody else's job has that name.
 
     It may be the job of an object of this name that was deleted by force, or of another Kubernetes
@@ -236,7 +236,7 @@ def _untold(look: _Look, status: ElasticJobStatus) -> Iterator[TellEvent]:
             yield event
 
 
-def _stop_orphans(seen: Cluster) -> Iterator[Action]:
+def _stop_orphans(seen: ObservedCluster) -> Iterator[Action]:
     """Stop jobs of this cluster's objects that are gone, as after a deletion by force."""
     if seen.records is None or not seen.identity:
         return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from elasticd.kube.decide.action import Action, RemoveFinalizer, StopJob, TellEvent
-from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import FINALIZER, FORCE_DELETE
@@ -13,7 +13,7 @@ __all__ = ["delete"]
 
 
 def delete(
-    job: ElasticJob, name: JobName, found: JobRecords | None, seen: Cluster
+    job: ElasticJob, name: JobName, found: JobRecords | None, seen: ObservedCluster
 ) -> Iterator[Action]:
     """Stop the job, and let the object go once no node serves it any more."""
     if FINALIZER not in job.finalizers:

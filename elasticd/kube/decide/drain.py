@@ -7,7 +7,7 @@ agent would only notice when its machine ends.
 from collections.abc import Iterator
 
 from elasticd.kube.decide.action import Action, DrainNode, UndrainNode
-from elasticd.kube.decide.cluster import Cluster, KubeNode
+from elasticd.kube.decide.cluster import KubeNode, ObservedCluster
 from elasticd.kube.decide.memory import NodeMemory
 from elasticd.kube.resource.name import owner_prefix
 from elasticd.records.ids import NodeId
@@ -43,7 +43,7 @@ SILENT_NODE_S = 10.0
 that was away, nodes fall silent and come back one by one, within the period of a kubelet's word."""
 
 
-def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
+def decide_drains(seen: ObservedCluster, *, now_s: float) -> Iterator[Action]:
     """Drain nodes with a cause, and take back the operator's own drains without one."""
     if seen.records is None or not seen.identity:
         return
@@ -64,7 +64,9 @@ def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
 # --- private ----------------------------------------------------------------------------------
 
 
-def _causes(seen: Cluster, nodes: dict[NodeId, KubeNode], now_s: float) -> dict[NodeId, str]:
+def _causes(
+    seen: ObservedCluster, nodes: dict[NodeId, KubeNode], now_s: float
+) -> dict[NodeId, str]:
     """Return for each node that goes the cause; only for nodes with an agent."""
     assert seen.records is not None
     records = seen.records
@@ -86,7 +88,7 @@ def _causes(seen: Cluster, nodes: dict[NodeId, KubeNode], now_s: float) -> dict[
     return causes
 
 
-def _is_taken_back(seen: Cluster, name: NodeId, why: str, now_s: float) -> bool:
+def _is_taken_back(seen: ObservedCluster, name: NodeId, why: str, now_s: float) -> bool:
     """Return whether somebody has just taken back the operator's drain for that very cause."""
     found = seen.memory.nodes.get(name, NodeMemory())
     if found.drained_s is None or found.why != why:
@@ -113,7 +115,9 @@ def _why(node: KubeNode) -> str:
     return "its node is cordoned" if node.is_cordoned or taint is not None else ""
 
 
-def _not_ready(seen: Cluster, candidates: set[NodeId], by: str, now_s: float) -> dict[NodeId, str]:
+def _not_ready(
+    seen: ObservedCluster, candidates: set[NodeId], by: str, now_s: float
+) -> dict[NodeId, str]:
     """Return nodes that have not been ready for a while, as long as they are fewer than half.
 
     If most of them are not ready, they cannot reach the API server, and their agents train: then no

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from elasticd.errors import NotSupported
 from elasticd.kube.decide.action import Action
-from elasticd.kube.decide.cluster import AgentPod, Cluster, KubeNode, Records
+from elasticd.kube.decide.cluster import AgentPod, KubeNode, ObservedCluster, Records
 from elasticd.kube.decide.decide import decide
 from elasticd.kube.decide.memory import Memory, NodeMemory, ObjectMemory
 from elasticd.kube.resource.elastic_job import ElasticJob
@@ -44,7 +44,12 @@ def opening(identity: str) -> str:
 
 
 def line(
-    before: Cluster, seen: Cluster, actions: Iterable[Action], *, now_s: float, now_unix_s: float
+    before: ObservedCluster,
+    seen: ObservedCluster,
+    actions: Iterable[Action],
+    *,
+    now_s: float,
+    now_unix_s: float,
 ) -> str:
     """Return the line of one decision; `before` is the input of the line before."""
     old, new = _parts(before), _parts(seen)
@@ -75,13 +80,13 @@ def replay(lines: Iterable[str]) -> str | None:
 
     Raises: NotSupported: the lines are no journal that this version can read.
     """
-    seen: Cluster | None = None
+    seen: ObservedCluster | None = None
     for number, text in enumerate(lines, start=1):
         row = _loaded(number, text)
         if seen is None:
             if row.get("format") != _FORMAT:
                 raise NotSupported(f"Line 1 is no opening of a journal of format {_FORMAT}.")
-            seen = Cluster(identity=str(row.get("identity", "")), records=Records())
+            seen = ObservedCluster(identity=str(row.get("identity", "")), records=Records())
             continue
         try:
             seen = _changed(seen, row)
@@ -103,7 +108,7 @@ def replay(lines: Iterable[str]) -> str | None:
 # --- private ----------------------------------------------------------------------------------
 
 
-def _parts(seen: Cluster) -> dict[str, Mapping[Any, Any]]:
+def _parts(seen: ObservedCluster) -> dict[str, Mapping[Any, Any]]:
     """Return what is written by its keys; without etcd there are no records."""
     records = seen.records or Records()
     return {
@@ -119,7 +124,7 @@ def _parts(seen: Cluster) -> dict[str, Mapping[Any, Any]]:
     }
 
 
-def _changed(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
+def _changed(seen: ObservedCluster, row: Mapping[str, Any]) -> ObservedCluster:
     """Return what was seen after the changes of a line."""
     parts: dict[str, Any] = {}
     for part, before in _parts(seen).items():
@@ -148,7 +153,7 @@ def _changed(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
     )
 
 
-def _shown(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
+def _shown(seen: ObservedCluster, row: Mapping[str, Any]) -> ObservedCluster:
     return seen if row["has_records"] else replace(seen, records=None)
 
 

@@ -8,14 +8,14 @@ changes takes no node away from a job that it serves.
 from collections.abc import Iterator
 
 from elasticd.kube.decide.action import Action, LabelNode
-from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.resource.name import owner_prefix
 from elasticd.records.member import NodeLabels
 
 __all__ = ["decide_labels"]
 
 
-def decide_labels(seen: Cluster) -> Iterator[Action]:
+def decide_labels(seen: ObservedCluster) -> Iterator[Action]:
     """Make the stored labels of each node with an agent those of its Node object."""
     if seen.records is None or not seen.identity:
         return
@@ -40,7 +40,7 @@ def decide_labels(seen: Cluster) -> Iterator[Action]:
 # --- private ----------------------------------------------------------------------------------
 
 
-def _asked(seen: Cluster, by: str) -> set[str]:
+def _asked(seen: ObservedCluster, by: str) -> set[str]:
     """Return the labels that an object asks for, or a job of one that is not seen here.
 
     Operators of single namespaces write the same records, and each sees its own objects alone.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elasticd.errors import EnvironmentProblem
 from elasticd.kube.decide.action import Action
-from elasticd.kube.decide.cluster import Cluster, Records
+from elasticd.kube.decide.cluster import ObservedCluster, Records
 from elasticd.kube.decide.journal import line, opening
 from elasticd.telemetry.log import get_logger
 
@@ -31,7 +31,7 @@ class JournalFile:
         Raises: EnvironmentProblem: it cannot be written there.
         """
         self._path, self._limit_bytes = path, limit_bytes
-        self._before: Cluster | None = None
+        self._before: ObservedCluster | None = None
         self._size = 0
         self._is_over = False
         try:
@@ -43,14 +43,14 @@ class JournalFile:
             ) from exc
 
     def note(
-        self, seen: Cluster, actions: Sequence[Action], *, now_s: float, now_unix_s: float
+        self, seen: ObservedCluster, actions: Sequence[Action], *, now_s: float, now_unix_s: float
     ) -> None:
         """Write down one decision that did something."""
         if self._is_over or not actions:
             return
         try:
             if self._before is None or self._size >= self._limit_bytes:
-                self._before = Cluster(identity=seen.identity, records=Records())
+                self._before = ObservedCluster(identity=seen.identity, records=Records())
                 self._begin(opening(seen.identity) + "\n")
             text = line(self._before, seen, actions, now_s=now_s, now_unix_s=now_unix_s) + "\n"
             self._append(text)

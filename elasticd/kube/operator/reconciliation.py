@@ -15,7 +15,7 @@ from elasticd.errors import ElasticdError, Fenced, Unavailable
 from elasticd.kube.api.failure import Busy, Failed
 from elasticd.kube.api.port import NAMESPACES, Api
 from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
-from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.decide import decide as decide_all
 from elasticd.kube.decide.memory import Memory, refused, remembered, without
 from elasticd.kube.operator.cluster_objects import ClusterObjects
@@ -49,7 +49,9 @@ log = get_logger()
 
 
 class Decide(Protocol):
-    def __call__(self, seen: Cluster, *, now_s: float, now_unix_s: float) -> Sequence[Action]: ...
+    def __call__(
+        self, seen: ObservedCluster, *, now_s: float, now_unix_s: float
+    ) -> Sequence[Action]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +174,10 @@ class Reconciliation:
 
     # --- seeing -------------------------------------------------------------------------------
 
-    def _look(self) -> Cluster:
+    def _look(self) -> ObservedCluster:
         if not self._term.leads(boottime_s()):
             # What was last read of etcd may be old by now, and nothing can be written there.
-            return Cluster(
+            return ObservedCluster(
                 identity=self._identity,
                 nodes=self._objects.nodes(),
                 pods=self._objects.pods(),
@@ -190,7 +192,7 @@ class Reconciliation:
         }
         agents = {node.node: node for node in self._records.agents().values()}
         measured = self._measurements.follow(worlds, agents)
-        return Cluster(
+        return ObservedCluster(
             identity=self._identity,
             nodes=self._objects.nodes(),
             pods=self._objects.pods(),

@@ -25,7 +25,7 @@ from elasticd.store.etcd.diagnosis import diagnose
 from elasticd.store.etcd.failure import EtcdFailure, Fate, understand
 from elasticd.store.request_times import RequestTimes
 
-__all__ = ["Ambiguous", "Connection"]
+__all__ = ["Ambiguous", "EtcdConnection"]
 
 # After every address failed once: wait, doubling, with full jitter so that a thousand agents do
 # not come back in step.
@@ -40,7 +40,7 @@ class Ambiguous(Exception):
     """A call that must not be repeated blindly may or may not have been carried out."""
 
 
-class Connection:
+class EtcdConnection:
     """All channels of one store, the token, and the highest revision seen."""
 
     def __init__(self, settings: StoreSettings) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from elasticd.errors import ElasticdError, Fenced
 from elasticd.store.api import LeaseId, always
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
-from elasticd.store.etcd.connection import Connection
+from elasticd.store.etcd.connection import EtcdConnection
 
 __all__ = ["EtcdLease", "LeaseKeeper"]
 
@@ -98,7 +98,7 @@ class EtcdLease:
 class LeaseKeeper:
     """Grants leases and keeps them alive from one thread."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self._changed = threading.Condition()
         self._leases: list[EtcdLease] = []

@@ -21,7 +21,7 @@ from elasticd.store.api import (
     always,
 )
 from elasticd.store.etcd.channel import Rpc
-from elasticd.store.etcd.connection import Connection
+from elasticd.store.etcd.connection import EtcdConnection
 from elasticd.store.etcd.key_range import range_request, snapshot
 from elasticd.store.etcd.lease import LeaseKeeper
 from elasticd.store.etcd.txn import commit
@@ -39,7 +39,7 @@ class EtcdStore:
 
         Raises: CallError: an address is not understood or a TLS file cannot be read.
         """
-        self._connection = Connection(settings)
+        self._connection = EtcdConnection(settings)
         self._watches = WatchHub(self._connection)
         self._leases = LeaseKeeper(self._connection)
 

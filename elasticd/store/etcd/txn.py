@@ -22,13 +22,13 @@ from typing import Any
 from elasticd.errors import Unavailable
 from elasticd.store.api import Delete, KeyRange, ModifiedAt, Op, Put, Txn, TxnResult, UnchangedSince
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
-from elasticd.store.etcd.connection import Ambiguous, Connection
+from elasticd.store.etcd.connection import Ambiguous, EtcdConnection
 from elasticd.store.etcd.key_range import bounds, range_request
 
 __all__ = ["commit"]
 
 
-def commit(connection: Connection, txn: Txn) -> TxnResult:
+def commit(connection: EtcdConnection, txn: Txn) -> TxnResult:
     """Carry it out, or find out whether it was; see `Store.commit`."""
     limit_s = time.monotonic() + connection.settings.timeout_s
     known = max([connection.revision, *(compare.revision for compare in txn.when)])
@@ -48,7 +48,7 @@ def commit(connection: Connection, txn: Txn) -> TxnResult:
             return TxnResult(succeeded=False, revision=seen.header.revision)
 
 
-def _send(connection: Connection, request: Any, left_s: float, *, is_repeatable: bool) -> Any:
+def _send(connection: EtcdConnection, request: Any, left_s: float, *, is_repeatable: bool) -> Any:
     """Return the answer, or None if it got lost."""
     try:
         return connection.call(Rpc.TXN, request, timeout_s=left_s, is_repeatable=is_repeatable)

@@ -23,7 +23,7 @@ import grpc
 from elasticd.errors import ElasticdError, Refused
 from elasticd.store.api import KeyChange, KeyRange, KeysChanged, WatchSink, WatchSnapshot
 from elasticd.store.etcd.channel import Channel, Rpc, rpc_pb2
-from elasticd.store.etcd.connection import Connection
+from elasticd.store.etcd.connection import EtcdConnection
 from elasticd.store.etcd.key_range import bounds, item, range_request, snapshot
 from elasticd.store.sink import has_taken
 
@@ -67,7 +67,7 @@ class _Stream:
     which watch an answer is for (a refused one has no id).
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._asked: deque[EtcdWatch] = deque()
         self._watches: dict[int, EtcdWatch] = {}
@@ -118,7 +118,7 @@ class _Stream:
 class WatchHub:
     """All watches of a store, their stream and the two threads."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._is_listed = threading.Condition(self._lock)

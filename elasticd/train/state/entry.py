@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.unsupported import check_entry
 
 __all__ = [
-    "Kind",
+    "StateEntries",
+    "StateEntryKind",
     "check_apart",
     "checked_name",
     "held_optimizers",
     "inner_optimizers",
     "kind_of",
-    "kinds_of",
     "not_assignable",
     "plain",
     "unwrapped",
@@ -32,7 +33,7 @@ _PLAIN = (*_SCALARS, torch.Tensor)
 _SEARCH_DEPTH = 3
 
 
-class Kind(enum.StrEnum):
+class StateEntryKind(enum.StrEnum):
     """How an entry is treated."""
 
     MODULE = "module"
@@ -44,6 +45,43 @@ class Kind(enum.StrEnum):
     VALUE = "value"
     BUILDER = "builder"
     """A function of `world`; its result is of one of the other kinds."""
+
+
+_OBJECT_KINDS = frozenset(
+    {StateEntryKind.MODULE, StateEntryKind.OPTIMIZER, StateEntryKind.SCALER, StateEntryKind.OBJECT}
+)
+"""The kinds of entries that are saved by their own state_dict; a loader goes by its ledger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEntries:
+    """The entries that a script gives to `State`, sorted by how they are treated."""
+
+    kinds: dict[str, StateEntryKind]
+    values: dict[str, Any]
+    builders: dict[str, Any]
+    objects: dict[str, Any]
+    loaders: dict[str, Any]
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Any], unnamed: tuple[object, ...]) -> "StateEntries":
+        """Sort the entries; `unnamed` came without a name.
+
+        Raises: CallError: an entry has no name, or cannot survive; the message says what to give.
+        """
+        kinds = kinds_of(entries, unnamed)
+
+        def only(*wanted: StateEntryKind) -> dict[str, Any]:
+            return {name: value for name, value in entries.items() if kinds[name] in wanted}
+
+        values = only(StateEntryKind.VALUE)
+        return cls(
+            kinds=kinds,
+            values={name: plain(f"State({name}=...)", value) for name, value in values.items()},
+            builders=only(StateEntryKind.BUILDER),
+            objects=only(*_OBJECT_KINDS),
+            loaders=only(StateEntryKind.LOADER),
+        )
 
 
 def checked_name(name: str) -> str:
@@ -59,7 +97,9 @@ def checked_name(name: str) -> str:
     return name
 
 
-def kinds_of(entries: Mapping[str, object], unnamed: tuple[object, ...]) -> dict[str, Kind]:
+def kinds_of(
+    entries: Mapping[str, object], unnamed: tuple[object, ...]
+) -> dict[str, StateEntryKind]:
     """Return how the entries that `State` was given are treated; `unnamed` came without a name.
 
     Raises:
@@ -70,14 +110,14 @@ def kinds_of(entries: Mapping[str, object], unnamed: tuple[object, ...]) -> dict
     return {name: kind_of(checked_name(name), value) for name, value in entries.items()}
 
 
-def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
+def kind_of(name: str, value: object, *, is_built: bool = False) -> StateEntryKind:
     """Return how an entry is treated; `is_built` says that a function of `world` returned it.
 
     Raises:
         CallError: it cannot survive; the message says what to give instead.
     """
     kind = _kind_of(name, value, is_built=is_built)
-    if is_built and kind in (Kind.VALUE, Kind.BUILDER):
+    if is_built and kind in (StateEntryKind.VALUE, StateEntryKind.BUILDER):
         raise CallError(
             f"The function State({name}=...) returned a {type(value).__name__}, which has no state "
             "to bring over: build it inside train."
@@ -85,7 +125,7 @@ def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
     return kind
 
 
-def _kind_of(name: str, value: object, *, is_built: bool) -> Kind:
+def _kind_of(name: str, value: object, *, is_built: bool) -> StateEntryKind:
     if isinstance(value, type):
         raise CallError(
             f"State({name}=...) is the class {value.__name__}: give an object of it, or a function "
@@ -98,16 +138,16 @@ def _kind_of(name: str, value: object, *, is_built: bool) -> Kind:
         )
     check_entry(name, value)
     if isinstance(value, torch.nn.Module):
-        return Kind.MODULE
+        return StateEntryKind.MODULE
     if isinstance(value, torch.optim.Optimizer):
-        return Kind.OPTIMIZER
+        return StateEntryKind.OPTIMIZER
     if isinstance(value, torch.amp.GradScaler):
-        return Kind.SCALER
+        return StateEntryKind.SCALER
     if isinstance(value, Loader):
-        return Kind.LOADER
+        return StateEntryKind.LOADER
     has = [callable(getattr(value, method, None)) for method in ("state_dict", "load_state_dict")]
     if all(has):
-        return Kind.OBJECT
+        return StateEntryKind.OBJECT
     if any(has):
         there, missing = ("state_dict", "load_state_dict")[:: 1 if has[0] else -1]
         raise CallError(
@@ -115,9 +155,9 @@ def _kind_of(name: str, value: object, *, is_built: bool) -> Kind:
             f"give its class a {missing} too."
         )
     if value is None or isinstance(value, (*_PLAIN, list, tuple, dict, np.generic, np.ndarray)):
-        return Kind.VALUE
+        return StateEntryKind.VALUE
     if callable(value):
-        return Kind.BUILDER
+        return StateEntryKind.BUILDER
     raise CallError(
         f"State({name}=...) is a {type(value).__name__}, which cannot be copied to another rank: "
         "give its class state_dict and load_state_dict, or give a function of `world` that builds "
@@ -172,7 +212,7 @@ def check_apart(values: Mapping[str, Any]) -> None:
         look(f"state.{name}", each)
 
 
-def not_assignable(name: str, kind: Kind | None, *, is_own: bool) -> CallError:
+def not_assignable(name: str, kind: StateEntryKind | None, *, is_own: bool) -> CallError:
     """Return the error for `state.NAME = ...`, where NAME is no plain value of the state."""
     if kind is not None:
         return CallError(

@@ -29,16 +29,21 @@ from elasticd.train.session.watch import EpochProgress, StateWatch
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.commit_scalars import CommitScalars, Tensors
-from elasticd.train.state.entry import Kind, kind_of, kinds_of, not_assignable, plain, unwrapped
+from elasticd.train.state.entry import (
+    StateEntries,
+    StateEntryKind,
+    kind_of,
+    not_assignable,
+    plain,
+    unwrapped,
+)
 from elasticd.train.state.optimizer_coverage import check_coverage
 from elasticd.train.state.ownership import Ownership
 from elasticd.train.state.script_hooks import ScriptHooks
 from elasticd.train.state.state_dict import described, load, saved
 from elasticd.train.world import World
 
-__all__ = ["State", "DataTotals"]
-
-_ENTRIES = frozenset({Kind.MODULE, Kind.OPTIMIZER, Kind.SCALER, Kind.OBJECT})
+__all__ = ["DataTotals", "State"]
 
 
 class State:
@@ -61,19 +66,13 @@ class State:
             CallError: an entry cannot survive, or has no name; the message says what to give.
         """
         self._random = rng.StepSeed(int(seed))
-        self._kinds = kinds_of(entries, unnamed)
-        self._values = {
-            name: plain(f"State({name}=...)", value)
-            for name, value in entries.items()
-            if self._kinds[name] is Kind.VALUE
-        }
-        self._builders = {n: v for n, v in entries.items() if self._kinds[n] is Kind.BUILDER}
-        self._objects = {n: v for n, v in entries.items() if self._kinds[n] in _ENTRIES}
+        given = StateEntries.of(entries, unnamed)
+        self._kinds, self._values = given.kinds, given.values
+        self._builders, self._objects = given.builders, given.objects
         self._checks: list[Check] = [self._check]  # of the next commit
         self._loaders = Loaders(self._checks)
-        for name, value in entries.items():
-            if self._kinds[name] is Kind.LOADER:
-                self._loaders.add(name, value)
+        for name, value in given.loaders.items():
+            self._loaders.add(name, value)
         # Read several times a step: where Python looks first, so that `__getattr__` is not needed.
         self.__dict__.update(self._objects | self._loaders.named)
         self._built: dict[str, Any] = {}
@@ -284,7 +283,7 @@ class State:
 
     def _check(self, _: bool = False) -> None:
         """Raise CallError if an entry cannot be sent, or no entry holds a trained parameter."""
-        objects = [name for name, kind in self._kinds.items() if kind is Kind.OBJECT]
+        objects = [name for name, kind in self._kinds.items() if kind is StateEntryKind.OBJECT]
         check_coverage(self._of(torch.optim.Optimizer), self._tree(), objects)
 
     def _tree(self) -> Tree:
@@ -372,7 +371,7 @@ class State:
         for name, builder in self._builders.items():
             value = builder(world)
             kind = kind_of(name, value, is_built=True)
-            if kind is Kind.LOADER:
+            if kind is StateEntryKind.LOADER:
                 self._loaders.add(name, value)
             else:
                 self._built[name] = value

@@ -10,7 +10,7 @@ from elasticd.tensors.local_shard import memory_of
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
-from elasticd.train.state.entry import Kind, held_optimizers, unwrapped
+from elasticd.train.state.entry import StateEntryKind, held_optimizers, unwrapped
 from elasticd.train.state.optimizer_load import fits, load_optimizer, own_groups_and_types
 
 __all__ = ["described", "load", "saved"]
@@ -42,25 +42,25 @@ def load(value: Any, state: Any) -> Any:
     return value
 
 
-def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
+def described(name: str, kind: StateEntryKind, value: Any) -> Iterator[str]:
     """Yield lines on an entry's names, types and shapes; none of it changes in training."""
-    if isinstance(value, torch.nn.Module) and kind is Kind.MODULE:
+    if isinstance(value, torch.nn.Module) and kind is StateEntryKind.MODULE:
         for path, tensor in unwrapped(value).state_dict().items():
             if isinstance(tensor, torch.Tensor):
                 yield f"{name}.{path} {_type_of(tensor)}"
             else:
                 yield f"{name}.{path} {type(tensor).__name__}"
-    elif isinstance(value, torch.optim.Optimizer) and kind is Kind.OPTIMIZER:
+    elif isinstance(value, torch.optim.Optimizer) and kind is StateEntryKind.OPTIMIZER:
         # An optimizer has no state before its first step.
         yield f"{name} {type(value).__name__} of {len(value.param_groups)} groups"
         for index, tensor in enumerate(parameters_of(value)):
             yield f"{name} parameter {index} {_type_of(tensor)}"
-    elif isinstance(value, Loader) and kind is Kind.LOADER:
+    elif isinstance(value, Loader) and kind is StateEntryKind.LOADER:
         state = value.state_dict()
         # Ranks that have drawn different samples have different selections.
         selection = f", of the selection {state['selection']}" if state["selection"] else ""
         yield f"{name} of {state['length']} samples in batches of {state['batch_size']}{selection}"
-    elif kind in (Kind.SCALER, Kind.OBJECT):
+    elif kind in (StateEntryKind.SCALER, StateEntryKind.OBJECT):
         yield f"{name} {type(value).__name__}"
     else:
         yield f"{name} {kind}"

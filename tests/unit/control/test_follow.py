@@ -2,7 +2,7 @@
 
 import pytest
 
-from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Follower, Formed, Waiting
+from elasticd.control.follow import EtcdAway, EtcdBack, Follower, JobEnded, Waiting, WorldFormed
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
@@ -43,7 +43,7 @@ def test_each_world_is_told_once_with_the_nodes_of_that_time() -> None:
     put(store, KEYS.world(JOB), world(1, "a"))
     put(store, KEYS.world(JOB), world(1, "a"))
     news = follower.next(0.0)
-    assert isinstance(news, Formed)
+    assert isinstance(news, WorldFormed)
     assert news.world.generation == 1 and list(news.nodes) == ["a"]
     assert follower.next(0.0) is None
 
@@ -54,7 +54,7 @@ def test_the_final_status_ends_it() -> None:
     follower = started(store, Clock())
     end(store, Phase.FAILED)
     news = follower.next(0.0)
-    assert isinstance(news, Ended) and news.status.phase is Phase.FAILED
+    assert isinstance(news, JobEnded) and news.status.phase is Phase.FAILED
     put(store, KEYS.world(JOB), world(2, "a"))
     assert follower.next(0.0) is None
 
@@ -69,7 +69,7 @@ def test_waiting_is_told_when_its_message_changes() -> None:
     assert follower.next(0.0) == Waiting(message="for b")
     assert follower.next(0.0) is None
     put(store, KEYS.world(JOB), world(1, "a"))
-    assert isinstance(follower.next(0.0), Formed)
+    assert isinstance(follower.next(0.0), WorldFormed)
     put(store, KEYS.status(JOB), waiting)
     assert follower.next(0.0) == Waiting(message="for b")
 
@@ -82,7 +82,7 @@ def test_a_world_that_a_watch_missed_is_found_by_the_slow_reread() -> None:
     put(store, KEYS.world(JOB), world(1, "a"))
     assert follower.next(0.0) is None
     clock.now_s = 6.0
-    assert isinstance(follower.next(0.0), Formed)
+    assert isinstance(follower.next(0.0), WorldFormed)
 
 
 def test_an_etcd_that_does_not_answer_is_told_once_and_its_return_too() -> None:
@@ -90,7 +90,7 @@ def test_an_etcd_that_does_not_answer_is_told_once_and_its_return_too() -> None:
     store, clock = FlakyStore(), Clock()
     follower = started(store, clock)
     put(store, KEYS.world(JOB), world(1, "a"))
-    assert isinstance(follower.next(0.0), Formed)
+    assert isinstance(follower.next(0.0), WorldFormed)
     store.is_away = True
     clock.now_s = 6.0
     assert isinstance(follower.next(0.0), EtcdAway)
@@ -139,7 +139,7 @@ def test_what_etcd_refuses_to_take_from_the_proposers_is_told_once() -> None:
     for _ in range(12):
         clock.now_s += 6.0
         news += [found for _ in range(3) if (found := follower.next(0.0)) is not None]
-    assert isinstance(news.pop(0), Formed)
+    assert isinstance(news.pop(0), WorldFormed)
     (waiting,) = news
     assert isinstance(waiting, Waiting)
     assert waiting.message == "node a cannot write to etcd: etcd at http://e:2379 is full"

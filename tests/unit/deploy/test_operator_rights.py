@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from elasticd.errors import Fenced
-from elasticd.kube.api.connection import Connection
+from elasticd.kube.api.connection import ApiServerConnection
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import (
     ELASTIC_JOBS,
@@ -82,7 +82,7 @@ def rules() -> Iterator[tuple[Right, tuple[str, ...]]]:
 def asked() -> Requests:
     """Have the client make each kind of request that the operator makes."""
     requests = Requests()
-    api = KubernetesApi(cast(Connection, requests))
+    api = KubernetesApi(cast(ApiServerConnection, requests))
     for kind in WATCHED:
         api.list(kind)
         requests.rights.add(("watch", kind.group, kind.plural))

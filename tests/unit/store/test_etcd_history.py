@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
-from elasticd.store.etcd.connection import Connection
+from elasticd.store.etcd.connection import EtcdConnection
 from elasticd.store.etcd.lease import LeaseKeeper
 from tests.fixtures.patience import patience_s
 
@@ -23,8 +23,8 @@ class Header:
     raft_term: int = 5
 
 
-def connection() -> Connection:
-    return Connection(StoreSettings(endpoints=("http://127.0.0.1:1",)))
+def connection() -> EtcdConnection:
+    return EtcdConnection(StoreSettings(endpoints=("http://127.0.0.1:1",)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_answer_to_an_earlier_call_may_show_less() -> None:
     known.close()
 
 
-class Answering(Connection):
+class Answering(EtcdConnection):
     """Grants and keeps every lease, as an etcd does whose backup has them."""
 
     revoked = 0

@@ -16,7 +16,7 @@ from elasticd.cli.jobs import wait as waiting
 from elasticd.cli.jobs.wait import end_of, final_report
 from elasticd.cli.main import main
 from elasticd.cli.record_source import RecordSource
-from elasticd.control.follow import Formed, News
+from elasticd.control.follow import News, WorldFormed
 from elasticd.control.job_wait import follow_to_end
 from elasticd.errors import Unavailable
 from elasticd.records.failure import Failure
@@ -162,7 +162,7 @@ def test_attach_shows_the_last_lines_and_what_comes_then_the_summary(
     def ends_when_seen(*args: Any, told: Callable[[News], None], **more: Any) -> JobStatus | None:
         def take(news: News) -> None:
             told(news)
-            if isinstance(news, Formed):
+            if isinstance(news, WorldFormed):
                 put(store, KEYS.status(JOB), FAILED)
 
         return follow_to_end(*args, told=take, **more)
@@ -216,7 +216,7 @@ def test_output_is_shown_once_where_etcd_is_away_for_a_moment(
     def interrupted(*args: Any, told: Callable[[News], None], **more: Any) -> JobStatus | None:
         calls.append(told)
         if len(calls) == 1:
-            told(Formed(world=world(1, "a")))
+            told(WorldFormed(world=world(1, "a")))
             return None
         end(store)
         return follow_to_end(*args, told=told, **more)

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.cli.progress.pace import Speed
 from elasticd.cli.progress.part import LinePart, PartName
 from elasticd.cli.progress.screen import Screen
-from elasticd.control.follow import Formed
+from elasticd.cli.progress.speed import Speed
+from elasticd.control.follow import WorldFormed
 from elasticd.control.logs.console import ERR, OUT
 from elasticd.records.codec import decode, encode
 from elasticd.records.failure import Failure
@@ -53,8 +53,8 @@ def test_a_name_that_is_no_text_is_shown_escaped(capfd: pytest.CaptureFixture[st
     )
     failed = replace(world(2, "a"), reason=Reason.WORKER_FAILED, culprit=culprit)
     told = decode(World, encode(failed))
-    Screen().tell(Formed(world=told))
-    Screen(is_json=True).tell(Formed(world=told))
+    Screen().tell(WorldFormed(world=told))
+    Screen(is_json=True).tell(WorldFormed(world=told))
     shown = capfd.readouterr().err.splitlines()
     assert "'data/\\udcff.jpg'" in shown[0]
     assert "data/\\udcff.jpg" in shown[1]
@@ -111,7 +111,7 @@ def test_progress_is_drawn_below_what_is_printed_in_a_terminal() -> None:
     """Of 40 columns, and taken away in the end; nothing is left of it in what was printed."""
     program = (
         "from elasticd.cli.progress.screen import Screen\n"
-        "from elasticd.cli.progress.pace import Speed\n"
+        "from elasticd.cli.progress.speed import Speed\n"
         "from elasticd.cli.progress.part import LinePart, PartName\n"
         "from elasticd.control.logs.console import OUT\n"
         "screen = Screen(term='xterm')\n"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.cli.progress.pace import Speed
 from elasticd.cli.progress.part import LinePart, PartName
 from elasticd.cli.progress.sentence import progress_parts
+from elasticd.cli.progress.speed import Speed
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, Rank
 from tests.unit.control.world_case import world

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elasticd.cli.terminal import words
-from elasticd.control.follow import Ended, Formed
+from elasticd.control.follow import JobEnded, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import ChangeReport, JobReport
@@ -99,7 +99,7 @@ def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
     text = words.change_of(Reason.WORKER_FAILED, full, ())
     assert text.endswith("No space left on device: '/data/x': a disk of gpu-1 is full")
     assert words.change_of(Reason.NODE_LOST, None, ("b", "c")).endswith(": b, c")
-    line = words.news_line(Formed(world=world(2, "a", "b", reason=Reason.JOINED)))
+    line = words.news_line(WorldFormed(world=world(2, "a", "b", reason=Reason.JOINED)))
     assert line == "generation 2: 2 nodes, 2 workers (nodes joined)"
 
 
@@ -140,7 +140,7 @@ def test_running_job_says_how_far_it_is_and_how_long_ago() -> None:
 def test_the_end_is_told_by_its_message() -> None:
     """Or by its reason if there is none."""
     status = JobStatus(phase=Phase.FAILED, reason=Reason.BUDGET_SPENT)
-    assert words.news_line(Ended(status=status)) == "job failed: the restart budget is spent"
+    assert words.news_line(JobEnded(status=status)) == "job failed: the restart budget is spent"
 
 
 def test_running_job_is_not_told_by_why_its_world_began() -> None:

@@ -11,8 +11,8 @@ from elasticd.control.local_run.session import (
     AgentEnded,
     Interrupt,
     LocalRun,
+    RunNews,
     Stopping,
-    Told,
     exit_code,
 )
 from elasticd.errors import EnvironmentProblem, Unavailable
@@ -67,7 +67,7 @@ class Case:
         put(self.store, KEYS.spec(JOB), SPEC)
         put(self.store, KEYS.status(JOB), JobStatus())
         put(self.store, KEYS.active_job(JOB), JobStatus())
-        self.told: list[Told] = []
+        self.told: list[RunNews] = []
         self.now_s = 0.0
         self.interrupt = Interrupt()
         self.session = LocalRun(
@@ -82,7 +82,7 @@ class Case:
             now_s=lambda: self.now_s,
         )
 
-    def hear(self, news: Told) -> None:
+    def hear(self, news: RunNews) -> None:
         self.told.append(news)
 
     def status(self) -> JobStatus:
@@ -107,7 +107,7 @@ def test_the_first_signal_wishes_for_a_stop_and_waits_for_it() -> None:
     """The job ends as the agents say, not as we would like."""
     case = Case(ScriptedAgents("a"))
 
-    def hear(news: Told) -> None:
+    def hear(news: RunNews) -> None:
         case.told.append(news)
         if isinstance(news, Stopping):
             case.interrupt.wake = lambda: None
@@ -148,7 +148,7 @@ def test_a_job_that_does_not_stop_in_time_is_an_error() -> None:
     case = Case(None)
     case.interrupt.take(signal.SIGTERM, None)
 
-    def hear(news: Told) -> None:
+    def hear(news: RunNews) -> None:
         case.now_s += 100.0
 
     case.session._tell = hear

@@ -310,6 +310,6 @@ def test_a_token_that_cannot_be_read_is_a_trouble_that_passes(server: ApiServer)
     def nothing() -> str:
         raise Unavailable("no token now")
 
-    lost = connection_module.Connection(server.connection()._pool, server.url, nothing)
+    lost = connection_module.ApiServerConnection(server.connection()._pool, server.url, nothing)
     with pytest.raises(Unavailable, match="no token now"):
         KubernetesApi(lost).list(NODES)

@@ -7,7 +7,7 @@ import pytest
 from elasticd.kube.api import watch as watch_module
 from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.kubernetes_api import KubernetesApi
-from elasticd.kube.api.port import ELASTIC_JOBS, Changed, ResourceList, Watch, name_of
+from elasticd.kube.api.port import ELASTIC_JOBS, Changed, ObjectWatch, ResourceList, name_of
 from tests.fixtures.api_server import ApiServer
 from tests.fixtures.kube_backend import QUICK
 from tests.fixtures.store import wait_until
@@ -17,7 +17,7 @@ BODY: dict[str, Any] = {"metadata": {"name": "a", "namespace": "n"}, "spec": {"r
 
 def test_a_bug_in_its_thread_is_no_silence_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says that it cannot follow, and lists anew: an operator would decide by old objects."""
-    watches: list[Watch] = []
+    watches: list[ObjectWatch] = []
     troubles: set[str] = set()
 
     class Noting(Backoff):

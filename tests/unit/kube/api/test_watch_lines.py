@@ -11,7 +11,7 @@ from elasticd.errors import Unavailable
 from elasticd.kube.api import stream
 from elasticd.kube.api.failure import Busy, Failed, Gone
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES
-from elasticd.kube.api.stream import Progress, WatchLines
+from elasticd.kube.api.stream import WatchLines, WatchProgress
 
 
 def line(word: str, version: int, name: str = "a", **more: object) -> bytes:
@@ -41,7 +41,7 @@ def test_events_say_what_stands_now() -> None:
 @given(st.lists(st.integers(0, len(WHOLE))))
 def test_it_does_not_matter_where_the_network_cuts(cuts: list[int]) -> None:
     """All events come, once and in order; half a line at the end is none."""
-    lines, told = WatchLines(ELASTIC_JOBS, "h"), list[Progress]()
+    lines, told = WatchLines(ELASTIC_JOBS, "h"), list[WatchProgress]()
     bounds = [0, *sorted(cuts), len(WHOLE)]
     for begin, end in itertools.pairwise(bounds):
         told += lines.feed(WHOLE[begin:end])

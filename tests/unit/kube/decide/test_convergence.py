@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elasticd.kube.decide.action import StopJob, WriteJob
-from elasticd.kube.decide.cluster import Cluster, Taint
+from elasticd.kube.decide.cluster import ObservedCluster, Taint
 from elasticd.kube.decide.journal import line, opening, replay
 from elasticd.kube.decide.memory import Memory
 from elasticd.kube.resource.job_records import JobRecords
@@ -40,7 +40,7 @@ class Life:
         self.draw = random.Random(seed)
         self.twin = Twin()
         self.journal = [opening(IDENTITY)]
-        self.before = Cluster(identity=IDENTITY)
+        self.before = ObservedCluster(identity=IDENTITY)
         for number in range(5):
             self.twin.node(f"n{number}")
         self.foreign = foreign("team.job-1")

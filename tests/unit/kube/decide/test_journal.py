@@ -5,13 +5,13 @@ import json
 import pytest
 
 from elasticd.errors import NotSupported
-from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.journal import line, opening, replay
 from tests.unit.kube.decide.twin import IDENTITY, Twin
 
 
 def written() -> list[str]:
-    twin, lines, before = Twin(), [opening(IDENTITY)], Cluster(identity=IDENTITY)
+    twin, lines, before = Twin(), [opening(IDENTITY)], ObservedCluster(identity=IDENTITY)
     twin.create()
     for _ in range(3):
         seen, now_s = twin.see(), twin.now_s

@@ -24,7 +24,7 @@ from elasticd.kube.decide.action import (
     WritePolicy,
     WriteWant,
 )
-from elasticd.kube.decide.cluster import AgentPod, Cluster, KubeNode, Records
+from elasticd.kube.decide.cluster import AgentPod, KubeNode, ObservedCluster, Records
 from elasticd.kube.decide.decide import decide
 from elasticd.kube.decide.memory import Memory, remembered, without
 from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
@@ -177,7 +177,7 @@ class Twin:
     def object(self, uid: str) -> ElasticJob:
         return elastic_job(self.objects[uid])
 
-    def see(self) -> Cluster:
+    def see(self) -> ObservedCluster:
         jobs = {uid: elastic_job(plain) for uid, plain in self.objects.items()}
         self.memory = without(self.memory, jobs)
         records = Records(
@@ -186,7 +186,7 @@ class Twin:
             agents=dict(self.agents),
             labels=dict(self.labels),
         )
-        found = Cluster(
+        found = ObservedCluster(
             identity=IDENTITY,
             jobs=jobs,
             nodes=dict(self.nodes),

@@ -10,7 +10,7 @@ from elasticd.kube.api.event import EVENTS
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import NODES, Name
 from elasticd.kube.decide.action import Action, WriteJob
-from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.decide import decide
 from elasticd.kube.operator.counts import OperatorCounts
 from elasticd.kube.resource.name import FINALIZER
@@ -368,7 +368,7 @@ def test_what_is_written_and_never_seen_is_written_ever_less_often(scene: Operat
     scene.create()
     writes: list[Action] = []
 
-    def decide_once(seen: Cluster, *, now_s: float, now_unix_s: float) -> Sequence[Action]:
+    def decide_once(seen: ObservedCluster, *, now_s: float, now_unix_s: float) -> Sequence[Action]:
         found = decide(seen, now_s=now_s, now_unix_s=now_unix_s)
         writes.extend(each for each in found if isinstance(each, WriteJob) and not writes)
         return [*found, *(each for each in writes if each not in found)]

@@ -11,7 +11,7 @@ import pytest
 from elasticd.errors import Unavailable
 from elasticd.store.api import Delete, ModifiedAt, Put, StoreSettings, Txn, TxnResult
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
-from elasticd.store.etcd.connection import Ambiguous, Connection
+from elasticd.store.etcd.connection import Ambiguous, EtcdConnection
 from elasticd.store.etcd.txn import commit
 
 KEY = "/world"
@@ -55,7 +55,7 @@ def read(value: bytes, mod_revision: int, *, is_true: bool) -> Any:
 
 def carry_out(txn: Txn, *script: Any) -> tuple[TxnResult, list[str]]:
     connection = ScriptedConnection(*script)
-    return commit(cast(Connection, connection), txn), connection.said
+    return commit(cast(EtcdConnection, connection), txn), connection.said
 
 
 def test_answer_that_came_is_taken_as_it_is() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation
 
-__all__ = ["Pace", "Speed"]
+__all__ = ["Speed", "SpeedEstimator"]
 
 WINDOW_S = 30.0
 LEAST_S = 1.0
@@ -38,7 +38,7 @@ class _Point:
     samples: int
 
 
-class Pace:
+class SpeedEstimator:
     """Takes what a rank reports, in the order of time; a step that was undone begins it anew."""
 
     def __init__(self) -> None:
