@@ -16,7 +16,8 @@ from pathlib import Path
 import grimp
 import networkx
 
-ROOT = Path(__file__).resolve().parents[1]
+from generated_page import ROOT, write_or_check
+
 PAGE = ROOT / "docs" / "rooms.md"
 FOLDERS = {"elasticd": ROOT / "elasticd", "elasticd_agent": ROOT / "agent" / "elasticd_agent"}
 
@@ -113,17 +114,5 @@ def page() -> str:
     return "".join(parts)
 
 
-def main() -> int:
-    """Write the page, or with --check say whether it is what the code says."""
-    text = page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    sys.stderr.write("docs/rooms.md is not what the code says: run `make picture`.\n")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page()))

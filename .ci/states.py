@@ -16,8 +16,8 @@ from typing import Any
 from elasticd.keeper import snapshot_save
 from elasticd.rendezvous import stages
 from elasticd.transitions import Transitions
+from generated_page import ROOT, write_or_check
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "states.md"
 
 TABLES = (
@@ -72,17 +72,5 @@ def page() -> str:
     return HEAD + "".join(section(*each) for each in TABLES)
 
 
-def main() -> int:
-    """Write the page, or with --check say whether it is what the code says."""
-    text = page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    sys.stderr.write("docs/states.md is not what the code says: run `make picture`.\n")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page()))
