@@ -78,6 +78,7 @@ class Agent:
             self._settings.run_folder,
             self._children,
             self._settings.fork_server,
+            environ=self._settings.environ,
         )
         self.accounts = AccountBook()
         """Where the time of each job's slots went; may be read on any thread."""

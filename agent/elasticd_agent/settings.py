@@ -32,6 +32,9 @@ class AgentSettings:
     address: str
     """Where peers and workers of other nodes reach this machine (IP or resolvable name)."""
     store: StoreSettings
+    environ: Mapping[str, str] = field(repr=False)
+    """The agent's own environment, which pools, workers, keepers and event writers get without what
+    opens etcd. It may hold credentials of a storage, so it is never shown."""
     cluster: str = "default"
     slots: int = 1
     """Workers that this node can hold at once."""

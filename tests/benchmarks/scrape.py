@@ -130,6 +130,7 @@ def _served(folder: Path) -> Iterator[int]:
                 host="h",
                 address="127.0.0.1",
                 store=StoreSettings(endpoints=()),
+                environ={},
                 slots=JOBS * WORKERS,
                 run_folder=folder / "runs",
             ),

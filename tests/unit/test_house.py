@@ -39,12 +39,7 @@ READS_ENVIRONMENT = re.compile(
 )
 """The command line, what starts processes or is one, and what a script calls."""
 READS_ENVIRONMENT_TOO = {
-    "agent/elasticd_agent/http_server/bundle.py",
     "agent/elasticd_agent/liveness/stack_dump.py",
-    "agent/elasticd_agent/side_processes/keeper_process.py",
-    "agent/elasticd_agent/side_processes/writer_process.py",
-    "agent/elasticd_agent/workers/pool_client.py",
-    "agent/elasticd_agent/workers/workers.py",
     "elasticd/checkpoint/commit/fail_point.py",
     "elasticd/checkpoint/storage/location.py",
     "elasticd/script/progress.py",

@@ -8,7 +8,6 @@ are masked. Imported with the first such question.
 """
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -43,12 +42,14 @@ class BundleFiles:
         *,
         log_lines: Callable[[], list[str]],
         password: str = "",
-        environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str],
     ) -> None:
-        """`log_lines` gives this agent's own log; `password` is that of etcd."""
+        """`log_lines` gives this agent's own log; `password` is that of etcd, and what is secret in
+        `environ`, the agent's own environment, is masked, too.
+        """
         self._run_folder, self._folders = run_folder, folders
         self._log_lines = log_lines
-        found = secrets_of_environ(os.environ if environ is None else environ)
+        found = secrets_of_environ(environ)
         own = [MaskedValue(name="etcd-password", value=password)] if password else []
         self._mask = Mask([*own, *found])
 

@@ -1,6 +1,6 @@
 """What the agent that serves a job on this node gives to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,8 @@ class AgentServices:
     host: str
     address: str
     port: int
+    environ: Mapping[str, str] = field(repr=False)
+    """The agent's own environment."""
     store: Store
     keys: Keys
     effect_thread: EffectThread
@@ -83,6 +85,7 @@ def host_of(
         host=settings.host,
         address=settings.address,
         port=presence.peers.port,
+        environ=settings.environ,
         store=presence.store,
         keys=keys,
         effect_thread=presence.effect_thread,

@@ -87,6 +87,7 @@ class Runner:
             node=host.node,
             host=host.host,
             address=host.address,
+            environ=host.environ,
             run_folder=host.run_folder,
             children=host.children,
             fork_server=host.fork_server,

@@ -110,5 +110,6 @@ class HttpFront:
                 self._log_folders,
                 log_lines=recent_lines,
                 password=self._settings.store.password,
+                environ=self._settings.environ,
             )
         return self._bundle(path, query)

@@ -6,7 +6,6 @@ them and the pool.
 
 import errno
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -47,15 +46,17 @@ class KeeperProcess:
         folder: Path,
         children: Children,
         *,
+        environ: Mapping[str, str],
         address: str = "",
     ) -> None:
         """Start nothing yet; `open` does.
 
-        `children` are the processes of this agent that it must not take for orphans. `address` is
-        where other nodes reach this one; empty: they cannot.
+        `children` are the processes of this agent that it must not take for orphans. `environ` is
+        the environment of the agent. `address` is where other nodes reach this one; empty: they
+        cannot.
         """
         self._spec, self._node, self._folder = spec, node, folder
-        self._address = address
+        self._address, self._environ = address, environ
         self._children = children
         self._name = f"elasticd-keeper-{spec.uid}-{secrets.token_hex(8)}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -124,7 +125,7 @@ class KeeperProcess:
             process = self._children.start(
                 lambda: subprocess.Popen(
                     [sys.executable, "-m", "elasticd.keeper", self._name],
-                    env=without_secrets({**os.environ, **self._spec.env}),
+                    env=without_secrets({**self._environ, **self._spec.env}),
                     cwd="/",
                     stdin=subprocess.PIPE,
                     stdout=out,

@@ -24,12 +24,16 @@ class SideProcesses:
         run_folder: Path,
         children: Children,
         *,
+        environ: Mapping[str, str],
         address: str = "",
     ) -> None:
-        """Start nothing yet; their logs go to the job's folder in `run_folder`."""
+        """Start nothing yet; their logs go to the job's folder in `run_folder`.
+
+        `environ` is the environment of the agent.
+        """
         folder = run_folder / spec.name
-        self._keeper = KeeperProcess(spec, node, folder, children, address=address)
-        self._writer = WriterProcess(spec, node, folder, children)
+        self._keeper = KeeperProcess(spec, node, folder, children, environ=environ, address=address)
+        self._writer = WriterProcess(spec, node, folder, children, environ=environ)
 
     @property
     def env(self) -> Mapping[str, str]:

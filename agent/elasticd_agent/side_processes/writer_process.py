@@ -43,13 +43,22 @@ log = get_logger()
 class WriterProcess:
     """The writer of one job; does nothing for a job without `--tensorboard`."""
 
-    def __init__(self, spec: JobSpec, node: NodeId, folder: Path, children: Children) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        node: NodeId,
+        folder: Path,
+        children: Children,
+        *,
+        environ: Mapping[str, str],
+    ) -> None:
         """Start nothing yet; `open` listens, and the first connection starts it.
 
-        `children` are the processes of this agent that it must not take for orphans.
+        `children` are the processes of this agent that it must not take for orphans, and `environ`
+        is the environment of the agent.
         """
         self._spec, self._node, self._folder = spec, node, folder
-        self._children = children
+        self._children, self._environ = children, environ
         self._name = f"elasticd-tensorboard-{spec.uid}-{secrets.token_hex(8)}"
         self._lock = Lock()
         self._listener: socket.socket | None = None
@@ -181,7 +190,7 @@ class WriterProcess:
             process = self._children.start(
                 lambda: subprocess.Popen(
                     [sys.executable, "-m", "elasticd.tensorboard.writer", self._name],
-                    env=without_secrets({**os.environ, **self._spec.env}),
+                    env=without_secrets({**self._environ, **self._spec.env}),
                     cwd="/",
                     stdin=subprocess.PIPE,
                     stdout=out,

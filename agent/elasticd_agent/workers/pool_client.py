@@ -5,7 +5,6 @@ this job has no pool here, and other jobs are not affected. Rejected: one thread
 pools, since the first pool that hangs would hold up the others.
 """
 
-import os
 import select
 import socket
 import subprocess
@@ -321,6 +320,7 @@ def open_pool(
     spec: JobSpec,
     cwd: str,
     *,
+    environ: Mapping[str, str],
     run_folder: Path,
     log_path: Path,
     heard: Heard,
@@ -329,7 +329,7 @@ def open_pool(
     fork_server: ForkServerClient | None,
 ) -> WarmPool:
     """Start the pool from which a job's workers are forked."""
-    if not can_be_forked(spec, os.environ):
+    if not can_be_forked(spec, environ):
         fork_server = None
     learning = None
     if spec.learns_imports and spec.entry_kind is not EntryKind.COMMAND:
@@ -338,7 +338,7 @@ def open_pool(
         learning = Learning(folder=folder, entry=spec.entry, is_module=is_module)
     return WarmPool(
         python=spec.python,
-        env=without_secrets({**os.environ, **spec.env}),
+        env=without_secrets({**environ, **spec.env}),
         cwd=cwd,
         preload=spec.preload,
         needs_torch=not spec.needs_no_torch,
@@ -353,12 +353,12 @@ def open_pool(
 
 
 def fork_server_client(
-    node: NodeId, run_folder: Path, children: Children, path: str
+    node: NodeId, run_folder: Path, children: Children, path: str, *, environ: Mapping[str, str]
 ) -> ForkServerClient:
     """Make the way to the fork server whose socket this is, or to one of our own."""
     return ForkServerClient(
         children=children,
-        env=without_secrets(os.environ),
+        env=without_secrets(environ),
         log_path=run_folder / f".fork-server-{node}.log",
         path=path,
     )

@@ -1,6 +1,5 @@
 """One job's workers on this node: the pool's messages come in, typed events go out."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -60,6 +59,7 @@ class Workers:
         node: NodeId,
         host: str,
         address: str,
+        environ: Mapping[str, str],
         run_folder: Path,
         children: Children,
         fork_server: ForkServerClient | None,
@@ -67,7 +67,7 @@ class Workers:
         post: Callable[[Callable[[], None]], None],
         forwarding: JobForwarding | None = None,
     ) -> None:
-        self._spec, self._node = spec, node
+        self._spec, self._node, self._environ = spec, node, environ
         self.home = Home(node=node, incarnation=Incarnation(""), host=host)
         self._run_folder, self._children, self._fork_server = run_folder, children, fork_server
         self._feed: Feed = _unheard
@@ -76,7 +76,7 @@ class Workers:
         self._stores = FreshStores(
             address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
         )
-        self._setup = WorkerSetup(spec, node, run_folder, address=address, environ=os.environ)
+        self._setup = WorkerSetup(spec, node, run_folder, address=address, environ=environ)
         self._processes: dict[str, WorkerProcess] = {}
         self.attached = AttachedWorkers(monitor.tell, lambda event: self._feed(event))
         self.final_saves = FinalSaves(self.attached, is_wanted=spec.checkpoint is not None)
@@ -99,7 +99,9 @@ class Workers:
         self._is_pool_ready = self._is_pool_listening = self._was_ready = False
         self._trouble: PoolTrouble | None = None
         self._until_s: float | None = None
-        self._beside = SideProcesses(spec, node, run_folder, children, address=address)
+        self._beside = SideProcesses(
+            spec, node, run_folder, children, address=address, environ=environ
+        )
         self._pool = self._new_pool()
 
     def serve(
@@ -257,6 +259,7 @@ class Workers:
         return open_pool(
             self._spec,
             self._setup.cwd,
+            environ=self._environ,
             run_folder=self._run_folder,
             log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
             heard=self._overhear,

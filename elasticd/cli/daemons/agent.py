@@ -150,6 +150,7 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     if probe_port and probe_port == http_port:
         raise CallError(f"--probe-port {probe_port} is also the --http-port: give another one.")
     return AgentSettings(
+        environ=environ,
         node=_node(values, environ),
         host=socket.gethostname(),
         store=store,

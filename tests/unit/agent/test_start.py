@@ -42,7 +42,7 @@ from elasticd_agent.settings import AgentSettings
 
 folder, told = map(Path, sys.argv[1:])
 presence = Presence(AgentSettings(node=NodeId("a"), host="h", address="127.0.0.1", slots=1,
-    store=StoreSettings(endpoints=()), run_folder=folder), MemoryStore())
+    store=StoreSettings(endpoints=()), environ={}, run_folder=folder), MemoryStore())
 before = sorted(sys.modules)
 presence.open()
 from elasticd_agent.agent import Agent

@@ -50,6 +50,7 @@ def test_owner_that_stands_still_is_told_within_seconds_and_its_lease_is_kept(
         host="h",
         address="127.0.0.1",
         store=StoreSettings(endpoints=()),
+        environ={},
         slots=1,
         run_folder=tmp_path,
     )

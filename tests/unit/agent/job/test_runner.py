@@ -78,6 +78,7 @@ class Scene:
             host="here",
             address="10.0.0.1",
             port=7000,
+            environ={},
             store=self.store,
             keys=KEYS,
             effect_thread=self.effect_thread,

@@ -48,6 +48,7 @@ class Process:
                 host="host",
                 address="127.0.0.1",
                 store=StoreSettings(endpoints=()),
+                environ={},
                 run_folder=folder,
                 lease_ttl_s=2.0,
             ),

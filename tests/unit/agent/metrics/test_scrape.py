@@ -58,6 +58,7 @@ class Scene:
                     host="h",
                     address="127.0.0.1",
                     store=StoreSettings(endpoints=()),
+                    environ={},
                     slots=2,
                     run_folder=self.run_folder,
                 ),

@@ -24,6 +24,7 @@ def settings(folder: Path, *, port: int = 0, probe_port: int = 0) -> AgentSettin
         host="h",
         address="127.0.0.1",
         store=StoreSettings(endpoints=()),
+        environ={},
         slots=1,
         run_folder=folder,
         http_port=port,

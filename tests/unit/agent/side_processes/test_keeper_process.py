@@ -43,6 +43,10 @@ def children() -> Children:
 Make = Callable[[JobSpec], KeeperProcess]
 
 
+def keeper_of(spec: JobSpec, folder: Path, children: Children) -> KeeperProcess:
+    return KeeperProcess(spec, NodeId("node"), folder, children, environ=os.environ)
+
+
 @pytest.fixture
 def make(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Start keepers; all of them have ended when the test has."""
@@ -51,7 +55,7 @@ def make(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) ->
     made: list[KeeperProcess] = []
 
     def start(spec: JobSpec) -> KeeperProcess:
-        made.append(KeeperProcess(spec, NodeId("node"), tmp_path / "run", children))
+        made.append(keeper_of(spec, tmp_path / "run", children))
         made[-1].open()
         return made[-1]
 
@@ -183,7 +187,7 @@ def test_keeper_that_cannot_live_is_started_with_growing_pauses(
         return popen(["false"], **options)
 
     monkeypatch.setattr("elasticd_agent.side_processes.keeper_process.subprocess.Popen", failing)
-    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children).open()
+    keeper_of(spec_of("file:///nowhere"), tmp_path, children).open()
     until(lambda: len(pauses.seen) >= 12, lambda: pauses.seen)
     assert pauses.seen[:4] == [0.2, 0.4, 0.8, 1.6]
     assert pauses.seen[-3:] == [30.0] * 3
@@ -206,7 +210,7 @@ def test_pause_after_one_that_lived_long_is_the_first_again(
 
     monkeypatch.setattr(keeper_process, "monotonic", lambda: clock[0])
     monkeypatch.setattr("elasticd_agent.side_processes.keeper_process.subprocess.Popen", living)
-    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children).open()
+    keeper_of(spec_of("file:///nowhere"), tmp_path, children).open()
     until(lambda: len(pauses.seen) >= 7, lambda: pauses.seen)
     assert pauses.seen == [0.2, 0.4, 0.8, 0.2, 0.4, 0.8, 1.6]
     until(lambda: not children.pids, lambda: children.pids)
@@ -245,7 +249,7 @@ def test_keeper_that_is_started_while_it_is_closed_ends_too(
         return processes[-1]
 
     monkeypatch.setattr("elasticd_agent.side_processes.keeper_process.subprocess.Popen", slow)
-    keeper = KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    keeper = keeper_of(spec_of("file:///nowhere"), tmp_path, children)
     keeper.open()
     processes[0].kill()
     assert is_starting.wait(LIMIT_S)

@@ -47,7 +47,8 @@ def make(tmp_path: Path, children: Children) -> Iterator[Make]:
             tensorboard=TensorBoardSpec(url=url, folder="job") if url else None,
             is_local=True,
         )
-        made.append(WriterProcess(spec, NodeId("node-a"), tmp_path / "logs", children))
+        logs = tmp_path / "logs"
+        made.append(WriterProcess(spec, NodeId("node-a"), logs, children, environ=os.environ))
         return made[-1]
 
     yield process

@@ -1,5 +1,6 @@
 """A disk that hangs under one job's folder costs that job, and neither the node nor its others."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,6 +61,7 @@ class Site:
             host="host",
             address="127.0.0.1",
             store=StoreSettings(endpoints=()),
+            environ=os.environ,
             slots=2,
             run_folder=folder,
             lease_ttl_s=2.0,
