@@ -92,7 +92,7 @@ def test_idle_spare_of_one_job_goes_to_one_that_lacks_a_node(alike: Cluster) -> 
     lacks = alike.submit("lacks", "--nnodes", "1")
     lacks.wait_steady(1)
     assert slots_of(lacks) == {spare: [0]}
-    assert set(keeps.members) == set(slots_of(keeps))
+    until(lambda: set(keeps.members) == set(slots_of(keeps)), lambda: keeps.members)
     # Other things happen in the cluster, at each of which it could change its mind.
     third = alike.submit("waits", "--nnodes", "1")
     until(lambda: third.status.phase is Phase.PENDING, lambda: f"{third.status}")
