@@ -175,7 +175,7 @@ def test_page_never_says_that_a_job_is_gone_which_is_there(tab: Tab) -> None:
         tab.wait("document.querySelectorAll('#changes details').length === 3")
         assert not [text for text in tab.evaluate("said") if text]
         tab.open(f"{server.url}#another")
-        tab.evaluate("location.reload()")
+        tab.reload()
         tab.wait("window.said?.includes('This job is not there (any more).')")
         tab.call("Page.removeScriptToEvaluateOnNewDocument", **made)
 
