@@ -1,5 +1,6 @@
 """The machines and the job: etcd, agents as separate processes, the call of `elasticd run`."""
 
+import os
 import signal
 import subprocess
 import time
@@ -60,8 +61,11 @@ class ProcessSite:
         return EtcdStore(StoreSettings(endpoints=tuple(self.etcd.urls)))
 
     def environ(self, *, node: str = "", life: int = 0) -> dict[str, str]:
-        """Environment of what we start: the jobs import this package from the source tree."""
-        own = {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder / "tmp")}
+        """Environment of what we start: jobs and agents are those of this source tree, whichever is
+        installed.
+        """
+        trees = os.pathsep.join((str(ROOT), str(ROOT / "agent")))
+        own = {"PYTHONPATH": trees, "TMPDIR": str(self.folder / "tmp")}
         return {**self.mark.environ(node=node, life=life), **own}
 
     def address(self, node: str) -> str:
