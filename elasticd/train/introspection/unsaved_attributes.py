@@ -123,8 +123,8 @@ def _saved(entry: _Entry) -> Iterator[torch.Tensor]:
 def _values(path: str, value: Any, saved: Collection[int]) -> Iterator[tuple[str, Any]]:
     """Yield the number or the tensors that an attribute is, or holds in a list or dict."""
     if isinstance(value, torch.Tensor):
-        if id(value) not in saved and not value.is_inference():
-            memory = memory_of(value)
+        memory = memory_of(value)  # A tensor made in inference mode has no counter.
+        if id(value) not in saved and not memory.is_inference():
             yield path, (id(value), memory._version)
     elif type(value) in (int, float):
         yield path, value

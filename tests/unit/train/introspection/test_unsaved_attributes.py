@@ -102,7 +102,13 @@ def train(net: Any, step: int) -> None:
         net.seen.add_(1.0)
 
 
-@pytest.mark.parametrize("change", [replace_loss, measure, take_turns, train])
+def infer(net: Any, step: int) -> None:
+    """A tensor made in inference mode has no counter of its changes, and torch refuses to tell."""
+    with torch.inference_mode():
+        net.average = torch.ones(2) * step
+
+
+@pytest.mark.parametrize("change", [replace_loss, measure, take_turns, train, infer])
 def test_what_a_step_only_writes_is_not_named(change: Callable[[Any, int], object]) -> None:
     assert told(change) == ""
 
