@@ -1,13 +1,13 @@
 """Whether elasticd's account of the time agrees with what the raw history says.
 
 elasticd counts slots, and a slot whose worker was lost costs time although the others train on.
-What can be compared is for how long the *job* stood still. By the account that is, of each change,
-what a node tells of it for each of its slots, if it lost and gained none: where something broke the
-most (a slot that was lost tells later), where nodes joined the least of those that were there
-before with as many slots and did not leave meanwhile (one that joined tells of its start, or of
-what it lost before). Where
-every node lost a slot, what each tells is of those that it has left. By the history it is the time
-from the last commit before the change to the first one after it.
+What can be compared is for how long the *job* stood still. By the account that is, of each
+change, what a node tells of it for each of its slots, if it was in the world before and lost and
+gained none: where something broke the most (a slot that was lost tells later), where nodes joined
+the least of those that were there before with as many slots and did not leave meanwhile (one that
+joined tells of its start, or of what it lost before). Where every node lost a slot, what each
+tells is of those that it has left. By the history it is the time from the last commit before the
+change to the first one after it.
 """
 
 import json
@@ -109,9 +109,15 @@ def told_stalls(
 
 def _stayed(trained: Mapping[int, Mapping[str, int]], generation: int) -> set[str]:
     """Name the nodes that had as many slots in the world before as in this one."""
-    now = trained.get(generation, {})
-    before = trained.get(max((each for each in trained if each < generation), default=0), {})
+    # Nobody entered a world that was struck while it formed: the next one shows who was in it.
+    now = trained.get(min((each for each in trained if each >= generation), default=0), {})
+    before = _before(trained, generation)
     return {node for node, count in now.items() if before.get(node) == count}
+
+
+def _before(trained: Mapping[int, Mapping[str, int]], generation: int) -> Mapping[str, int]:
+    """Return how many slots of each node were in the last world before this one."""
+    return trained.get(max((each for each in trained if each < generation), default=0), {})
 
 
 def _trained(lineage: Lineage) -> dict[int, Counter[str]]:
@@ -133,12 +139,12 @@ def _of_those_that_stayed(
 ) -> Sequence[Mapping[str, Any]]:
     """Return what is told of a change by those that did not join in it, if they are known.
 
-    After a change without a step nodes may join: they tell of what they lost with that change, for
-    as long as they were away, and the job went on without them.
+    After a change without a step nodes may join, and others join with the loss of a node: they tell
+    of what they lost before, for as long as they were away, and the job went on without them.
     """
-    if not _is_of_joins(told):
-        return told
-    stayed = _stayed(trained, told[0]["generation"])
+    generation = told[0]["generation"]
+    joins = _is_of_joins(told)
+    stayed = _stayed(trained, generation) if joins else _before(trained, generation).keys()
     return [incident for incident in told if incident["node"] in stayed] or told
 
 

@@ -144,6 +144,28 @@ def test_of_a_join_after_a_loss_without_a_step_the_one_that_stayed_tells() -> No
     assert told_stalls(told, SLOTS, [4], trained) == {4: pytest.approx(0.2)}
 
 
+def test_of_a_join_into_a_world_that_nobody_entered_the_one_that_stayed_tells() -> None:
+    """Another was killed while that world formed: the next one shows who was there before."""
+    told = [
+        incident(3, "joined", node="n0", recover=1.4),
+        incident(3, "joined", node="n2", resize=0.4),
+        incident(4, node="n2", recover=0.2),
+        incident(4, node="n0", recover=0.4),
+    ]
+    trained = {2: {"n1": 2, "n2": 2}, 4: {"n0": 2, "n2": 2}}
+    assert told_stalls(told, SLOTS, [4], trained) == {4: pytest.approx(0.3)}
+
+
+def test_who_comes_back_when_another_is_lost_tells_of_neither() -> None:
+    """It was away since the change before, while the one that stayed trained on."""
+    told = [
+        incident(3, "node_dead", node="n1", notice=0.2, recover=2.4),
+        incident(3, "node_dead", node="n0", recover=1.4),
+    ]
+    trained = {2: {"n0": 2, "n2": 2}, 3: {"n0": 2, "n1": 2}}
+    assert told_stalls(told, SLOTS, [3], trained) == {3: pytest.approx(0.7)}
+
+
 def test_a_node_that_left_and_came_back_in_one_change_tells_of_itself_alone() -> None:
     """The job waited for it, as it needs them all; it was away for most of that."""
     told = [
