@@ -6,7 +6,7 @@ The job's ranks write down what they did. From these two alone, and from nothing
 says of itself, `verdict` computes whether the invariants held. So a bug in the agent cannot hide
 itself: the code that judges imports none of the code that is judged.
 
-Above: `__main__`, `soak`, `run`. Then `runner`, which knows of the machines only the port `site`;
-`processes` (with `etcd`, `network`, `process`) and `pods` implement it. Pure: `fault`, `scenario`,
-`schedule`, `history`, `lineage`, `recovery`, `verdict`, `report`.
+Above: `__main__` and `run`. Then `runner`, which knows of the machines only the port `site`;
+`processes` and `pods` implement it. Pure: `plan` (faults, scenario, schedule), `history` (records,
+lineage, recovery) and `verdict`.
 """

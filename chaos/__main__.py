@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from chaos import network
 from chaos.error import ChaosError, WrongInput
-from chaos.report import to_markdown, to_text
-from chaos.scenario import Scenario, load
-from chaos.schedule import draw
+from chaos.plan.scenario import Scenario, load
+from chaos.plan.schedule import draw
+from chaos.processes import network
+from chaos.verdict.report import to_markdown, to_text
 
 __all__ = ["main"]
 
@@ -67,7 +67,7 @@ def soak_command(
     **values: Any,
 ) -> int:
     """Run faults of all kinds for a long time."""
-    from chaos.soak import soak
+    from chaos.plan.soak import soak
 
     if has_network is None:
         has_network = network.is_possible()

@@ -14,21 +14,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from chaos.account import judged_account
 from chaos.error import ChaosError, WrongInput
-from chaos.fault import Place
-from chaos.history import History, Took
-from chaos.lineage import trace
+from chaos.history.lineage import trace
+from chaos.history.records import History, Took
+from chaos.history.recovery import commits
+from chaos.plan.fault import Place
+from chaos.plan.scenario import Scenario, parse
+from chaos.plan.schedule import draw
 from chaos.process import adopt_orphans
 from chaos.processes.site import ProcessSite
-from chaos.recovery import commits
-from chaos.report import to_json
 from chaos.runner import RANKS_FILE, RUNNER_FILE, Runner, reference
-from chaos.saved import SAVED_FILE, examine, judged
-from chaos.scenario import Scenario, parse
-from chaos.schedule import draw
 from chaos.site import Site
-from chaos.verdict import judge
+from chaos.verdict.account import judged_account
+from chaos.verdict.invariants import judge
+from chaos.verdict.report import to_json
+from chaos.verdict.saved import SAVED_FILE, examine, judged
 from chaos.why.goodput import judged_goodput
 from chaos.why.rule import judged_causes
 from chaos.why.watch import WHY_FILE

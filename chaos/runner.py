@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos.error import ChaosError
-from chaos.fault import TRAITS, After, Fault
-from chaos.history import (
+from chaos.history.records import (
     Began,
     Ended,
     GaveUp,
@@ -28,11 +27,12 @@ from chaos.history import (
     Undone,
     to_line,
 )
+from chaos.history.tail import Tail
+from chaos.plan.fault import TRAITS, After, Fault
+from chaos.plan.scenario import Scenario
 from chaos.process import boottime_s
-from chaos.scenario import Scenario
 from chaos.site import FINAL, Blow, Node, Site, spell_script
 from chaos.status import StatusWatch
-from chaos.tail import Tail
 from chaos.why.watch import WhyWatch, keep_why
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.store import EtcdStore

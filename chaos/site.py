@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from chaos.fault import Fault
+from chaos.history.tail import Tail
+from chaos.plan.fault import Fault
+from chaos.plan.scenario import Scenario
 from chaos.process import Process
-from chaos.scenario import Scenario
-from chaos.tail import Tail
 
 __all__ = ["FINAL", "JOB", "Blow", "Deed", "Machines", "Node", "Site", "do_nothing", "spell_script"]
 

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from chaos.history import Status
+from chaos.history.records import Status
+from chaos.plan.scenario import Scenario
 from chaos.process import boottime_s
-from chaos.scenario import Scenario
 from elasticd.errors import ElasticdError
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName

@@ -11,10 +11,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import elasticd
-from chaos.fault import Point
 from chaos.jobs.call import parse_args
 from chaos.jobs.recorder import Ordered, Recorder, digest_of, now_s
 from chaos.jobs.task import Noisy, make_model, make_optimizer
+from chaos.plan.fault import Point
 
 EPOCHS = 1_000_000
 

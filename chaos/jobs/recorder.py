@@ -15,8 +15,8 @@ from typing import NoReturn
 
 import torch
 
-from chaos.fault import Point
-from chaos.history import Acted, Applied, Entered, LeftTrain, Record, Took, to_line
+from chaos.history.records import Acted, Applied, Entered, LeftTrain, Record, Took, to_line
+from chaos.plan.fault import Point
 
 __all__ = ["Ordered", "Recorder", "digest_of", "pod_life"]
 

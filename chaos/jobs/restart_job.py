@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from chaos.fault import Point
 from chaos.jobs.call import parse_args
 from chaos.jobs.recorder import Recorder, digest_of
 from chaos.jobs.task import Noisy, make_model, make_optimizer
+from chaos.plan.fault import Point
 
 CHECKPOINT = "newest.pt"
 

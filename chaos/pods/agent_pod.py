@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.history import Entered
+from chaos.history.records import Entered
 
 __all__ = [
     "AGENT",

@@ -4,7 +4,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos.fault import TRAITS, Fault, Kind, Point, Scope
+from chaos.history.tail import Tail
+from chaos.plan.fault import TRAITS, Fault, Kind, Point, Scope
 from chaos.pods.active_fault import ActiveFaults
 from chaos.pods.agent_pod import ranks_on
 from chaos.pods.container import Contained, MemoryRoom, contained, process_name
@@ -12,7 +13,6 @@ from chaos.pods.node_fault import NodeFaults
 from chaos.pods.server_fault import ServerFaults
 from chaos.process import send
 from chaos.site import Blow, do_nothing
-from chaos.tail import Tail
 
 if TYPE_CHECKING:
     from chaos.pods.node import PodNode

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from chaos.fault import Kind
+from chaos.plan.fault import Kind
 from chaos.pods.active_fault import ActiveFaults, at_most_every
 from chaos.pods.agent_pod import evictable, twin_of
 from chaos.pods.link import NodeLink

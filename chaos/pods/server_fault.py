@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chaos.fault import Kind
+from chaos.plan.fault import Kind
 from chaos.pods.active_fault import ActiveFaults, at_most_every
 from chaos.pods.container import contained
 from chaos.pods.program import Program, api_etcd, api_server

@@ -13,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos.error import ChaosError
-from chaos.fault import Fault
+from chaos.history.tail import Tail
+from chaos.plan.fault import Fault
+from chaos.plan.scenario import Scenario
 from chaos.pods.agent_pod import AgentPod
 from chaos.pods.cluster import KubeCluster, wait_until
 from chaos.pods.container import contained
 from chaos.pods.injection import Injection
 from chaos.pods.node import PodNode, first_process
 from chaos.process import Mark, Process
-from chaos.scenario import Scenario
 from chaos.site import Blow, spell_script
-from chaos.tail import Tail
 
 __all__ = ["PodSite"]
 
@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 INSIDE = Path("/var/lib/elasticd")
 """Where the agents have that volume."""
 SENT = (
-    *("__init__.py", "fault.py", "history.py"),
+    *("__init__.py", "plan/__init__.py", "plan/fault.py"),
+    *("history/__init__.py", "history/records.py"),
     *(f"jobs/{name}.py" for name in ("__init__", "call", "ledger_job", "recorder", "task")),
 )
 SCRIPT = "from chaos.jobs.ledger_job import main\n\nif __name__ == '__main__':\n    main()\n"

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos.fault import TRAITS, Fault, Kind, Point, Scope
+from chaos.history.tail import Tail
+from chaos.plan.fault import TRAITS, Fault, Kind, Point, Scope
 from chaos.process import Process, send
 from chaos.site import Blow, Deed, do_nothing
-from chaos.tail import Tail
 
 if TYPE_CHECKING:
     from chaos.processes.node import ProcessNode

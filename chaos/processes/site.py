@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 
 from chaos.error import ChaosError
-from chaos.etcd import Etcd
-from chaos.fault import Fault
-from chaos.network import Network
-from chaos.planned_change import PlannedChanges
+from chaos.history.tail import Tail
+from chaos.plan.fault import Fault
+from chaos.plan.scenario import Scenario
 from chaos.process import Mark, Process
+from chaos.processes.etcd import Etcd
 from chaos.processes.injection import Injection
+from chaos.processes.network import Network
 from chaos.processes.node import ELASTICD, ProcessNode
-from chaos.saved import SAVED_FOLDER
-from chaos.scenario import Scenario
+from chaos.processes.planned_change import PlannedChanges
 from chaos.site import JOB, Blow, spell_script
-from chaos.tail import Tail
+from chaos.verdict.saved import SAVED_FOLDER
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.store import EtcdStore
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chaos.fault import Kind
-from chaos.history import Struck, Told
+from chaos.history.records import Struck, Told
+from chaos.plan.fault import Kind
 
 __all__ = ["EXPECTED", "PLANNED", "Culprit", "Expectation", "blames_nobody", "is_right"]
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chaos.lineage import Lineage
-from chaos.recovery import Commit
-from chaos.scenario import Verdict
-from chaos.verdict import Finding, finding_of
+from chaos.history.lineage import Lineage
+from chaos.history.recovery import Commit
+from chaos.plan.scenario import Verdict
+from chaos.verdict.invariants import Finding, finding_of
 
 __all__ = ["judged_goodput", "trained_s"]
 

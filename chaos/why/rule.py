@@ -19,10 +19,10 @@ the group names who broke it: all others feel that at once, and who it was may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from chaos.fault import Kind
-from chaos.history import History, Struck, Told
-from chaos.recovery import Commit
-from chaos.verdict import Finding, finding_of
+from chaos.history.records import History, Struck, Told
+from chaos.history.recovery import Commit
+from chaos.plan.fault import Kind
+from chaos.verdict.invariants import Finding, finding_of
 from chaos.why.expectation import EXPECTED, PLANNED, blames_nobody, is_right
 
 __all__ = ["Group", "groups_of", "judged_causes"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chaos.history import Told
+from chaos.history.records import Told
 from chaos.process import boottime_s
 from chaos.site import JOB
 from elasticd.control.report.report import ChangeReport, job_report

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import network
-from chaos.report import to_text
+from chaos.plan.scenario import load
+from chaos.processes import network
 from chaos.run import run
-from chaos.scenario import load
+from chaos.verdict.report import to_text
 from tests.fixtures.patience import patience_s
 from tests.fixtures.process_mark import ProcessMark
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.report import to_text
+from chaos.plan.scenario import load
 from chaos.run import run
-from chaos.scenario import load
+from chaos.verdict.report import to_text
 from tests.kube.elastic_cluster import ElasticCluster
 from tests.kube.testbed.cluster import Cluster
 

@@ -4,7 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.history import Applied, Began, Ended, Entered, History, Record, Struck, Told, Took
+from chaos.history.records import (
+    Applied,
+    Began,
+    Ended,
+    Entered,
+    History,
+    Record,
+    Struck,
+    Told,
+    Took,
+)
 
 __all__ = ["Play", "losses"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from chaos.history import Entered
+from chaos.history.records import Entered
 from chaos.pods.agent_pod import agent_pods, etcd_pods, evictable, ranks_on, twin_of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chaos.__main__ import main
-from chaos.history import Applied, Entered, History
+from chaos.history.records import Applied, Entered, History
 from chaos.pods.site import ROOT, SCRIPT, SENT
 
 

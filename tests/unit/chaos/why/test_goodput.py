@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.lineage import trace
-from chaos.recovery import commits
-from chaos.scenario import Verdict
-from chaos.verdict import Finding
+from chaos.history.lineage import trace
+from chaos.history.recovery import commits
+from chaos.plan.scenario import Verdict
+from chaos.verdict.invariants import Finding
 from chaos.why.goodput import judged_goodput, trained_s
 from tests.unit.chaos.play import STEP_S, Play
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from chaos.fault import Kind
-from chaos.history import Struck, Told, Undone
-from chaos.lineage import trace
-from chaos.recovery import commits
-from chaos.verdict import Finding
+from chaos.history.lineage import trace
+from chaos.history.records import Struck, Told, Undone
+from chaos.history.recovery import commits
+from chaos.plan.fault import Kind
+from chaos.verdict.invariants import Finding
 from chaos.why.expectation import EXPECTED
 from chaos.why.rule import judged_causes
 from tests.unit.chaos.play import Play

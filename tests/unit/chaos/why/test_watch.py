@@ -2,11 +2,11 @@
 
 import pytest
 
-from chaos.history import Told
-from chaos.lineage import trace
-from chaos.recovery import commits
+from chaos.history.lineage import trace
+from chaos.history.records import Told
+from chaos.history.recovery import commits
 from chaos.site import JOB
-from chaos.verdict import Finding
+from chaos.verdict.invariants import Finding
 from chaos.why.rule import judged_causes
 from chaos.why.watch import WhyWatch
 from elasticd.records.account.incident import Incident

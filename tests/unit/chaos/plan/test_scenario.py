@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chaos.error import WrongInput
-from chaos.scenario import load, parse
+from chaos.plan.scenario import load, parse
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.history import Acted, Applied, Entered, Took, parse_line
+from chaos.history.records import Acted, Applied, Entered, Took, parse_line
 
 __all__ = ["Tail"]
 

@@ -7,8 +7,8 @@ start of a replacement does not slow the survivors on two cores.
 """
 
 from chaos.error import WrongInput
-from chaos.fault import Kind
-from chaos.scenario import JobPlan, Random, Scenario, SitePlan, Verdict
+from chaos.plan.fault import Kind
+from chaos.plan.scenario import JobPlan, Random, Scenario, SitePlan, Verdict
 
 __all__ = ["SHARES", "soak"]
 

@@ -10,7 +10,7 @@ began from it or from a later one.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chaos.history import Applied, Entered, History, Took
+from chaos.history.records import Applied, Entered, History, Took
 
 __all__ = ["Lineage", "Round", "trace"]
 

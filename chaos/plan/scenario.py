@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from chaos.error import WrongInput
-from chaos.fault import TRAITS, After, Kind, Place, Point, Scope
+from chaos.plan.fault import TRAITS, After, Kind, Place, Point, Scope
 
 __all__ = [
     "Entry",

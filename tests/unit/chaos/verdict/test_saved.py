@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from chaos.saved import SAVED_FOLDER, examine, judged
+from chaos.verdict.saved import SAVED_FOLDER, examine, judged
 from tests.unit.checkpoint.stock_case import Maker
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from chaos.history import Acted, Applied, Entered, History, Took, parse_line, to_line
-from chaos.tail import Tail
+from chaos.history.records import Acted, Applied, Entered, History, Took, parse_line, to_line
+from chaos.history.tail import Tail
 from tests.unit.chaos.play import Play
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chaos.history import History
-from chaos.recovery import Figures, Recovery, figures
-from chaos.scenario import Scenario
-from chaos.verdict import Judgement
+from chaos.history.records import History
+from chaos.history.recovery import Figures, Recovery, figures
+from chaos.plan.scenario import Scenario
+from chaos.verdict.invariants import Judgement
 
 ALONE = (
     "From the fault to the next step that all ranks began after it and applied; and from the "

@@ -2,9 +2,9 @@
 
 import pytest
 
-from chaos.history import Undone
-from chaos.lineage import trace
-from chaos.recovery import commits, figures, goodput, recoveries
+from chaos.history.lineage import trace
+from chaos.history.records import Undone
+from chaos.history.recovery import commits, figures, goodput, recoveries
 from tests.unit.chaos.play import STEP_S, Play
 
 

@@ -6,8 +6,8 @@ and two runs must be comparable. The seed decides order, victims, points and wai
 
 import random
 
-from chaos.fault import TRAITS, After, Fault, Kind, Point, Scope
-from chaos.scenario import Entry, Scenario
+from chaos.plan.fault import TRAITS, After, Fault, Kind, Point, Scope
+from chaos.plan.scenario import Entry, Scenario
 
 __all__ = ["draw"]
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos.history import Applied, History, Struck, Took
-from chaos.lineage import Lineage, trace
-from chaos.recovery import Recovery, commits, goodput, recoveries
-from chaos.scenario import Verdict
+from chaos.history.lineage import Lineage, trace
+from chaos.history.records import Applied, History, Struck, Took
+from chaos.history.recovery import Recovery, commits, goodput, recoveries
+from chaos.plan.scenario import Verdict
 
 __all__ = ["Finding", "Judgement", "finding_of", "judge"]
 

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
-from chaos.fault import Kind
-from chaos.report import to_json, to_markdown, to_text
-from chaos.scenario import Scenario, Verdict
-from chaos.verdict import judge
+from chaos.plan.fault import Kind
+from chaos.plan.scenario import Scenario, Verdict
+from chaos.verdict.invariants import judge
+from chaos.verdict.report import to_json, to_markdown, to_text
 from tests.unit.chaos.play import Play, losses
 
 

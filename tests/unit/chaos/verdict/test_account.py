@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from chaos.account import FILE, judged_account, seen_stalls, told_stalls
-from chaos.history import Applied
-from chaos.lineage import trace
-from chaos.recovery import commits
-from chaos.verdict import Finding
+from chaos.history.lineage import trace
+from chaos.history.records import Applied
+from chaos.history.recovery import commits
+from chaos.verdict.account import FILE, judged_account, seen_stalls, told_stalls
+from chaos.verdict.invariants import Finding
 from chaos.why.goodput import trained_s
 from tests.unit.chaos.play import STEP_S, Play
 

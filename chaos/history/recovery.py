@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
 
-from chaos.history import Applied, History, Struck
-from chaos.lineage import Lineage, Round
+from chaos.history.lineage import Lineage, Round
+from chaos.history.records import Applied, History, Struck
 
 __all__ = ["Commit", "Figures", "Recovery", "commits", "figures", "goodput", "recoveries"]
 

@@ -17,9 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from chaos.lineage import Lineage
-from chaos.recovery import Commit
-from chaos.verdict import Finding, finding_of
+from chaos.history.lineage import Lineage
+from chaos.history.recovery import Commit
+from chaos.verdict.invariants import Finding, finding_of
 
 __all__ = ["judged_account", "seen_stalls", "told_stalls"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import chaos
-from chaos.fault import TRAITS, After, Kind
+from chaos.plan.fault import TRAITS, After, Kind
+from chaos.plan.scenario import load, parse
+from chaos.plan.schedule import draw
+from chaos.plan.soak import SHARES, quota, soak
 from chaos.runner import REST_STEPS
-from chaos.scenario import load, parse
-from chaos.schedule import draw
-from chaos.soak import SHARES, quota, soak
 from chaos.why.expectation import EXPECTED
 from elasticd.records.failure import SLOT_LIMIT
 from elasticd.rendezvous.slot_failures import STEADY_STEPS

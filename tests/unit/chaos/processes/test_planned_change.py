@@ -2,9 +2,9 @@
 
 import pytest
 
-from chaos import planned_change
 from chaos.error import ChaosError
-from chaos.planned_change import PlannedChanges
+from chaos.processes import planned_change
+from chaos.processes.planned_change import PlannedChanges
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Incarnation, JobName, NodeId

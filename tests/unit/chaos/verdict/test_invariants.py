@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import chaos
-from chaos.history import (
+from chaos.history.records import (
     Applied,
     Entered,
     GaveUp,
@@ -15,13 +15,15 @@ from chaos.history import (
     Status,
     Took,
 )
-from chaos.scenario import Verdict
-from chaos.verdict import Judgement, judge
+from chaos.plan.scenario import Verdict
+from chaos.verdict.invariants import Judgement, judge
 from tests.unit.chaos.play import Play, losses
 
 WANT = Verdict(full_s=2.0)
 JUDGING = (
-    *("verdict", "lineage", "recovery", "history", "scenario", "fault", "report", "error"),
+    *("verdict.invariants", "verdict.account", "verdict.report", "error"),
+    *("history.lineage", "history.recovery", "history.records"),
+    *("plan.scenario", "plan.fault"),
     *("why.expectation", "why.rule", "why.goodput"),
 )
 
