@@ -20,6 +20,7 @@ from elasticd.bundle.tarball import LIMIT_BYTES, Tarball
 from elasticd.bundle.versions import versions
 from elasticd.cli.bundle.texts import missing_text, readme, report_texts
 from elasticd.cli.record_source import RecordSource
+from elasticd.cli.why.earlier_changes import read_earlier
 from elasticd.control import jobs
 from elasticd.control.local_run.archive import archive_text
 from elasticd.control.progress import read_ranks
@@ -107,7 +108,9 @@ def _add_records(
         # An address in an archive may be somebody else's by now.
         is_over = source.is_archive
         ranks = () if is_over else read_ranks(source.store, keys, report, source.settings)
-        texts = report_texts(report, ranks)
+        is_cluster = source.settings is not None
+        earlier = read_earlier(report, source.run_folder, is_cluster=is_cluster)
+        texts = report_texts(report, ranks, earlier)
         for path, text in texts.items():
             parts.add(path, mask.text(text))
         if report.time is None:

@@ -15,6 +15,7 @@ from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.cli.why.command import change_plain, tell_why
+from elasticd.cli.why.earlier_changes import EarlierChanges
 from elasticd.cli.why.page import why_page
 from elasticd.control.report.report import JobReport
 from elasticd.control.report.trace import chrome_trace
@@ -46,16 +47,20 @@ secret that the script itself printed cannot be known: look before you pass this
 """
 
 
-def report_texts(report: JobReport, ranks: Sequence[RankProgress]) -> Mapping[str, str]:
-    """Return the texts by path; `report` has no secrets any more."""
+def report_texts(
+    report: JobReport, ranks: Sequence[RankProgress], earlier: EarlierChanges | None = None
+) -> Mapping[str, str]:
+    """Return the texts by path; `report` has no secrets any more, and `earlier` never had any."""
+    earlier = earlier or EarlierChanges()
     worlds = {
         "world": to_plain(report.world),
         "changes": [change_plain(change) for change in report.changes],
+        "earlier_changes": to_plain(earlier),
     }
     found = {
-        "why.txt": _captured(lambda: tell_why(report, ranks)),
+        "why.txt": _captured(lambda: tell_why(report, ranks, earlier)),
         "status.txt": _captured(lambda: show_job(report, ranks)),
-        "why.html": why_page(report, time.time()),
+        "why.html": why_page(report, time.time(), earlier=earlier),
         "trace.json": json.dumps(chrome_trace(report.spec.name, report.changes, report.incidents)),
         "data/spec.json": _json(to_plain(report.spec)),
         "data/status.json": _json({**status_plain(report), "progress": to_plain(ranks)}),

@@ -48,6 +48,8 @@ CAUSES: Mapping[Cause, str] = {
     Cause.RESIZE: "resizes",
 }
 TRACEBACK_LINES = 15
+FILE = "incidents.jsonl"
+"""The file of all incidents in a job's folder (docs/incidents.md)."""
 _LONG = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, ""))
 
 
@@ -160,9 +162,19 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
 
 
 def unkept_lines(report: JobReport) -> list[str]:
-    """Return which changes at a long job's beginning are no longer kept in etcd."""
-    first = report.changes[0].generation if report.changes else 1
-    return [f"generations 1 to {first - 1}: nothing is kept of them any more"] if first > 1 else []
+    """Return which changes at a long job's beginning etcd no longer has, and where they are."""
+    if oldest_kept(report) <= 1:
+        return []
+    return [f"{unkept(report)}: {FILE} in the job's folder on its nodes has them"]
+
+
+def unkept(report: JobReport) -> str:
+    return f"generations 1 to {oldest_kept(report) - 1} are no longer in etcd"
+
+
+def oldest_kept(report: JobReport) -> int:
+    """Return the first generation of which etcd has incidents; 1 if it has all, or none yet."""
+    return report.changes[0].generation if report.changes else 1
 
 
 def uncounted_lines(report: JobReport) -> list[str]:

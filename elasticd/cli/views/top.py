@@ -59,6 +59,10 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
         if is_once or not can_watch:
             if board.trouble and not board.jobs:
                 raise NotFound(board.trouble)
+            if job is not None and job not in board.pages:
+                raise NotFound(
+                    f"There is no job {job!r}: there is none at all (`elasticd status`)."
+                )
             console.print(_drawn(board, _chosen(board, job), console, has_keys=False))
             return 0
         _watch(collector, board, job, console, values)

@@ -16,6 +16,7 @@ from elasticd.cli.record_source import job_source
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.cli.terminal.time_words import time_rows, time_sentence
+from elasticd.cli.why.earlier_changes import EarlierChanges, earlier_lines, read_earlier
 from elasticd.cli.why.page import why_page
 from elasticd.control.progress import read_progress
 from elasticd.control.report.report import ChangeReport, JobReport
@@ -26,6 +27,7 @@ from elasticd.records.codec import to_plain
 
 __all__ = ["change_plain", "tell_sizes", "tell_why", "why"]
 
+NOTHING = EarlierChanges()
 DECISIONS_SHOWN = 10
 """How many decisions are shown; `elasticd autoscale explain --last 0` has all."""
 
@@ -53,8 +55,10 @@ def why(
         report = report_of(source, name)
         ranks = read_progress(source.store, source.keys, report, source.settings)
         stacks = local_stacks_by_change(source, report) if html_path is not None else {}
+        is_cluster = source.settings is not None
+        earlier = read_earlier(report, source.run_folder, is_cluster=is_cluster)
     if html_path is not None:
-        _write(why_page(report, time.time(), stacks), html_path, "page", "--html")
+        _write(why_page(report, time.time(), stacks, earlier), html_path, "page", "--html")
         click.echo(f"Wrote {html_path}.", err=is_json)
     if trace_path is not None:
         trace = chrome_trace(name, report.changes, report.incidents)
@@ -66,6 +70,7 @@ def why(
             "job": name,
             "status": to_plain(report.status),
             "changes": [change_plain(change) for change in report.changes],
+            "earlier_changes": to_plain(earlier),
             "late": to_plain(report.late),
             "progress": to_plain(ranks),
             "account": report.time.plain if report.time is not None else None,
@@ -73,13 +78,15 @@ def why(
         }
         click.echo(json.dumps(plain, indent=2))
     elif html_path is None and trace_path is None:
-        tell_why(report, ranks)
+        tell_why(report, ranks, earlier)
     return 0
 
 
-def tell_why(report: JobReport, ranks: Sequence[RankProgress]) -> None:
-    """Print what happened."""
-    for line in words.unkept_lines(report):
+def tell_why(
+    report: JobReport, ranks: Sequence[RankProgress], earlier: EarlierChanges = NOTHING
+) -> None:
+    """Print what happened; `earlier` are the sums of what etcd no longer has."""
+    for line in earlier_lines(report, earlier):
         click.echo(line)
     for change in report.changes:
         when = time.strftime("%H:%M:%S", time.localtime(change.at_unix_s))

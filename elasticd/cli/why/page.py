@@ -14,6 +14,7 @@ from elasticd.autoscale.explain.explanation import why_sections
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.time_words import time_rows, time_sentence
+from elasticd.cli.why.earlier_changes import EarlierChanges, earlier_lines
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.failure import Failure
@@ -60,11 +61,15 @@ FAULT, PLANNED = "\u2715", "\u25c7"
 
 
 def why_page(
-    report: JobReport, written_unix_s: float, stacks: Mapping[Generation, str] | None = None
+    report: JobReport,
+    written_unix_s: float,
+    stacks: Mapping[Generation, str] | None = None,
+    earlier: EarlierChanges | None = None,
 ) -> str:
     """Return the page; it says when it was written, since it may be read days later.
 
-    `stacks` are those of the ranks that hung, by the generation of the change.
+    `stacks` are those of the ranks that hung, by the generation of the change; `earlier` are the
+    sums of the changes that etcd no longer has.
     """
     spec = report.spec
     parts = [
@@ -76,7 +81,7 @@ def why_page(
     if report.time is not None:
         parts += _account(report.time)
     parts.append("<h2>What changed</h2>")
-    parts += [_said(line) for line in words.unkept_lines(report)]
+    parts += [_said(line) for line in earlier_lines(report, earlier or EarlierChanges())]
     known = stacks or {}
     parts += [_change(report, each, known.get(each.generation, "")) for each in report.changes]
     parts += _sizes(report)

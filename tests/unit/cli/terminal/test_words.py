@@ -219,7 +219,7 @@ def test_summary_names_what_its_seconds_leave_out() -> None:
         assert lines[at + 1].startswith(text)
 
 
-def test_changes_that_are_no_longer_kept_are_said_to_be_gone() -> None:
+def test_changes_that_etcd_no_longer_has_are_said_to_be_in_the_file() -> None:
     """Not passed over, as if the job had begun later."""
     spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
     first = ChangeReport(
@@ -233,7 +233,10 @@ def test_changes_that_are_no_longer_kept_are_said_to_be_gone() -> None:
         at_unix_s=0.0,
     )
     report = JobReport(spec=spec, status=JobStatus(), changes=(first,))
-    gone = "generations 1 to 800: nothing is kept of them any more"
+    gone = (
+        "generations 1 to 800 are no longer in etcd: incidents.jsonl in the job's folder on its "
+        "nodes has them"
+    )
     assert words.unkept_lines(report) == [gone]
     assert gone in words.summary_lines(report, "/runs/j")
     whole = dataclasses.replace(first, generation=Generation(1))

@@ -12,8 +12,9 @@ import pytest
 from elasticd.cli.main import main
 from elasticd.control.local_run.archive import archive, records_of
 from elasticd.records.reason import Phase
+from elasticd.store.memory import MemoryStore
 from tests.fixtures.patience import patience_s
-from tests.unit.dashboard.records_case import JOB, KEYS, filled
+from tests.unit.dashboard.records_case import JOB, KEYS, filled, opened
 
 LIMIT_S = patience_s(60.0)
 
@@ -51,6 +52,19 @@ def test_job_that_is_not_there_is_refused(runs: Path, capsys: pytest.CaptureFixt
     told = capsys.readouterr()
     assert told.out == ""
     assert "There is no job 'digit' (there are: digits)" in told.err
+
+
+def test_job_is_refused_in_a_cluster_without_jobs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that waits for it must not take an empty frame for an answer."""
+    monkeypatch.setattr("elasticd.cli.views.top.sources", lambda values: opened(MemoryStore()))
+    assert main(["top", "digit", "--once"]) != 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == (
+        "elasticd: There is no job 'digit': there is none at all (`elasticd status`).\n"
+    )
 
 
 def test_keys_ask_back_and_end_it(runs: Path) -> None:
