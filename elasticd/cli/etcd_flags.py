@@ -23,6 +23,7 @@ __all__ = [
     "keys_of",
     "log_dir_of",
     "open_store",
+    "prepare_store",
     "required_settings",
     "settings_from",
     "where_options",
@@ -172,15 +173,23 @@ def keys_of(values: Values, environ: Mapping[str, str]) -> Keys:
 
 def open_store(settings: StoreSettings, keys: Keys) -> Store:
     """Connect and ask one thing, so that a wrong address or password shows at once."""
-    from elasticd.store.etcd.store import EtcdStore  # grpc: 150 ms that no other command should pay
-
-    store: Store = EtcdStore(settings)
+    store = prepare_store(settings)
     try:
         store.get(keys.root)
     except BaseException:
         store.close()
         raise
     return store
+
+
+def prepare_store(settings: StoreSettings) -> Store:
+    """Return the store of a daemon, which asks nothing yet: etcd may come up after it.
+
+    Raises: CallError: an address is not understood or a TLS file cannot be read.
+    """
+    from elasticd.store.etcd.store import EtcdStore  # grpc: 150 ms that no other command should pay
+
+    return EtcdStore(settings)
 
 
 def _settings(flag: EtcdFlag) -> dict[str, Any]:

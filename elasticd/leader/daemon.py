@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from elasticd.errors import ElasticdError
+from elasticd.errors import CallError, ElasticdError
 from elasticd.leader.election import LEASE_TTL_S, Election, Term
 from elasticd.store.api import Store
 from elasticd.telemetry.log import get_logger
@@ -20,8 +20,12 @@ PERIOD_S = 15.0
 """The time between two evaluations, as in the HPA."""
 RETRY_S = 1.0
 """The time between two looks at an etcd that does not answer, and at the election."""
+LONGEST_RETRY_S = 10.0
+"""The longest time between two such looks before etcd has answered for the first time: they grow
+apart, so that a hundred processes that wait for one etcd do not load it."""
 HUNG_PERIODS, HUNG_LEAST_S = 4.0, 60.0
 """A leader whose thread has not finished a round for so long lets its lease run out."""
+UNASKED = "etcd has not answered this process yet."
 UNSURE = "etcd does not renew the lease under which this process leads."
 
 log = get_logger()
@@ -75,10 +79,11 @@ class Daemon:
         """
         self._begin, self._period_s, self._gap_s = begin, period_s, gap_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
+        self._store, self._election_key = store, election_key
         self._news = threading.Event()
         self._is_stopping = self._is_woken = False
         self._round_s = time.monotonic()
-        self.trouble = ""
+        self.trouble = UNASKED
         """Why etcd does not let it work, as a sentence; empty: it does."""
         self._told_lead, self._evaluates_unsure = told_lead, evaluates_unsure
         self.leads = False
@@ -92,11 +97,17 @@ class Daemon:
         )
 
     def run(self) -> None:
-        """Serve until `stop`; give the election back at the end."""
+        """Serve until `stop`; give the election back at the end.
+
+        An etcd that is away when it begins is waited for, as it is when it goes away later.
+
+        Raises: CallError: etcd refuses the first question, so that waiting would not help.
+        """
         term: Term | None = None
         evaluation: Evaluation | None = None
         due_s = earliest_s = 0.0
         try:
+            self._await_etcd()
             while not self._is_stopping:
                 self._news.clear()
                 self._round_s = time.monotonic()
@@ -159,10 +170,33 @@ class Daemon:
 
     # --- private ------------------------------------------------------------------------------
 
+    def _await_etcd(self) -> None:
+        """Ask etcd until it answers.
+
+        Raises: CallError: it refuses.
+        """
+        pause_s = RETRY_S
+        while not self._is_stopping:
+            self._news.clear()
+            self._round_s = time.monotonic()
+            try:
+                self._store.get(self._election_key)
+            except CallError:
+                raise
+            except ElasticdError as exc:
+                self._say(str(exc))
+            else:
+                self._say("")
+                return
+            # The watch of the election wakes it as soon as etcd is there.
+            self._news.wait(pause_s)
+            pause_s = min(2.0 * pause_s, LONGEST_RETRY_S)
+
     def _say(self, trouble: str) -> None:
         """Log a trouble once, and its end."""
-        if trouble and not self.trouble:
+        was_well = self.trouble in ("", UNASKED)
+        if trouble and was_well:
             log.warning("etcd.lost", why=trouble)
-        elif self.trouble and not trouble:
+        elif not trouble and not was_well:
             log.info("etcd.back")
         self.trouble = trouble

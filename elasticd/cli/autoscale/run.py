@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.cli.autoscale.prometheus_flags import (
     open_source,
     prometheus_options,
@@ -15,7 +16,7 @@ from elasticd.cli.autoscale.prometheus_flags import (
 )
 from elasticd.cli.daemons.agent import end_with
 from elasticd.cli.daemons.listen_address import listen_address
-from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, required_settings
+from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.store.api import LEAST_LEASE_TTL_S
@@ -59,7 +60,7 @@ _log = log.get_logger()
     default="127.0.0.1:9481",
     show_default=True,
     envvar="ELASTICD_LISTEN",
-    help="Where /metrics and /healthz are; port 0: any.",
+    help="Where /metrics, /healthz and /readyz are; port 0: any.",
 )
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
 @click.option("--parent-pid", type=int, default=None, hidden=True)
@@ -85,10 +86,7 @@ def run(
     check_least("--period", period_s, LEAST_PERIOD_S)
     check_least("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S)
     host, port = listen_address(listen)
-    prometheus = prometheus_settings(values)
-    if prometheus is not None:  # A query that hangs must not delay the next evaluation.
-        limit_s = min(prometheus.timeout_s, max(period_s, LEAST_ANSWER_S))
-        prometheus = replace(prometheus, timeout_s=limit_s)
+    prometheus = _prometheus(values, period_s)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
     if settings.password:
@@ -98,13 +96,12 @@ def run(
         from elasticd.autoscale.loop.evaluation import JobEvaluation
         from elasticd.autoscale.metrics.counts import AutoscalerCounts
         from elasticd.autoscale.prometheus.credentials import Credentials
-        from elasticd.autoscale.prometheus.settings import endpoint
         from elasticd.leader.daemon import Daemon
         from elasticd.leader.http_server import MetricsServer
 
         if prometheus is not None:  # A file that is missing is named before etcd is asked.
             Credentials(prometheus, endpoint(prometheus)).current()
-        store = stack.enter_context(closing(open_store(settings, keys)))
+        store = stack.enter_context(closing(prepare_store(settings)))
         source = stack.enter_context(closing(open_source(prometheus, store, keys, settings)))
         counts = AutoscalerCounts()
         daemon = Daemon(
@@ -116,7 +113,9 @@ def run(
             told_lead=counts.leads,
             source="agents" if prometheus is None else "prometheus",
         )
-        server = MetricsServer(host, port, counts, is_alive=daemon.is_alive)
+        server = MetricsServer(
+            host, port, counts, is_alive=daemon.is_alive, why_unready=lambda: daemon.trouble
+        )
         stack.callback(server.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
@@ -124,3 +123,12 @@ def run(
         daemon.run()
     _log.info("autoscaler.ended")
     return 0
+
+
+def _prometheus(values: dict[str, Any], period_s: float) -> PrometheusSettings | None:
+    """Return the settings of Prometheus, so that a query that hangs delays no evaluation."""
+    given = prometheus_settings(values)
+    if given is None:
+        return None
+    limit_s = min(given.timeout_s, max(period_s, LEAST_ANSWER_S))
+    return replace(given, timeout_s=limit_s)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from elasticd.cli.daemons.listen_address import listen_address
-from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, required_settings
+from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.store.api import LEAST_LEASE_TTL_S
@@ -102,7 +102,7 @@ def operator(
         connection = open_connection(_kubeconfig(kubeconfig), context or "", told=counts.asked)
         api = stack.enter_context(closing(KubernetesApi(connection)))
         check_server(api, namespace or "")
-        store = stack.enter_context(closing(open_store(settings, keys)))
+        store = stack.enter_context(closing(prepare_store(settings)))
         process = OperatorProcess(
             store,
             keys,

@@ -17,7 +17,7 @@ from elasticd.cli.views.sentences import SENTENCES
 from elasticd.dashboard.access import is_loopback
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
-from elasticd.errors import CallError, NotFound
+from elasticd.errors import CallError, NotFound, Unavailable
 from elasticd_agent.pod.first_process import end_on_signals
 
 __all__ = ["dashboard"]
@@ -69,9 +69,13 @@ def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **val
             "--allow-actions lets whoever reaches the dashboard change jobs: give --token-file "
             f"with a file that has a token of at least {TOKEN_LEAST} characters."
         )
-    # What is wrong with --etcd is said before anything listens; a run may come later.
-    with suppress(NotFound), sources(values):
-        pass
+    # What is wrong with --etcd is said before anything listens; a run may come later, and so may an
+    # etcd that starts with all else of a cluster: until then the page says that it is away.
+    try:
+        with suppress(NotFound), sources(values):
+            pass
+    except Unavailable as exc:
+        click.echo(f"elasticd: {exc} The page waits for it.", err=True)
     collector = Collector(
         lambda: sources(values), lambda: which_runs(values), SENTENCES, read_stacks
     )

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from elasticd.errors import Refused
 from elasticd.leader import daemon as module
 from elasticd.leader.daemon import Daemon
 from elasticd.leader.election import Term
 from elasticd.records.keys import Keys
+from elasticd.store.api import KeyValue
 from elasticd.store.memory import MemoryStore
 from elasticd.telemetry import log
 from tests.fixtures.patience import patience_s
@@ -186,10 +188,40 @@ def test_a_daemon_that_begins_without_etcd_waits_for_it() -> None:
     store = MemoryStore()
     store.go_away()
     counting = Counting()
-    with running(store, counting):
-        assert counting.evaluations == 0
+    with running(store, counting) as daemon:
+        wait_until(lambda: daemon.trouble not in ("", module.UNASKED))
+        assert counting.evaluations == 0 and daemon.is_alive()
         store.come_back()
         wait_until(lambda: counting.evaluations > 0)
+        assert daemon.trouble == ""
+
+
+def test_a_daemon_is_in_trouble_until_etcd_has_answered(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Its probe is red until then; an etcd that answers at once is no news."""
+    log.configure(is_json=True)
+    counting = Counting()
+    daemon = Daemon(MemoryStore(), KEYS.autoscaler_election, counting.begin)
+    assert daemon.trouble == module.UNASKED
+    counting.act = daemon.stop
+    daemon.run()
+    assert daemon.trouble == "" and counting.evaluations == 1
+    assert "etcd." not in capfd.readouterr().err
+
+
+def test_a_daemon_that_etcd_refuses_ends() -> None:
+    """A wrong password does not become right, and whoever gave it is to see that."""
+    daemon = Daemon(RefusingStore(), KEYS.autoscaler_election, Counting().begin)
+    with pytest.raises(Refused, match="the password"):
+        daemon.run()
+
+
+class RefusingStore(MemoryStore):
+    """An etcd that does not know who asks."""
+
+    def get(self, key: str) -> KeyValue | None:
+        raise Refused("etcd refused the password of user 'a': correct either.")
 
 
 def test_a_leader_that_hangs_lets_its_lease_run_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ CALLS = [
         (*ETCD, *PROMETHEUS, "--user", "u", "--password-file", "p", "--token-file", "t"),
         "two ways to log in",
     ),
-    ((*ETCD, *PROMETHEUS), "http://127.0.0.1:1"),
 ]
 
 
@@ -31,7 +30,7 @@ CALLS = [
 def test_what_cannot_be_used_is_said_in_one_sentence(
     flags: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With the flag, its value and what to write instead; etcd that is not there too."""
+    """With the flag, its value and what to write instead."""
     assert main(["autoscale", "run", *flags]) == 2
     shown = capfd.readouterr().err
     assert said in shown and shown.count("\n") == 1 and "Traceback" not in shown
