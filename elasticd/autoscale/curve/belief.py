@@ -11,19 +11,17 @@ belief is a mixture of both.
 
 A measured size is not known exactly either: within each curve it lies between what was measured and
 what the curve says, by the errors of both.
+
+It is plain Python, since the image of the autoscaler has no numpy, which is 70 MB.
 """
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import add
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 __all__ = ["Belief", "MeasuredStep", "believed"]
-
-Numbers = NDArray[np.float64]
 
 FIXED = ((0.0, 3.0), (0.01, 2.0), (0.04, 1.5), (0.1, 1.5), (0.25, 1.5), (0.8, 0.7), (8.0, 0.3))
 """Values of a/b, each with its weight before anything is measured."""
@@ -56,10 +54,22 @@ class MeasuredStep(NamedTuple):
 class Belief(NamedTuple):
     """Curves, and how likely each of them is."""
 
-    weights: Numbers
+    weights: list[float]
     """One number for each curve; their sum is 1."""
-    log_s: Numbers
-    """The logarithm of the seconds of a step: a row for each curve, a column for each size."""
+    log_s: list[list[float]]
+    """The logarithm of the seconds of a step: a row for each curve, in it a number for each
+    size."""
+
+
+class _Grid(NamedTuple):
+    """All curves at some sizes, with b = 1."""
+
+    rows: list[list[float]]
+    """The logarithm of a step, a row for each curve."""
+    columns: list[tuple[float, ...]]
+    """The same, a column for each size."""
+    prior: list[float]
+    """The logarithm of each curve's weight before anything is measured."""
 
 
 def believed(
@@ -70,51 +80,72 @@ def believed(
     `known` are the sizes of the job as it is now, at least one; `former` others from before,
     scaled to the job as it is now.
     """
-    shapes, prior = _grid(sizes)
-    fits, level = _likelihood(shapes, sizes, known)
-    logs = prior + fits
+    grid = _grid(sizes)
+    fits, level = _likelihood(grid, sizes, known)
+    logs = list(map(add, grid.prior, fits))
     if former:
-        old, _ = _likelihood(shapes, sizes, former)
-        both, _ = _likelihood(shapes, sizes, (*former, *known))
+        old, _ = _likelihood(grid, sizes, former)
+        both, _ = _likelihood(grid, sizes, (*former, *known))
         # What the former shape says counts only as far as it is about the sizes of now.
-        same = prior + both - np.logaddexp.reduce(prior + old)
-        logs = np.logaddexp(math.log(1.0 - SAME_SHARE) + logs, math.log(SAME_SHARE) + same)
-    weights = np.exp(logs - logs.max())
-    is_likely = weights > LEAST_WEIGHT
-    weights = weights[is_likely] / weights[is_likely].sum()
-    log_s = level[is_likely][:, None] + shapes[is_likely]
+        whole = _log_sum(list(map(add, grid.prior, old)))
+        other, same = math.log(1.0 - SAME_SHARE), math.log(SAME_SHARE) - whole
+        logs = [
+            _log_sum((other + new, same + first + fit))
+            for new, first, fit in zip(logs, grid.prior, both, strict=True)
+        ]
+    most = max(logs)
+    weights = [math.exp(each - most) for each in logs]
+    likely = [at for at, weight in enumerate(weights) if weight > LEAST_WEIGHT]
+    total = math.fsum(weights[at] for at in likely)
+    log_s = [[level[at] + each for each in grid.rows[at]] for at in likely]
     for size in known:
-        at = sizes.index(size.nodes)
+        column = sizes.index(size.nodes)
         share = MISFIT**2 / (MISFIT**2 + size.error**2)
-        log_s[:, at] = share * size.log_s + (1.0 - share) * log_s[:, at]
-    return Belief(weights, log_s)
+        for row in log_s:
+            row[column] = share * size.log_s + (1.0 - share) * row[column]
+    return Belief([weights[at] / total for at in likely], log_s)
 
 
 def _likelihood(
-    shapes: Numbers, sizes: tuple[int, ...], known: Sequence[MeasuredStep]
-) -> tuple[Numbers, Numbers]:
+    grid: _Grid, sizes: tuple[int, ...], known: Sequence[MeasuredStep]
+) -> tuple[list[float], list[float]]:
     """Return the logarithm of each curve's likelihood, and by what it is scaled to fit best."""
-    columns = [sizes.index(size.nodes) for size in known]
-    surety = np.array([1.0 / (size.error**2 + SHAPE_ERROR**2) for size in known])
-    away = np.array([size.log_s for size in known]) - shapes[:, columns]
-    level = away @ surety / surety.sum()
-    fits = -0.5 * ((away * away) @ surety - level * level * surety.sum())
+    total = 0.0
+    sums = [0.0] * len(grid.prior)
+    squares = sums
+    for size in known:
+        sure, log_s = 1.0 / (size.error**2 + SHAPE_ERROR**2), size.log_s
+        away = [log_s - each for each in grid.columns[sizes.index(size.nodes)]]
+        total += sure
+        sums = [done + sure * each for done, each in zip(sums, away, strict=True)]
+        squares = [done + sure * each * each for done, each in zip(squares, away, strict=True)]
+    level = [each / total for each in sums]
+    fits = [
+        -0.5 * (square - each * each * total) for square, each in zip(squares, level, strict=True)
+    ]
     return fits, level
 
 
+def _log_sum(logs: Sequence[float]) -> float:
+    """Return the logarithm of the sum of the numbers that have these logarithms."""
+    most = max(logs)
+    return most + math.log(math.fsum(math.exp(each - most) for each in logs))
+
+
 @lru_cache(maxsize=64)
-def _grid(sizes: tuple[int, ...]) -> tuple[Numbers, Numbers]:
-    """Return all curves at these sizes with b = 1, and the logarithms of their first weights."""
-    nodes = np.array(sizes, dtype=np.float64)
-    smooth, weight = [], []
+def _grid(sizes: tuple[int, ...]) -> _Grid:
+    """Return all curves at these sizes, each with its weight."""
+    smooth, first = [], []
     for fixed, fixed_weight in FIXED:
         for growing, growing_weight in GROWING:
-            smooth.append(np.log(fixed + 1.0 / nodes + growing * (nodes - 1.0)))
-            weight.append(fixed_weight * growing_weight)
-    curves, first = np.array(smooth), np.array(weight) / sum(weight)
-    shapes, prior = [curves], [first * (1.0 - CLIFF_SHARE)]
-    for last_before in sizes[:-1]:
-        for height in CLIFFS:
-            shapes.append(curves + np.where(nodes > last_before, math.log(height), 0.0))
-            prior.append(first * CLIFF_SHARE / (len(CLIFFS) * (len(sizes) - 1)))
-    return np.vstack(shapes), np.log(np.concatenate(prior))
+            smooth.append([math.log(fixed + 1.0 / n + growing * (n - 1.0)) for n in sizes])
+            first.append(fixed_weight * growing_weight)
+    total = sum(first)
+    rows, prior = list(smooth), [math.log(each / total * (1.0 - CLIFF_SHARE)) for each in first]
+    share = CLIFF_SHARE / (len(CLIFFS) * max(1, len(sizes) - 1))
+    behind = [math.log(each / total * share) for each in first]
+    for before in range(1, len(sizes)):
+        for height in map(math.log, CLIFFS):
+            rows += [[*row[:before], *(each + height for each in row[before:])] for row in smooth]
+            prior += behind
+    return _Grid(rows, list(zip(*rows, strict=True)), prior)

@@ -16,12 +16,10 @@ counts, as in doubt a job trains on more nodes.
 
 import math
 from functools import lru_cache
+from operator import mul
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from elasticd.autoscale.curve.belief import Belief, MeasuredStep, Numbers, believed
+from elasticd.autoscale.curve.belief import Belief, MeasuredStep, believed
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 
 __all__ = ["MOST_TURNS", "SIZES_MOST", "TrialQuestion", "trial_answer"]
@@ -69,35 +67,35 @@ def trial_answer(asked: TrialQuestion) -> tuple[int, float] | None:
     """Return the size and the length of a step that is expected there."""
     at = _sizes(asked)
     belief = believed(asked.known, asked.former, at)
-    goodness = _goodness(belief, at, asked)
-    mean, step = belief.weights @ goodness, belief.weights @ np.exp(belief.log_s)
+    gains = _weighted_goodness(belief, at, asked)
+    mean = list(map(sum, zip(*gains, strict=True)))
     measured = {size.nodes for size in asked.known}
     # What was taken back is no size to go to, whatever came of it.
-    is_open = np.array(
-        [asked.low <= n <= asked.high and (n == asked.now or n not in asked.refused) for n in at]
-    )
-    is_known = np.array([n in measured for n in at])
-    now = float(mean[at.index(asked.now)])
-    best = max(now, float(mean[is_open & is_known].max(initial=0.0)))
+    is_open = [
+        asked.low <= n <= asked.high and (n == asked.now or n not in asked.refused) for n in at
+    ]
+    now = mean[at.index(asked.now)]
+    known = (mean[place] for place, n in enumerate(at) if is_open[place] and n in measured)
+    best = max(0.0, now, *known)
     horizon = HORIZONS * asked.horizon
     found: list[tuple[float, int]] = []
     for place, nodes in enumerate(at):
         is_near = min(measured) <= REACH * nodes and nodes <= REACH * max(measured)
-        if is_known[place] or not is_open[place] or not is_near:
+        if nodes in measured or not is_open[place] or not is_near:
             continue
-        measuring = max(asked.probe, WINDOW_STEPS * float(step[place]))
-        trial = FIRST_STEPS * float(step[place]) + measuring * (1.0 + UNTIL_SHARE)
+        step = _expected(belief, place, 1.0)
+        measuring = max(asked.probe, WINDOW_STEPS * step)
+        trial = FIRST_STEPS * step + measuring * (1.0 + UNTIL_SHARE)
         if 2.0 * trial > horizon:
             continue
-        after = _after(belief, goodness, place, is_open, asked.cost / horizon)
-        spent = trial * (now - float(mean[place])) + asked.cost * now
+        after = _after(belief, gains, place, is_open, asked.cost / horizon)
+        spent = trial * (now - mean[place]) + asked.cost * now
         value = (horizon - trial) * (after - best) - spent
         found.append((value, nodes))
     value, nodes = max(found, default=(0.0, 0))
     if value <= LEAST_VALUE * (1 + asked.turns) * horizon:
         return None
-    rate = float(belief.weights @ np.exp(-belief.log_s[:, at.index(nodes)]))
-    return nodes, 1.0 / rate
+    return nodes, 1.0 / _expected(belief, at.index(nodes), -1.0)
 
 
 def _sizes(asked: TrialQuestion) -> tuple[int, ...]:
@@ -111,34 +109,56 @@ def _sizes(asked: TrialQuestion) -> tuple[int, ...]:
     return tuple(sorted({*known, asked.now, *spread}))
 
 
-def _goodness(belief: Belief, at: tuple[int, ...], asked: TrialQuestion) -> Numbers:
-    """Return how good each size is on each curve, where the right size is 1."""
-    nodes, places = np.array(at, dtype=np.float64), np.arange(len(at))
-    rate = np.exp(-belief.log_s)
-    worth = rate * nodes**-asked.share
-    worth = np.where((nodes >= asked.low) & (nodes <= asked.high), worth, 0.0)
-    most = worth.max(axis=1, keepdims=True)
-    # The largest of those that are worth nearly the most.
-    is_alike = worth >= most * (1.0 - ALIKE_SHARE)
-    right = len(at) - 1 - is_alike[:, ::-1].argmax(axis=1)
-    steps = np.minimum(1.0, rate / rate[np.arange(len(right)), right][:, None])
-    wasted = np.where(places > right[:, None], 1.0 - worth / most, 0.0)
-    goodness: Numbers = steps - WASTE_SHARE * wasted
-    return goodness
+def _expected(belief: Belief, place: int, power: float) -> float:
+    """Return what the seconds of a step at one size, to this power, are expected to be."""
+    exp = math.exp
+    return sum(
+        weight * exp(power * row[place])
+        for weight, row in zip(belief.weights, belief.log_s, strict=True)
+    )
+
+
+def _weighted_goodness(
+    belief: Belief, at: tuple[int, ...], asked: TrialQuestion
+) -> list[list[float]]:
+    """Return how good each size is on each curve, where the right size is 1, times the curve's
+    weight.
+    """
+    price = [float(n) ** -asked.share if asked.low <= n <= asked.high else 0.0 for n in at]
+    found = []
+    for weight, row in zip(belief.weights, belief.log_s, strict=True):
+        rates = [math.exp(-each) for each in row]
+        worths = list(map(mul, rates, price))
+        most = max(worths)
+        least = most * (1.0 - ALIKE_SHARE)
+        # The largest of those that are worth nearly the most.
+        right = max(place for place, worth in enumerate(worths) if worth >= least)
+        rate = rates[right]
+        goods = [weight * min(1.0, each / rate) for each in rates]
+        for place in range(right + 1, len(at)):
+            goods[place] -= weight * WASTE_SHARE * (1.0 - worths[place] / most)
+        found.append(goods)
+    return found
 
 
 def _after(
-    belief: Belief, goodness: Numbers, place: int, is_open: NDArray[np.bool_], change: float
+    belief: Belief, gains: list[list[float]], place: int, is_open: list[bool], change: float
 ) -> float:
     """Return how good the best size will be known to be once this one was tried.
 
     Curves that a window at that size cannot tell apart stay one outcome.
     """
-    log_s = belief.log_s[:, place]
-    width = max(TELLS_APART, float(np.ptp(log_s)) / PARTS)
-    outcome = ((log_s - log_s.min()) / width).astype(np.intp)
-    split = np.zeros((int(outcome.max()) + 1, len(outcome)))
-    split[outcome, np.arange(len(outcome))] = belief.weights
-    gained = split @ goodness - change * split.sum(axis=1, keepdims=True)
-    gained[:, place] += change * split.sum(axis=1)
-    return float(gained[:, is_open].max(axis=1).sum())
+    logs = [row[place] for row in belief.log_s]
+    low = min(logs)
+    width = max(TELLS_APART, (max(logs) - low) / PARTS)
+    outcomes: dict[int, list[int]] = {}
+    for number, each in enumerate(logs):
+        outcomes.setdefault(int((each - low) / width), []).append(number)
+    total = 0.0
+    for curves in outcomes.values():
+        spent = change * sum(belief.weights[number] for number in curves)
+        gained = map(sum, zip(*(gains[number] for number in curves), strict=True))
+        total += max(
+            good if at == place else good - spent for at, good in enumerate(gained) if is_open[at]
+        )
+    return total

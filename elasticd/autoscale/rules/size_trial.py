@@ -13,7 +13,14 @@ doubling is tried. Where all this has settled, `telling` asks what else a trial 
 import math
 from collections.abc import Sequence
 
+from elasticd.autoscale.curve.belief import MeasuredStep
 from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
+from elasticd.autoscale.curve.information_value import (
+    MOST_TURNS,
+    SIZES_MOST,
+    TrialQuestion,
+    trial_answer,
+)
 from elasticd.autoscale.curve.spread import is_measured, spread_share, spread_shares
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
@@ -201,17 +208,8 @@ def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
 def telling(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return the size whose trial tells most for what it costs; None if none is worth it.
 
-    It is asked where the job would settle. It needs numpy, for which nobody should wait who decides
-    nothing.
+    It is asked where the job would settle.
     """
-    from elasticd.autoscale.curve.belief import MeasuredStep
-    from elasticd.autoscale.curve.information_value import (
-        MOST_TURNS,
-        SIZES_MOST,
-        TrialQuestion,
-        trial_answer,
-    )
-
     now = scene.now.nodes
     if curve.turns >= MOST_TURNS or not low <= now <= high or len(curve.sizes) > SIZES_MOST:
         return None
