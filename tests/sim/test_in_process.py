@@ -5,7 +5,7 @@ import os
 import pytest
 
 from elasticd.records.failure import SLOT_LIMIT
-from elasticd.records.ids import Slot
+from elasticd.records.ids import NodeId, Slot
 from elasticd.records.job import JobSpec, Limits
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
@@ -255,6 +255,42 @@ def test_drained_node_trains_until_another_is_prepared(seed: int) -> None:
     assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
 
 
+@pytest.mark.parametrize("is_scaled_first", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_scale_while_all_who_have_the_state_leave_finds_somebody_to_copy_to(
+    seed: int, is_scaled_first: bool
+) -> None:
+    """One of them hands it to the spare, although one node is wanted and the spare is that one."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=2), 2, spare=1)
+    sim.nodes[node(2)].start_agent()
+    sim.run(3.0)
+    if is_scaled_first:
+        sim.want(1)
+    sim.drain(node(0))
+    sim.drain(node(1))
+    if not is_scaled_first:
+        sim.want(1)
+    assert sim.run(10.0, until=lambda: names(sim.history.worlds[-1]) == {node(2)})
+    assert sim.run(5.0, until=lambda: trains(sim, nodes=1))
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scale_keeps_those_who_have_the_state_and_not_the_oldest(seed: int) -> None:
+    """The node that came first was prepared when the others trained already: it has nothing."""
+    spec = spec_of(min_nodes=1, max_nodes=2)
+    sim = simulation(seed, spec, 3, Script(steps=2000))
+    sim.nodes[node(0)].pool_delay_s = (8.0, 9.0)
+    assert sim.run(10.0, until=lambda: steps(sim).newest >= 5)
+    sim.run(9.0)
+    assert names(sim.history.worlds[-1]) == {node(1), node(2)}
+    sim.want(1)
+    world = until_next(sim, 2.0, nodes=1)
+    assert world.reason is Reason.SCALED and not world.node(node(0))
+    assert sim.run(5.0, until=lambda: trains(sim, nodes=1))
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_same_error_on_all_ranks_fails_the_job_at_once(seed: int) -> None:
     """No restart loop for a bug of the script."""
@@ -320,6 +356,10 @@ def one_worker(sim: Simulation, index: int) -> Trainee:
     worker = next(iter(sim.nodes[node(index)].workers.values()))
     assert isinstance(worker, Trainee)
     return worker
+
+
+def names(world: World) -> set[NodeId]:
+    return {each.node for each in world.nodes}
 
 
 def numbers(world: World) -> set[int]:

@@ -1,8 +1,11 @@
 """An owner that hangs is not kept alive by the thread of its keepalives."""
 
+from queue import SimpleQueue
 from threading import Event, Thread
 
-from elasticd_agent.loop.inbox import Inbox
+import pytest
+
+from elasticd_agent.loop.inbox import Inbox, Item
 from elasticd_agent.loop.owner_watchdog import LIMIT_S, OwnerWatchdog
 from tests.fixtures.patience import patience_s
 
@@ -43,3 +46,19 @@ def test_owner_is_busy_from_one_item_to_the_next() -> None:
     inbox.put(lambda: None)
     owner.join(WAIT_S)
     assert not owner.is_alive()
+
+
+def test_owner_that_waits_for_more_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a quiet day nothing comes for minutes."""
+    inbox, waiting = Inbox(), list[float]()
+
+    class Quiet(SimpleQueue[Item]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Item:
+            waiting.append(inbox.busy_s)
+            return lambda: None
+
+    monkeypatch.setattr(inbox, "_queue", Quiet())
+    for _ in range(3):
+        inbox.take(None)
+        assert inbox.busy_s > 0.0
+    assert waiting == [0.0] * 3

@@ -10,6 +10,8 @@ from elasticd.net.listener import listen
 from elasticd.records.ids import NodeId
 from elasticd.store.api import StoreSettings
 from elasticd.store.memory import MemoryStore
+from elasticd_agent.loop.inbox import Inbox
+from elasticd_agent.loop.owner_watchdog import LIMIT_S
 from elasticd_agent.node import presence as module
 from elasticd_agent.node.presence import Presence
 from elasticd_agent.settings import AgentSettings
@@ -70,3 +72,22 @@ def test_node_whose_probe_port_is_taken_leaves_its_other_port(tmp_path: Path) ->
         Presence(settings(tmp_path, port=port, probe_port=probe_port), MemoryStore())
     listen("127.0.0.1", port).close()
     taken.close()
+
+
+def test_owner_that_stands_still_lets_the_nodes_lease_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store asks before each keepalive; what renews it then is a thread of its own."""
+    busy_s = [0.0]
+    monkeypatch.setattr(Inbox, "busy_s", property(lambda inbox: busy_s[0]))
+    store = MemoryStore()
+    presence = Presence(settings(tmp_path), store)
+    try:
+        presence.open()
+        (grant,) = store._grants.values()
+        answers = []
+        for busy_s[0] in (0.0, LIMIT_S + 1.0, 0.1):
+            answers.append(grant.may_renew())
+        assert answers == [True, False, True]
+    finally:
+        presence.close()

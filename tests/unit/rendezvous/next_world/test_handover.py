@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.job import Want
 from elasticd.records.member import Member
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
@@ -65,6 +66,21 @@ def test_planned_change_waits_as_well_though_others_have_the_state() -> None:
     assert isinstance(found, Wait) and "node node-1 to tell" in found.message
     broken = plan_world(told.state, dataclasses.replace(change, is_orderly=False), now_s=told.now_s)
     assert isinstance(broken, World), "the survivors have the state: they wait for nobody"
+
+
+def test_scale_brings_those_along_who_leave_with_the_only_state() -> None:
+    """One node is wanted, and the one that stays has nothing yet: the two that go have it."""
+    told = training(1)
+    told.tell(ev.WantsListed(wants={"user": Want(writer="user", nodes=1, why="elasticd scale")}))
+    told.members(
+        trainer(0, leaving=Reason.DRAINED),
+        trainer(1, leaving=Reason.DRAINED),
+        trainer(2, (0, 1, "p"), arrived=0),
+    )
+    change = WorldChange(reason=Reason.SCALED, is_orderly=True)
+    found = plan_world(told.state, change, now_s=told.now_s)
+    assert isinstance(found, World)
+    assert {node.node for node in found.nodes} == {"node-0", "node-1", "node-2"}
 
 
 def test_node_that_never_tells_is_waited_for_as_long_as_a_world_may_take() -> None:

@@ -1,0 +1,124 @@
+"""A heal brings the state over in small pieces, whatever its tensors are like."""
+
+import socket
+import struct
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+
+from elasticd.tensors.tensor_bytes import TensorBytes
+from elasticd.tensors.tree import Tree, flatten, unflatten
+from elasticd.train.sync import transfer_protocol
+from elasticd.train.sync.newest_state import SourceDecision
+from elasticd.train.sync.state_fetch import FetchResult, fetch_state
+from elasticd.train.sync.state_server import StateServer
+from tests.fixtures.patience import patience_s
+from tests.fixtures.ranks import HOST
+
+MIB = 1 << 20
+WAIT_S = patience_s(30.0)
+
+
+class SharedStore:
+    """A TCPStore of one process: `get` waits for what others set."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._is_new = threading.Condition()
+
+    def set(self, key: str, value: Any) -> None:
+        with self._is_new:
+            self._values[key] = value
+            self._is_new.notify_all()
+
+    def get(self, key: str) -> Any:
+        with self._is_new:
+            assert self._is_new.wait_for(lambda: key in self._values, WAIT_S), key
+            return self._values[key]
+
+    def add(self, key: str, more: int) -> int:
+        with self._is_new:
+            self._values[key] = self._values.get(key, 0) + more
+            return int(self._values[key])
+
+    def check(self, keys: list[str]) -> bool:
+        with self._is_new:
+            return all(key in self._values for key in keys)
+
+
+class OneOfTwo:
+    """A rank of a group of two that are threads of this process."""
+
+    generation, address = 7, HOST
+
+    def __init__(self, rank: int, store: SharedStore) -> None:
+        self.rank, self.store = rank, store
+
+    def guarding(self, one: socket.socket, /) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Turned:
+    """Parameters whose memory is in another order than their elements, as on a GPU."""
+
+    def __init__(self, value: float) -> None:
+        memory = torch.arange(4 * MIB, dtype=torch.float32).view(4, MIB) + value
+        self.entries: dict[str, Any] = {"w": memory.t()}
+        self._is_broken = False
+
+    def _tree(self) -> Tree:
+        return flatten("state", self.entries)
+
+    def _modules(self) -> dict[str, torch.nn.Module]:
+        return {}
+
+    def _load(self, source: Tree, position: tuple[int, int]) -> None:
+        self.entries = unflatten(source)
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes of what is not plain in memory were copied to the host at a time."""
+    lengths: list[int] = []
+    staging = TensorBytes._staging
+
+    def noted(data: TensorBytes, start: int, length: int) -> torch.Tensor:
+        made = staging(data, start, length)
+        lengths.append(made.nbytes)
+        return made
+
+    monkeypatch.setattr(TensorBytes, "_staging", noted)
+    return lengths
+
+
+def test_no_side_holds_more_than_a_piece_at_a_time(staged: list[int]) -> None:
+    """Of 16 MiB that differ each question brings 4 at most, and each side copies no more."""
+    store, healed = SharedStore(), list[FetchResult]()
+    states = [Turned(1.0), Turned(2.0)]
+    decision = SourceDecision(position=(5, 0), sources=(0,), targets=(1,))
+    source = threading.Thread(
+        target=lambda: healed.append(fetch_state(OneOfTwo(0, store), decision, states[0]))
+    )
+    source.start()
+    healed.append(fetch_state(OneOfTwo(1, store), decision, states[1]))
+    source.join(WAIT_S)
+    assert torch.equal(states[1].entries["w"], Turned(1.0).entries["w"])
+    assert {each.received_bytes + each.sent_bytes for each in healed} == {16 * MIB}
+    assert max(staged) <= 4 * MIB and sum(staged) >= 2 * 16 * MIB
+
+
+def test_who_asks_for_more_than_a_piece_is_cut_off(staged: list[int]) -> None:
+    """What a question costs this host is limited here, not by who asks."""
+    with (
+        StateServer(Turned(1.0)._tree(), address=HOST, generation=7) as source,
+        socket.create_connection((HOST, source.port), timeout=WAIT_S) as line,
+    ):
+        transfer_protocol.say_hello(line, source.token, 7, 1)
+        ask = (transfer_protocol.BYTES, 0, 0, 8 * MIB)
+        line.sendall(struct.pack("<BIQQ", *ask))
+        assert line.recv(1) == b""
+        assert source.sent_bytes == 0
+    assert not staged
