@@ -1,4 +1,4 @@
-"""The thread that reads: what stands in etcd or in archives, and what the agents say of ranks.
+"""Collects what the dashboard and `elasticd top` show: records of etcd, and ranks from the agents.
 
 A watch says when something changed, a slow re-read repairs what a watch missed. Ranks are asked
 once a second, and only those of jobs that run.

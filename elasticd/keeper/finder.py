@@ -32,7 +32,7 @@ SHARED_S = 10.0
 
 
 class CheckpointFinder:
-    """Several threads may use it."""
+    """Finds the newest checkpoint that is not damaged, and reads it; several threads may use it."""
 
     def __init__(self, bucket: Bucket, committer: Committer, *, parallel: int) -> None:
         self._bucket, self._committer = bucket, committer

@@ -1,4 +1,4 @@
-"""Processes of one slot that fail one after the other: a bad card, a missing folder.
+"""The crash loop of one slot: its processes fail one after the other, as with a bad card.
 
 The other slots must not pay for it. The next process of that slot waits longer each time, and its
 cost is charged as the loss of a machine, not as an error of the script. A slot whose process

@@ -1,8 +1,8 @@
-"""The account of one job on one node. It hears of each decision and of each heartbeat.
+"""Divides the time of one job's slots on one node among the time causes, step by step.
 
 Time in `train` is settled by the commits that workers tell of. So where a fault becomes known, what
-is open reaches back to the last commit: the work on the step that was lost, for as long as a step
-takes, and then time in which nobody knew yet.
+is open reaches back to the last commit: the work on the step that was lost (`redone`), for as long
+as a step takes, and then time in which nobody knew yet (`notice`).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The two questions of a supervisor: does this agent live, and can it take part.
+"""The liveness probe (`/healthz`) and the readiness probe (`/readyz`) of an agent.
 
 `/healthz` is a matter of this process alone: 503 if the thread that owns its state has been at one
 thing for over five seconds; forming a world takes none of its time. Its lease is let go after

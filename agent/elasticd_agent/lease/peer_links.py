@@ -1,4 +1,4 @@
-"""Connections between agents, held only to feel their end.
+"""Connections between agents, which show at once that the process of an agent has died.
 
 When a process dies, its kernel closes its sockets at once; a lease takes seconds to run out. So
 members hold a connection to each proposer. When one breaks, the other end is *probed*: if nobody

@@ -1,4 +1,4 @@
-"""An owner's thread that stands still lets the node's lease go.
+"""Lets the node's lease expire if the owner's thread hangs.
 
 Keepalives have a thread of their own, so an owner that hangs (a disk that does not answer, an error
 of ours) would look well for ever: a member that hears nothing, a proposer that never proposes. When

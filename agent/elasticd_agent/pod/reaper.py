@@ -1,4 +1,4 @@
-"""Zombies that are nobody else's: what dies after its parent has gone is reaped here.
+"""Reaps processes that die after their parent has gone, for which nobody else waits.
 
 The agent is the subreaper of all that its pools start, and in a container often process 1: whatever
 loses its parent becomes its child, and stays in the table of processes until somebody asks how it

@@ -1,4 +1,4 @@
-"""Bring a new process into the world: forked from the warm pool, or spawned where a fork is unsafe.
+"""Start the process of a worker: a fork of the warm pool, or a spawn where a fork is unsafe.
 
 Forked children do not run inside the pool's stack. `BornChild` carries them up to `__main__`, so
 that the interpreter ends a worker by itself, as it would have ended the script: exit code, atexit,

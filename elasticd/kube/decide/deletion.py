@@ -1,4 +1,4 @@
-"""What happens after an object was deleted: its job is stopped and saved first."""
+"""What the operator does with a deleted ElasticJob: a finalizer keeps it until its job is over."""
 
 from collections.abc import Iterator
 

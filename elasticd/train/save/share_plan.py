@@ -1,4 +1,4 @@
-"""Which shares of the state this rank copies, and where the bytes go.
+"""Which shares of the state this rank copies, and on which node each share has its replica.
 
 They are its own, an n-th of the whole, and a second copy of a rank's on the node before. All
 replicas have the same values, so the second copy needs no network: each rank takes both from its
