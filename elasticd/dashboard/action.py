@@ -8,11 +8,18 @@ from dataclasses import dataclass, fields
 
 from elasticd.errors import CallError
 
-__all__ = ["Action", "Drain", "Scale", "Stop", "Undrain", "read_action"]
+__all__ = [
+    "ActionRequest",
+    "DrainRequest",
+    "ScaleRequest",
+    "StopRequest",
+    "UndrainRequest",
+    "read_action",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class ScaleRequest:
     """Wish for this many nodes."""
 
     job: str
@@ -20,36 +27,36 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopRequest:
     """End a job; its workers get SIGTERM, and save their state where they save any."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class DrainRequest:
     """Take a node out of service."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undrain:
+class UndrainRequest:
     """Take that back."""
 
     node: str
 
 
-Action = Scale | Stop | Drain | Undrain
-_KINDS: dict[str, type[Scale | Stop | Drain | Undrain]] = {
-    "scale": Scale,
-    "stop": Stop,
-    "drain": Drain,
-    "undrain": Undrain,
+ActionRequest = ScaleRequest | StopRequest | DrainRequest | UndrainRequest
+_KINDS: dict[str, type[ScaleRequest | StopRequest | DrainRequest | UndrainRequest]] = {
+    "scale": ScaleRequest,
+    "stop": StopRequest,
+    "drain": DrainRequest,
+    "undrain": UndrainRequest,
 }
 
 
-def read_action(body: bytes) -> Action:
+def read_action(body: bytes) -> ActionRequest:
     """Read an action: an object with `action`, its name, and exactly the values that this one has.
 
     Raises: CallError: it is none of them, or a value is missing, superfluous, or of another type.

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
 from elasticd.dashboard.access import action_refusal, read_refusal
-from elasticd.dashboard.action import Action, read_action
+from elasticd.dashboard.action import ActionRequest, read_action
 from elasticd.dashboard.board import Board, delta
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.job_view import Plain
@@ -60,7 +60,7 @@ class DashboardServer:
         port: int,
         collector: Collector,
         token: str = "",
-        act: Callable[[Action], str] | None = None,
+        act: Callable[[ActionRequest], str] | None = None,
     ) -> None:
         """Bind and serve; port 0 takes a free one.
 
@@ -98,7 +98,7 @@ class _Server(BoundedServer):
         listener: socket.socket,
         collector: Collector,
         token: str,
-        act: Callable[[Action], str] | None,
+        act: Callable[[ActionRequest], str] | None,
     ) -> None:
         super().__init__(
             listener, _Handler, connections=CONNECTIONS_LIMIT, silence_s=REQUEST_TIMEOUT_S

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.incident_stacks import read_stacks
-from elasticd.dashboard.action import Action, Drain, Scale
+from elasticd.dashboard.action import ActionRequest, DrainRequest, ScaleRequest
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import Refused
@@ -59,7 +59,7 @@ def dashboard(
     *,
     is_archive: bool = False,
     token: str = "",
-    act: Callable[[Action], str] | None = None,
+    act: Callable[[ActionRequest], str] | None = None,
     run_folder: Path = Path("/nowhere"),
 ) -> Iterator[DashboardServer]:
     collector = Collector(
@@ -232,11 +232,11 @@ def test_page_stays_usable_with_a_long_history(tab: Tab) -> None:
 
 def test_actions_ask_for_the_token_and_ask_back(tab: Tab, shots: Path) -> None:
     """With the keyboard alone: scale, and a drain that is refused; nothing before the question."""
-    acted: list[Action] = []
+    acted: list[ActionRequest] = []
 
-    def act(action: Action) -> str:
+    def act(action: ActionRequest) -> str:
         acted.append(action)
-        if isinstance(action, Drain):
+        if isinstance(action, DrainRequest):
             raise Refused("Node 'node-0' has the only copy: <b>no</b>.")
         return "job digits is wanted on 3 nodes"
 
@@ -281,7 +281,7 @@ def test_actions_ask_for_the_token_and_ask_back(tab: Tab, shots: Path) -> None:
             "document.getElementById('actsaid').textContent"
             " === '\u2713 job digits is wanted on 3 nodes'"
         )
-        assert acted == [Scale(job=JOB, nodes=3)]
+        assert acted == [ScaleRequest(job=JOB, nodes=3)]
         tab.press("Escape")
         tab.wait("!document.getElementById('act').open")
 
@@ -289,15 +289,15 @@ def test_actions_ask_for_the_token_and_ask_back(tab: Tab, shots: Path) -> None:
         tab.wait("document.getElementById('acthead').textContent === 'Drain node node-0?'")
         tab.evaluate("document.getElementById('actyes').click()")
         tab.wait("document.getElementById('actsaid').textContent.endsWith('<b>no</b>.')")
-        assert acted[1:] == [Drain(node="node-0")]
+        assert acted[1:] == [DrainRequest(node="node-0")]
         assert [each for each in tab.complaints if "409" not in each and "401" not in each] == []
 
 
 def test_other_pages_change_nothing(tab: Tab) -> None:
     """Not with the token either: the browser asks first, and is not answered."""
-    acted: list[Action] = []
+    acted: list[ActionRequest] = []
 
-    def act(action: Action) -> str:
+    def act(action: ActionRequest) -> str:
         acted.append(action)
         return "done"
 

@@ -8,11 +8,11 @@ from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.autoscale.simulator.run import Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import (
     DataRate,
-    Fault,
     FaultKind,
-    Nodes,
-    Phase,
-    Scenario,
+    JobCurve,
+    JobScenario,
+    NodeCount,
+    SimulatedFault,
 )
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
@@ -34,7 +34,7 @@ class Scene:
     title: str
     policy: str
     """The policy as TOML."""
-    scenario: Scenario
+    scenario: JobScenario
     marks: tuple[tuple[float, str], ...] = ()
 
     def trace(self) -> Trace:
@@ -49,17 +49,17 @@ class Scene:
 
 def _scenario(
     name: str,
-    *phases: tuple[float, Shape],
+    *curves: tuple[float, Shape],
     nodes: tuple[tuple[float, int], ...] = ((0.0, 16),),
     duration_s: float = 1.5 * HOUR_S,
     first_nodes: int = 2,
-    faults: tuple[Fault, ...] = (),
+    faults: tuple[SimulatedFault, ...] = (),
     data_rates: tuple[DataRate, ...] = (),
-) -> Scenario:
-    return Scenario(
+) -> JobScenario:
+    return JobScenario(
         name=name,
-        phases=tuple(Phase(from_s=from_s, shape=shape) for from_s, shape in phases),
-        nodes=tuple(Nodes(from_s=from_s, available=count) for from_s, count in nodes),
+        curves=tuple(JobCurve(from_s=from_s, shape=shape) for from_s, shape in curves),
+        nodes=tuple(NodeCount(from_s=from_s, available=count) for from_s, count in nodes),
         duration_s=duration_s,
         first_nodes=first_nodes,
         faults=faults,
@@ -95,8 +95,8 @@ SCENES = (
             (1600.0, Shape(b=0.8)),
             duration_s=HOUR_S,
             faults=(
-                Fault(kind=FaultKind.LOW_AFTER, from_s=1200.0, until_s=1800.0),
-                Fault(kind=FaultKind.LEADER_KILLED, from_s=600.0, until_s=601.0),
+                SimulatedFault(kind=FaultKind.LOW_AFTER, from_s=1200.0, until_s=1800.0),
+                SimulatedFault(kind=FaultKind.LEADER_KILLED, from_s=600.0, until_s=601.0),
             ),
         ),
         marks=(

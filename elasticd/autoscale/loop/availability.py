@@ -9,17 +9,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from elasticd.autoscale.loop.job_records import JobFacts
+from elasticd.autoscale.loop.job_watch import JobFacts
 from elasticd.control.report.occupancy import uses_of
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import lacks_nodes
 from elasticd.records.member import Node
 
-__all__ = ["Nodes", "available", "nodes_of"]
+__all__ = ["AvailableNodes", "available", "nodes_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
+class AvailableNodes:
     """The nodes that take work, and the slots left on them; made once for all jobs."""
 
     slots: Mapping[NodeId, int] = field(default_factory=dict)
@@ -34,7 +34,9 @@ class Nodes:
     labels: Mapping[NodeId, Mapping[str, str]] = field(default_factory=dict)
 
 
-def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[JobFacts]) -> Nodes:
+def nodes_of(
+    nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[JobFacts]
+) -> AvailableNodes:
     """Put together what all jobs hold on which nodes."""
     held: dict[JobName, dict[NodeId, int]] = {}
     for facts in jobs:
@@ -49,7 +51,7 @@ def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[J
         for node, count in of_job.items():
             if node in left:
                 left[node] -= count
-    return Nodes(
+    return AvailableNodes(
         slots=slots,
         left=left,
         in_order=tuple(sorted(left.values())),
@@ -59,7 +61,7 @@ def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[J
     )
 
 
-def available(facts: JobFacts, cluster: Nodes) -> int:
+def available(facts: JobFacts, cluster: AvailableNodes) -> int:
     """Count the nodes that train in the job or could join at once."""
     spec = facts.spec
     training = {node.node for node in facts.world.nodes} if facts.world is not None else set()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.evaluation_input import QueryReading, Seen
-from elasticd.autoscale.loop.availability import Nodes
-from elasticd.autoscale.loop.cluster_records import ActiveJob, ClusterRecords
+from elasticd.autoscale.loop.availability import AvailableNodes
+from elasticd.autoscale.loop.cluster_watch import ActiveJob, ClusterWatch
 from elasticd.autoscale.loop.job_book import JobBook
 from elasticd.autoscale.loop.job_input import job_seen
 from elasticd.autoscale.loop.job_readings import JobReadings
@@ -65,7 +65,7 @@ class JobEvaluation:
     ) -> None:
         self._store, self._keys, self._source, self._counts = store, keys, source, counts
         self._term, self._decide, self._clocks = term, decide, clocks
-        self._records = ClusterRecords(store, keys)
+        self._records = ClusterWatch(store, keys)
         self._books: dict[JobName, JobBook] = {}
         self._unread: dict[JobName, str] = {}
 
@@ -118,7 +118,7 @@ class JobEvaluation:
         yield left.take_rest()
 
     def _evaluate_safely(
-        self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, QueryReading]
+        self, job: ActiveJob, nodes: AvailableNodes, readings: Mapping[str, QueryReading]
     ) -> None:
         try:
             self._evaluate(job, nodes, readings)
@@ -132,7 +132,9 @@ class JobEvaluation:
             self._counts.held(HoldReason.OTHER)
             log.exception("job.not_evaluated", job=job.name)
 
-    def _evaluate(self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, QueryReading]) -> None:
+    def _evaluate(
+        self, job: ActiveJob, nodes: AvailableNodes, readings: Mapping[str, QueryReading]
+    ) -> None:
         facts, policy = job.facts, job.facts.policy
         assert policy is not None
         if policy.version > POLICY_SCHEMA:

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 
 from elasticd.autoscale.decide import Decided
-from elasticd.autoscale.loop.job_records import JobFacts
+from elasticd.autoscale.loop.job_watch import JobFacts
 from elasticd.autoscale.loop.measurement import Measurement
 from elasticd.control.job_policy import AUTOSCALER
 from elasticd.leader.election import Term

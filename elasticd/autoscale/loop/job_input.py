@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from elasticd.autoscale.evaluation_input import QueryReading, Seen
-from elasticd.autoscale.loop.availability import Nodes, available
-from elasticd.autoscale.loop.job_records import JobFacts
+from elasticd.autoscale.loop.availability import AvailableNodes, available
+from elasticd.autoscale.loop.job_watch import JobFacts
 from elasticd.autoscale.loop.measurement import Measured, used_node_hours
 from elasticd.control.job_policy import AUTOSCALER
 from elasticd.records.job import size_want, target_nodes
@@ -16,7 +16,7 @@ __all__ = ["job_seen"]
 def job_seen(
     facts: JobFacts,
     measured: Measured,
-    cluster: Nodes,
+    cluster: AvailableNodes,
     readings: Mapping[str, QueryReading],
     *,
     now_s: float,

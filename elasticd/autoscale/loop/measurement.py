@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.curve.window import Measuring, measured, reading_of
 from elasticd.autoscale.evaluation_input import MeasuredWindow
-from elasticd.autoscale.loop.job_records import JobFacts
+from elasticd.autoscale.loop.job_watch import JobFacts
 from elasticd.goodput.cause import TimeCause
 from elasticd.goodput.formula import causes_of, total
 from elasticd.records.account.incident import Incident

@@ -13,7 +13,7 @@ from typing import Any
 
 from elasticd.records.autoscale.held import HoldReason
 
-__all__ = ["Answer", "QueryFailure", "Kind", "Sample", "answered", "number", "words"]
+__all__ = ["Kind", "QueryAnswer", "QueryFailure", "Sample", "answered", "number", "words"]
 
 WORDS_LIMIT = 300
 """How many characters of others' messages are passed on."""
@@ -47,7 +47,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """A complete result."""
 
     kind: Kind
@@ -61,7 +61,7 @@ class Answer:
         return self.samples[0].at_s if self.samples and self.kind != "matrix" else None
 
 
-def answered(status: int, body: bytes) -> Answer | QueryFailure:
+def answered(status: int, body: bytes) -> QueryAnswer | QueryFailure:
     """Read one answer of `/api/v1/query` or `/api/v1/query_range`."""
     try:
         given = json.loads(body)
@@ -104,7 +104,7 @@ def _no_api(status: int, body: bytes) -> QueryFailure:
     )
 
 
-def _answer(given: dict[str, Any]) -> Answer:
+def _answer(given: dict[str, Any]) -> QueryAnswer:
     data = given["data"]
     kind, result = data["resultType"], data["result"]
     warnings = given.get("warnings") or ()
@@ -124,7 +124,7 @@ def _answer(given: dict[str, Any]) -> Answer:
             samples = (_sample({}, result),)
         case _:
             raise ValueError
-    return Answer(
+    return QueryAnswer(
         kind=kind,
         samples=samples,
         warnings=tuple(words(str(each)) for each in warnings),

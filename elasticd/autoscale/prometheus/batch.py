@@ -10,7 +10,7 @@ separately first, and again where the whole failed.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elasticd.autoscale.prometheus.answer import Answer, Sample
+from elasticd.autoscale.prometheus.answer import QueryAnswer, Sample
 
 __all__ = ["PARTS_LIMIT", "apart", "union"]
 
@@ -29,7 +29,7 @@ def union(expressions: Sequence[str]) -> str:
     )
 
 
-def apart(answer: Answer, expressions: Sequence[str]) -> dict[str, Answer] | None:
+def apart(answer: QueryAnswer, expressions: Sequence[str]) -> dict[str, QueryAnswer] | None:
     """Return each query's own answer; None if it cannot be said whose is what.
 
     A warning may belong to all of them or to one: nobody can tell. The same goes for a part without

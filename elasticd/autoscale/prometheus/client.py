@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, number
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
 from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, KnownQueries, QueryEvaluation
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
@@ -77,7 +77,7 @@ class PrometheusClient:
         texts = [each.text for each in queries]
         of_ages = [text for asked in waiting.values() for text in asked]
         self._known.expect(texts, of_ages)
-        found: dict[str, Answer | QueryFailure] = {}
+        found: dict[str, QueryAnswer | QueryFailure] = {}
         doubt: _Doubt | None = None
         for arrived in self._arrivals(texts + of_ages):
             found |= arrived
@@ -138,7 +138,7 @@ class PrometheusClient:
                 f"{seconds:g} s in steps of {step_s:g} s are more points than one may ask."
             )
         now = self._answers(["time()"])["time()"]
-        now_s = now.clock_s if isinstance(now, Answer) else None
+        now_s = now.clock_s if isinstance(now, QueryAnswer) else None
         if isinstance(now, QueryFailure) or now_s is None:
             raise Unavailable(
                 now.detail if isinstance(now, QueryFailure) else f"{self.url} has no time."
@@ -167,12 +167,12 @@ class PrometheusClient:
     def close(self) -> None:
         self._session.close()
 
-    def _answers(self, texts: Sequence[str]) -> dict[str, Answer | QueryFailure]:
+    def _answers(self, texts: Sequence[str]) -> dict[str, QueryAnswer | QueryFailure]:
         return {text: each for part in self._arrivals(texts) for text, each in part.items()}
 
     def _arrivals(
         self, texts: Sequence[str]
-    ) -> Generator[dict[str, Answer | QueryFailure], None, None]:
+    ) -> Generator[dict[str, QueryAnswer | QueryFailure], None, None]:
         if not texts:
             return
         deadline_s = time.monotonic() + (1 - RESTART_SHARE) * self._timeout_s
@@ -200,7 +200,7 @@ class _Doubt:
 def _reading(
     query: Query,
     asked: Sequence[str],
-    found: Mapping[str, Answer | QueryFailure],
+    found: Mapping[str, QueryAnswer | QueryFailure],
     doubt: _Doubt | None,
 ) -> QueryReading:
     """Return what one query says; `asked` are the queries for its ages."""
@@ -220,9 +220,9 @@ def _reading(
     )
 
 
-def _clock_s(found: Mapping[str, Answer | QueryFailure]) -> float | None:
+def _clock_s(found: Mapping[str, QueryAnswer | QueryFailure]) -> float | None:
     """Return Prometheus' time from the first of these answers; any other would do as well."""
     for answer in found.values():
-        if isinstance(answer, Answer) and answer.clock_s:
+        if isinstance(answer, QueryAnswer) and answer.clock_s:
             return answer.clock_s
     return None

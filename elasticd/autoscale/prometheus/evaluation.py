@@ -22,7 +22,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure
 from elasticd.autoscale.prometheus.batch import PARTS_LIMIT, apart, union
 from elasticd.autoscale.prometheus.session import Call, HttpSession
 from elasticd.records.autoscale.held import HoldReason
@@ -88,7 +88,7 @@ class QueryEvaluation:
         self._news = Condition()
         self._left: deque[tuple[str, ...]] = deque()
         """What nobody has taken yet: texts that are asked as one."""
-        self._found: dict[str, Answer | QueryFailure] = {}
+        self._found: dict[str, QueryAnswer | QueryFailure] = {}
         self._working = 0
         """Threads."""
         self._under_way: dict[Call, _Asked] = {}
@@ -96,7 +96,7 @@ class QueryEvaluation:
 
     def arrivals(
         self, texts: Sequence[str]
-    ) -> Generator[dict[str, Answer | QueryFailure], None, None]:
+    ) -> Generator[dict[str, QueryAnswer | QueryFailure], None, None]:
         """Ask all queries; yield one answer or failure for each, as they come.
 
         The last ones come no later than the deadline. A caller that stops earlier closes the
@@ -116,13 +116,13 @@ class QueryEvaluation:
                 yield fresh
         finally:
             self._end()
-        late: dict[str, Answer | QueryFailure] = {
+        late: dict[str, QueryAnswer | QueryFailure] = {
             text: _LATE for text in wanted if text not in self._found
         }
         if late:
             yield late
 
-    def _fresh(self, told: int) -> dict[str, Answer | QueryFailure]:
+    def _fresh(self, told: int) -> dict[str, QueryAnswer | QueryFailure]:
         """Return the answers beyond the first so many; none means that the time is over."""
         with self._news:
             while len(self._found) <= told:
@@ -196,7 +196,7 @@ class QueryEvaluation:
                 began_s = time.monotonic()
                 self._under_way[call] = _Asked(texts=texts, since_s=began_s)
             expression = union(texts) if is_union else texts[0]
-            answer: Answer | QueryFailure
+            answer: QueryAnswer | QueryFailure
             try:
                 answer = self._session.ask(QUERY, {"query": expression}, call)
             except Exception as exc:  # A bug of ours, or of urllib3: others still get answers.
@@ -215,7 +215,7 @@ class QueryEvaluation:
                 return texts
         return ()
 
-    def _note(self, answer: Answer | QueryFailure, took_s: float, call: Call) -> None:
+    def _note(self, answer: QueryAnswer | QueryFailure, took_s: float, call: Call) -> None:
         with self._news:
             asked = self._under_way.pop(call)
             if self._is_over:
@@ -228,7 +228,7 @@ class QueryEvaluation:
                 else:
                     self._known.slow.discard(texts[0])
             else:
-                parts = apart(answer, texts) if isinstance(answer, Answer) else None
+                parts = apart(answer, texts) if isinstance(answer, QueryAnswer) else None
                 for text, part in (parts or {}).items():
                     self._found.setdefault(text, part)
                 if parts is None and not asked.is_apart:
@@ -244,5 +244,5 @@ class QueryEvaluation:
                 self._known.vectors.discard(text)
 
 
-def _is_plain_vector(answer: Answer | QueryFailure) -> bool:
-    return isinstance(answer, Answer) and answer.kind == "vector" and not answer.warnings
+def _is_plain_vector(answer: QueryAnswer | QueryFailure) -> bool:
+    return isinstance(answer, QueryAnswer) and answer.kind == "vector" and not answer.warnings

@@ -17,7 +17,7 @@ the same, since `timestamp()` drops the name: Prometheus refuses that, and the n
 import math
 from collections.abc import Iterable
 
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, number
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, number
 from elasticd.autoscale.prometheus.selector import selectors
 from elasticd.records.autoscale.held import HoldReason
 
@@ -43,7 +43,7 @@ def _stamps(selector: str, max_age_s: float) -> str:
     return f"timestamp({selector}) or max_over_time({before})"
 
 
-def age_s(answers: Iterable[Answer | QueryFailure]) -> float | QueryFailure | None:
+def age_s(answers: Iterable[QueryAnswer | QueryFailure]) -> float | QueryFailure | None:
     """Return the age of the oldest series; None if no selector has any. One failure fails all."""
     ages = []
     for answer in answers:

@@ -7,7 +7,7 @@ away, which has happened to others.
 import math
 
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, Sample, number
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, Sample, number
 from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["reading"]
@@ -18,7 +18,7 @@ SHOWN_LABELS = 6
 
 
 def reading(
-    answer: Answer | QueryFailure,
+    answer: QueryAnswer | QueryFailure,
     age_s: float | QueryFailure | None,
     *,
     max_age_s: float,

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSL
 from urllib3.response import BaseHTTPResponse
 
 from elasticd import __version__
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, answered, words
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, answered, words
 from elasticd.autoscale.prometheus.credentials import Shown
 from elasticd.autoscale.prometheus.settings import Endpoint
 from elasticd.records.autoscale.held import HoldReason
@@ -117,7 +117,7 @@ class HttpSession:
         fields: Mapping[str, str],
         call: Call,
         limit_bytes: int = ANSWER_LIMIT_BYTES,
-    ) -> Answer | QueryFailure:
+    ) -> QueryAnswer | QueryFailure:
         """Post a form to the API, and return what it answers; it raises nothing.
 
         Prometheus is told how long we wait, so that it does not work for longer.

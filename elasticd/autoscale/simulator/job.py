@@ -7,7 +7,7 @@ from random import Random
 
 from elasticd.autoscale.curve.window import Measuring, ProgressReading, measured
 from elasticd.autoscale.evaluation_input import MeasuredWindow
-from elasticd.autoscale.simulator.scenario import Scenario
+from elasticd.autoscale.simulator.scenario import JobScenario
 from elasticd.records.ids import Generation
 
 __all__ = ["SimulatedJob"]
@@ -16,7 +16,7 @@ __all__ = ["SimulatedJob"]
 class SimulatedJob:
     """One job on its way through a scenario."""
 
-    def __init__(self, scenario: Scenario, window_s: float) -> None:
+    def __init__(self, scenario: JobScenario, window_s: float) -> None:
         self._scenario = scenario
         self._window_s = window_s
         self._random = Random(scenario.seed)  # noqa: S311 (a simulation)

@@ -9,7 +9,7 @@ from collections import deque
 from random import Random
 
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
+from elasticd.autoscale.simulator.scenario import FaultKind, JobScenario
 from elasticd.records.autoscale.held import HoldReason
 
 __all__ = ["METRICS", "Metrics"]
@@ -31,7 +31,7 @@ MISSING = {
 class Metrics:
     """The metrics of one job."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: JobScenario) -> None:
         self._scenario = scenario
         self._random = Random(scenario.seed + 1)  # noqa: S311 (a simulation)
         self._made: deque[tuple[float, float]] = deque([(0.0, 0.0)])

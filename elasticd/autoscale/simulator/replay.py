@@ -14,7 +14,7 @@ from statistics import median
 from elasticd.autoscale.curve.estimate import measured_sizes, steps
 from elasticd.autoscale.simulator.past import JobPast, PastMetrics, PastValue, Sizes
 from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
-from elasticd.autoscale.simulator.scenario import Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.scenario import JobCurve, JobScenario, NodeCount
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.errors import Refused
@@ -117,9 +117,9 @@ def replay(history: History, policy: Policy, past: JobPast | None = None) -> Tra
         from_s=tuple(each.at_unix_s - history.began_unix_s for each in history.sizes),
         nodes=tuple(each.nodes for each in history.sizes),
     )
-    scenario = Scenario(
+    scenario = JobScenario(
         name=history.job,
-        phases=(Phase(from_s=0.0, shape=shape),),
+        curves=(JobCurve(from_s=0.0, shape=shape),),
         nodes=nodes,
         duration_s=duration_s,
         every_s=EVERY_S,
@@ -251,7 +251,7 @@ def _shape(curve: Curve, most: int) -> Shape:
     return Shape(table=known | table)
 
 
-def _most(history: History, nodes: Sequence[Nodes]) -> int:
+def _most(history: History, nodes: Sequence[NodeCount]) -> int:
     """Return the largest size that is considered: a MAX far beyond the nodes changes nothing.
 
     It is twice the nodes, for a wish that stands because nodes are missing.
@@ -261,7 +261,7 @@ def _most(history: History, nodes: Sequence[Nodes]) -> int:
     return max(history.min_nodes, min(history.max_nodes, max(MOST_NODES, 2 * there)))
 
 
-def _nodes(history: History) -> tuple[tuple[Nodes, ...], str]:
+def _nodes(history: History) -> tuple[tuple[NodeCount, ...], str]:
     """Return how many nodes were there, and a note that says how that is known."""
     told = [
         Size(at_unix_s=each.at_unix_s, nodes=int(each.inputs["available"]))
@@ -270,12 +270,12 @@ def _nodes(history: History) -> tuple[tuple[Nodes, ...], str]:
     ]
     if not told:
         most = max(each.nodes for each in history.sizes)
-        return (Nodes(from_s=0.0, available=most),), (
+        return (NodeCount(from_s=0.0, available=most),), (
             f"as many nodes are taken to have been there as it ever had: {most}"
         )
     first = Size(at_unix_s=history.began_unix_s, nodes=told[0].nodes)
     moments = sorted([first, *told, *history.sizes], key=lambda each: each.at_unix_s)
-    found: list[Nodes] = []
+    found: list[NodeCount] = []
     available = 0
     for each in moments:
         is_told = each in told or each is first
@@ -283,7 +283,7 @@ def _nodes(history: History) -> tuple[tuple[Nodes, ...], str]:
         available = each.nodes if is_told else max(available, each.nodes)
         from_s = max(0.0, each.at_unix_s - history.began_unix_s)
         if not found or found[-1].available != available:
-            found.append(Nodes(from_s=from_s, available=available))
+            found.append(NodeCount(from_s=from_s, available=available))
     return tuple(found), "how many nodes were there is known from the decisions of that time"
 
 

@@ -8,7 +8,7 @@ from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
-from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
+from elasticd.autoscale.simulator.scenario import FaultKind, JobScenario
 from elasticd.autoscale.simulator.trace import Point, Trace
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
@@ -114,7 +114,7 @@ class Answers(Protocol):
         ...
 
 
-def simulate(scenario: Scenario, scaler: Scaler, answers: Answers | None = None) -> Trace:
+def simulate(scenario: JobScenario, scaler: Scaler, answers: Answers | None = None) -> Trace:
     """Return what the job went through with this scaler; without `answers`, `Metrics` give them."""
     job = SimulatedJob(scenario, scaler.window_s)
     metrics = answers if answers is not None else Metrics(scenario)
@@ -155,7 +155,7 @@ def _point(job: SimulatedJob, held: str) -> Point:
     )
 
 
-def _seen(job: SimulatedJob, metrics: Answers, scenario: Scenario) -> Seen:
+def _seen(job: SimulatedJob, metrics: Answers, scenario: JobScenario) -> Seen:
     windows, costs_s = job.take()
     return Seen(
         job=scenario.name,

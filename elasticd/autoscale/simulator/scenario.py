@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from elasticd.autoscale.simulator.shape import Shape
 
-__all__ = ["DataRate", "Fault", "FaultKind", "Nodes", "Phase", "Scenario"]
+__all__ = ["DataRate", "FaultKind", "JobCurve", "JobScenario", "NodeCount", "SimulatedFault"]
 
 
 class FaultKind(StrEnum):
@@ -29,7 +29,7 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class SimulatedFault:
     """One fault, from one time of the simulation to another."""
 
     kind: FaultKind
@@ -38,7 +38,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class JobCurve:
     """From this time on the job has this curve."""
 
     from_s: float
@@ -46,7 +46,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
+class NodeCount:
     """From this time on there are this many nodes."""
 
     from_s: float
@@ -65,13 +65,13 @@ class DataRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class JobScenario:
     """One job's life."""
 
     name: str
-    phases: tuple[Phase, ...]
+    curves: tuple[JobCurve, ...]
     """The curves in the order of their times, the first at 0."""
-    nodes: tuple[Nodes, ...]
+    nodes: tuple[NodeCount, ...]
     """The nodes, likewise."""
     duration_s: float = 14_400.0
     every_s: float = 15.0
@@ -86,7 +86,7 @@ class Scenario:
     """The standard deviation of the throughput between two evaluations, as a part of it."""
     stall_share: float = 0.0
     """The part of the time between evaluations in which the job runs at half its speed."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[SimulatedFault, ...] = ()
     pauses: tuple[tuple[float, float], ...] = ()
     """From when to when the script pauses: it evaluates, and makes no steps."""
     data_rates: tuple[DataRate, ...] = ()
@@ -95,7 +95,7 @@ class Scenario:
 
     def shape_at(self, at_s: float) -> Shape:
         """Return the curve of that time."""
-        return self.phases[bisect_right([each.from_s for each in self.phases], at_s) - 1].shape
+        return self.curves[bisect_right([each.from_s for each in self.curves], at_s) - 1].shape
 
     def available_at(self, at_s: float) -> int:
         """Return how many nodes are there at that time."""

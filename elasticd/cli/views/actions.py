@@ -12,7 +12,13 @@ from elasticd.cli.jobs.cluster_change import (
     scale_job,
     undrain_node,
 )
-from elasticd.dashboard.action import Action, Drain, Scale, Stop, Undrain
+from elasticd.dashboard.action import (
+    ActionRequest,
+    DrainRequest,
+    ScaleRequest,
+    StopRequest,
+    UndrainRequest,
+)
 from elasticd.errors import ElasticdError
 
 __all__ = ["Actor"]
@@ -30,7 +36,7 @@ class Actor:
         """`values` are those of the options that say where the records are."""
         self._values = values
 
-    def __call__(self, action: Action) -> str:
+    def __call__(self, action: ActionRequest) -> str:
         """Carry out an action, and return what was done as a sentence; it is printed too.
 
         Raises: ElasticdError: it is refused, or etcd does not answer.
@@ -45,15 +51,15 @@ class Actor:
         _log(sentence)
         return sentence
 
-    def _do(self, action: Action, said: CommandReport) -> None:
+    def _do(self, action: ActionRequest, said: CommandReport) -> None:
         match action:
-            case Scale(job=job, nodes=nodes):
+            case ScaleRequest(job=job, nodes=nodes):
                 scale_job(job, nodes, said, self._values)
-            case Stop(job=job):
+            case StopRequest(job=job):
                 ask_to_stop(job, WHY, said, self._values, is_forced=False)
-            case Drain(node=node):
+            case DrainRequest(node=node):
                 drain_node(node, WHY, said, self._values, is_forced=False)
-            case Undrain(node=node):
+            case UndrainRequest(node=node):
                 undrain_node(node, said, self._values)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticd.kube.decide.memory import Memory, with_nodes
+from elasticd.kube.decide.memory import OperatorMemory, with_nodes
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import AGENT, COMPONENT_LABEL, PART_OF, PART_OF_LABEL
@@ -100,7 +100,7 @@ class ObservedCluster:
     """The records; None if they were not read yet."""
     is_etcd_away: bool = False
     """True, without records, if etcd was asked and does not answer, which is shown to people."""
-    memory: Memory = field(default_factory=Memory)
+    memory: OperatorMemory = field(default_factory=OperatorMemory)
 
     @property
     def serving(self) -> frozenset[NodeId]:

@@ -14,7 +14,7 @@ from elasticd.errors import NotSupported
 from elasticd.kube.decide.action import Action
 from elasticd.kube.decide.cluster import AgentPod, KubeNode, ObservedCluster, Records
 from elasticd.kube.decide.decide import decide
-from elasticd.kube.decide.memory import Memory, NodeMemory, ObjectMemory
+from elasticd.kube.decide.memory import NodeMemory, ObjectMemory, OperatorMemory
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.records.codec import from_plain, to_plain
@@ -147,7 +147,7 @@ def _changed(seen: ObservedCluster, row: Mapping[str, Any]) -> ObservedCluster:
         jobs=parts["jobs"],
         nodes=parts["nodes"],
         pods=parts["pods"],
-        memory=Memory(objects=parts["memory"], nodes=parts["memory.nodes"]),
+        memory=OperatorMemory(objects=parts["memory"], nodes=parts["memory.nodes"]),
         records=records,
         is_etcd_away=bool(row["is_etcd_away"]),
     )

@@ -16,7 +16,15 @@ from elasticd.kube.decide.action import (
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.records.ids import NodeId
 
-__all__ = ["Memory", "NodeMemory", "ObjectMemory", "refused", "remembered", "with_nodes", "without"]
+__all__ = [
+    "NodeMemory",
+    "ObjectMemory",
+    "OperatorMemory",
+    "refused",
+    "remembered",
+    "with_nodes",
+    "without",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +65,7 @@ class NodeMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class OperatorMemory:
     """What the operator did in its life, by the objects' uid. Without it, it only writes more."""
 
     objects: Mapping[str, ObjectMemory] = field(default_factory=dict)
@@ -66,8 +74,8 @@ class Memory:
 
 
 def remembered(
-    memory: Memory, action: Action, seen: Mapping[str, ElasticJob], *, now_s: float
-) -> Memory:
+    memory: OperatorMemory, action: Action, seen: Mapping[str, ElasticJob], *, now_s: float
+) -> OperatorMemory:
     """Return the memory after an action has succeeded, decided when `seen` were the objects."""
     match action:
         case ApplyStatus():
@@ -100,19 +108,19 @@ def remembered(
             return memory
 
 
-def refused(memory: Memory, action: Action, why: str) -> Memory:
+def refused(memory: OperatorMemory, action: Action, why: str) -> OperatorMemory:
     """Return the memory after an action has failed; `why` is a sentence for the object's status."""
     return _changed(memory, action.job.uid, refusal=why) if isinstance(action, WriteJob) else memory
 
 
 def with_nodes(
-    memory: Memory,
+    memory: OperatorMemory,
     present: Collection[NodeId],
     serving: Collection[NodeId],
     *,
     silent: Collection[NodeId] = (),
     now_s: float,
-) -> Memory:
+) -> OperatorMemory:
     """Note which nodes are there, and on which agents' pods are; forget those that are neither.
 
     `silent`: those that are there and not ready, as long as they are fewer than half of all.
@@ -129,7 +137,7 @@ def with_nodes(
     return memory if nodes == memory.nodes else replace(memory, nodes=nodes)
 
 
-def without(memory: Memory, seen: Mapping[str, ElasticJob]) -> Memory:
+def without(memory: OperatorMemory, seen: Mapping[str, ElasticJob]) -> OperatorMemory:
     """Forget objects that are gone."""
     kept = {uid: one for uid, one in memory.objects.items() if uid in seen}
     return memory if len(kept) == len(memory.objects) else replace(memory, objects=kept)
@@ -139,7 +147,7 @@ def _since_s(before_s: float | None, now_s: float) -> float:
     return now_s if before_s is None else before_s
 
 
-def _changed(memory: Memory, uid: str, **changes: object) -> Memory:
+def _changed(memory: OperatorMemory, uid: str, **changes: object) -> OperatorMemory:
     before = memory.objects.get(uid, ObjectMemory())
     # The names are the fields', which `replace` checks.
     after = replace(before, **changes)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from elasticd.kube.api.port import NAMESPACES, Api
 from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
 from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.decide import decide as decide_all
-from elasticd.kube.decide.memory import Memory, refused, remembered, without
+from elasticd.kube.decide.memory import OperatorMemory, refused, remembered, without
 from elasticd.kube.operator.cluster_objects import ClusterObjects
 from elasticd.kube.operator.cluster_records import ClusterRecords
 from elasticd.kube.operator.counts import ActionOutcome, OperatorCounts
@@ -103,7 +103,7 @@ class Reconciliation:
         self._term = term
         self._counts, self._measurements = counts, measurements
         self._decide, self._now_s, self._journal = decide, now_s, journal
-        self._memory, self._holds = Memory(), Holds(now_s)
+        self._memory, self._holds = OperatorMemory(), Holds(now_s)
         self._newest: dict[str, _Newest] = {}
         """By what was done to what: what was last done."""
         self._late: set[str] = set()

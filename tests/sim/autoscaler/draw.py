@@ -2,7 +2,13 @@
 
 from random import Random
 
-from elasticd.autoscale.simulator.scenario import Fault, FaultKind, Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.scenario import (
+    FaultKind,
+    JobCurve,
+    JobScenario,
+    NodeCount,
+    SimulatedFault,
+)
 from elasticd.autoscale.simulator.shape import Shape
 
 __all__ = ["KINDS", "scenario", "scenarios"]
@@ -13,25 +19,27 @@ SEEN_SHARE = 0.2
 MAX_NODES = (4, 8, 12, 16)
 
 
-def scenarios(seed: int, count: int, duration_s: float = 14_400.0) -> tuple[Scenario, ...]:
+def scenarios(seed: int, count: int, duration_s: float = 14_400.0) -> tuple[JobScenario, ...]:
     """Return so many, an equal part of each kind."""
     return tuple(scenario(seed * 1_000_003 + number, number, duration_s) for number in range(count))
 
 
-def scenario(seed: int, number: int, duration_s: float) -> Scenario:
+def scenario(seed: int, number: int, duration_s: float) -> JobScenario:
     """Draw one."""
     random = Random(seed)
     kind = KINDS[number % len(KINDS)]
     most = random.choice(MAX_NODES)
     step_s = _log(random, 0.2, 8.0)
-    phases = [Phase(from_s=0.0, shape=_shape(random, kind, step_s, most))]
+    curves = [JobCurve(from_s=0.0, shape=_shape(random, kind, step_s, most))]
     if kind == "changing":
         for part in range(random.choice((1, 2))):
             at_s = duration_s * (0.3 + 0.35 * part + random.uniform(-0.05, 0.05))
-            phases.append(Phase(from_s=at_s, shape=_other(random, phases[-1].shape, step_s, most)))
-    return Scenario(
+            curves.append(
+                JobCurve(from_s=at_s, shape=_other(random, curves[-1].shape, step_s, most))
+            )
+    return JobScenario(
         name=f"{number} {kind}",
-        phases=tuple(phases),
+        curves=tuple(curves),
         nodes=_nodes(random, most, duration_s),
         duration_s=duration_s,
         max_nodes=most,
@@ -68,20 +76,22 @@ def _shape(random: Random, kind: str, step_s: float, most: int) -> Shape:
     return Shape(a=a, b=step_s, c=c)
 
 
-def _nodes(random: Random, most: int, duration_s: float) -> tuple[Nodes, ...]:
-    found = [Nodes(from_s=0.0, available=random.randint(max(2, most // 2), most + 2))]
+def _nodes(random: Random, most: int, duration_s: float) -> tuple[NodeCount, ...]:
+    found = [NodeCount(from_s=0.0, available=random.randint(max(2, most // 2), most + 2))]
     for part in range(random.choice((0, 0, 1, 2, 3))):
         at_s = duration_s * (0.2 + 0.22 * part + random.uniform(0.0, 0.1))
-        found.append(Nodes(from_s=at_s, available=random.randint(max(2, most // 2), most + 2)))
+        found.append(NodeCount(from_s=at_s, available=random.randint(max(2, most // 2), most + 2)))
     return tuple(found)
 
 
-def _faults(random: Random, duration_s: float) -> tuple[Fault, ...]:
+def _faults(random: Random, duration_s: float) -> tuple[SimulatedFault, ...]:
     found = []
     for _ in range(random.choice((0, 1, 2, 3))):
         at_s = random.uniform(0.0, 0.9 * duration_s)
         kind = random.choice(tuple(FaultKind))
-        found.append(Fault(kind=kind, from_s=at_s, until_s=at_s + _log(random, 20.0, 900.0)))
+        found.append(
+            SimulatedFault(kind=kind, from_s=at_s, until_s=at_s + _log(random, 20.0, 900.0))
+        )
     return tuple(found)
 
 

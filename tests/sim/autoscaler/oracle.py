@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from elasticd.autoscale.simulator.run import EPOCH_S
-from elasticd.autoscale.simulator.scenario import Scenario
+from elasticd.autoscale.simulator.scenario import JobScenario
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 
@@ -37,7 +37,7 @@ def best_size(shape: Shape, least: int, most: int, least_share: float) -> int:
     return max(range(least, most + 1), key=lambda nodes: shape.rate(nodes) / nodes**least_share)
 
 
-def score(scenario: Scenario, trace: Trace, least_share: float) -> Score:
+def score(scenario: JobScenario, trace: Trace, least_share: float) -> Score:
     """Hold a trace against the oracle, who is at the right size at once, and pays for changes."""
     made = could = node_s = 0.0
     before, busy_until_s, now_s = (scenario.shape_at(0.0), 0), 0.0, 0.0

@@ -15,7 +15,7 @@ from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.rules.behavior import stabilized, with_proposed
 from elasticd.autoscale.rules.target import propose
 from elasticd.autoscale.simulator.run import Autoscaler, Scaler
-from elasticd.autoscale.simulator.scenario import Scenario
+from elasticd.autoscale.simulator.scenario import JobScenario
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Rule
@@ -189,15 +189,15 @@ def _best(steps_s: Mapping[int, float]) -> int:
     return min(steps_s, key=lambda nodes: steps_s[nodes] * nodes**share)
 
 
-def _elasticd(scenario: Scenario) -> Scaler:
+def _elasticd(scenario: JobScenario) -> Scaler:
     return Autoscaler(POLICY)
 
 
-def _max(scenario: Scenario) -> Scaler:
+def _max(scenario: JobScenario) -> Scaler:
     return Always()
 
 
-def _utilisation(scenario: Scenario) -> Scaler:
+def _utilisation(scenario: JobScenario) -> Scaler:
     metric = TargetMetric(name="utilisation", query="u", target=0.8, kind=MetricKind.LOAD)
     return Hpa(metric=metric)
 
@@ -210,14 +210,14 @@ class Knowing(Rival):
     hardly better than the second: without a window nothing says that the curve is another one.
     """
 
-    scenario: Scenario
+    scenario: JobScenario
     is_at_once: bool
     _shape: Shape | None = None
 
     def wish(self, seen: Seen) -> int | None:
         shape = self.scenario.shape_at(seen.now_s)
         if shape != self._shape and not self.is_at_once:
-            begun = [each.from_s for each in self.scenario.phases if each.from_s <= seen.now_s]
+            begun = [each.from_s for each in self.scenario.curves if each.from_s <= seen.now_s]
             whole = [each for each in seen.windows if seen.now_s - each.seconds >= begun[-1]]
             if not whole:
                 return None
@@ -227,7 +227,7 @@ class Knowing(Rival):
         return self.sized(seen, best_size(shape, seen.min_nodes, most, share))
 
 
-def _throughput(scenario: Scenario) -> Scaler:
+def _throughput(scenario: JobScenario) -> Scaler:
     """Its target is nine tenths of what the right size makes: nobody could know it better."""
     share = POLICY.goodput.least_share if POLICY.goodput is not None else 0.0
     shape = scenario.shape_at(0.0)
@@ -237,7 +237,7 @@ def _throughput(scenario: Scenario) -> Scaler:
     return Hpa(metric=metric)
 
 
-SCALERS: Mapping[str, Callable[[Scenario], Scaler]] = {
+SCALERS: Mapping[str, Callable[[JobScenario], Scaler]] = {
     "elasticd": _elasticd,
     "HPA on utilisation (80 %)": _utilisation,
     "HPA on throughput, uninverted": _throughput,

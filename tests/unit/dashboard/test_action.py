@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from elasticd.dashboard.action import Drain, Scale, Stop, Undrain, read_action
+from elasticd.dashboard.action import (
+    DrainRequest,
+    ScaleRequest,
+    StopRequest,
+    UndrainRequest,
+    read_action,
+)
 from elasticd.errors import CallError
 
 
@@ -17,10 +23,10 @@ def test_four_actions_are_read() -> None:
         {"action": "undrain", "node": "a"},
     ]
     assert [read_action(json.dumps(each).encode()) for each in given] == [
-        Scale(job="j", nodes=3),
-        Stop(job="j"),
-        Drain(node="a"),
-        Undrain(node="a"),
+        ScaleRequest(job="j", nodes=3),
+        StopRequest(job="j"),
+        DrainRequest(node="a"),
+        UndrainRequest(node="a"),
     ]
 
 

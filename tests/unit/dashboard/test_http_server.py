@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from elasticd.dashboard import http_server as module
-from elasticd.dashboard.action import Action, Scale, Stop, Undrain
+from elasticd.dashboard.action import ActionRequest, ScaleRequest, StopRequest, UndrainRequest
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import EnvironmentProblem, NotFound
@@ -40,7 +40,7 @@ Page = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
 
 @contextmanager
 def served(
-    store: MemoryStore, token: str = "", act: Callable[[Action], str] | None = None
+    store: MemoryStore, token: str = "", act: Callable[[ActionRequest], str] | None = None
 ) -> Iterator[DashboardServer]:
     collector = Collector(lambda: opened(store), lambda: (), SAY)
     try:
@@ -209,13 +209,13 @@ def test_port_that_is_taken_and_address_that_is_not_here_are_told() -> None:
 
 def test_action_is_carried_out_for_who_has_the_token() -> None:
     """And what is wrong with it is told, also by the one that carries it out."""
-    acted: list[Action] = []
+    acted: list[ActionRequest] = []
 
-    def act(action: Action) -> str:
+    def act(action: ActionRequest) -> str:
         acted.append(action)
-        if isinstance(action, Stop):
+        if isinstance(action, StopRequest):
             raise NotFound("There is no job 'x'.")
-        if isinstance(action, Undrain):
+        if isinstance(action, UndrainRequest):
             raise ValueError("ouch")
         return "job j is wanted on 3 nodes"
 
@@ -223,7 +223,7 @@ def test_action_is_carried_out_for_who_has_the_token() -> None:
     with served(filled(), token=TOKEN, act=act) as server:
         assert json.loads(get(server, "/api/state", **BEARER)[2])["can_act"] is True
         assert post(server, body) == (200, {"message": "job j is wanted on 3 nodes"})
-        assert acted == [Scale(job="j", nodes=3)]
+        assert acted == [ScaleRequest(job="j", nodes=3)]
         status, told = post(server, b'{"action": "rm"}')
         assert status == 400 and "no action 'rm'" in told["message"]
         assert post(server, b'{"action": "stop", "job": "x"}') == (

@@ -1,4 +1,4 @@
-"""Nodes that a supply asked for, and that bring it nothing, are given back; others are kept."""
+"""NodeCount that a supply asked for, and that bring it nothing, are given back; others are kept."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.autoscale.simulator.run import Autoscaler, simulate
-from elasticd.autoscale.simulator.scenario import Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.scenario import JobCurve, JobScenario, NodeCount
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
@@ -22,7 +22,7 @@ GREW = replace(DECISION, rule=Rule.TARGET, promised_steps_per_s=0.0, inputs={"me
 """From 4 nodes to 8, of which 10 could be hoped for."""
 
 
-def lived(*phases: Phase, supply: float = 6.0) -> Trace:
+def lived(*curves: JobCurve, supply: float = 6.0) -> Trace:
     text = f"""
     [target]
     [[target.metrics]]
@@ -30,10 +30,10 @@ def lived(*phases: Phase, supply: float = 6.0) -> Trace:
     query = "x"
     supply = {supply}
     """
-    scenario = Scenario(
+    scenario = JobScenario(
         name="one",
-        phases=phases,
-        nodes=(Nodes(from_s=0.0, available=16),),
+        curves=curves,
+        nodes=(NodeCount(from_s=0.0, available=16),),
         duration_s=7_200.0,
         first_nodes=2,
     )
@@ -42,7 +42,7 @@ def lived(*phases: Phase, supply: float = 6.0) -> Trace:
 
 def test_throughput_that_no_nodes_raise_takes_none_for_long() -> None:
     """It is tried once: the size is taken back, and not asked for again."""
-    trace = lived(Phase(from_s=0.0, shape=FLAT))
+    trace = lived(JobCurve(from_s=0.0, shape=FLAT))
     grew, back = trace.decisions
     assert (grew.from_nodes, grew.rule, grew.outcome) == (
         2,
@@ -58,7 +58,7 @@ def test_job_that_changes_is_asked_for_more_again() -> None:
     """What brought nothing before may bring something now."""
     slow = Shape(a=0.6, b=0.0)
     steep = Shape(a=0.0, b=3.0)
-    trace = lived(Phase(from_s=0.0, shape=slow), Phase(from_s=3_600.0, shape=steep))
+    trace = lived(JobCurve(from_s=0.0, shape=slow), JobCurve(from_s=3_600.0, shape=steep))
     assert trace.decisions[0].outcome is DecisionOutcome.TAKEN_BACK
     assert trace.points[-1].nodes >= 16
 
@@ -66,7 +66,7 @@ def test_job_that_changes_is_asked_for_more_again() -> None:
 def test_throughput_that_rises_by_less_than_linearly_is_still_followed() -> None:
     """A third of what nodes could bring is what somebody asked for."""
     bends = Shape(a=0.1, b=0.8)
-    trace = lived(Phase(from_s=0.0, shape=bends), supply=5.5)
+    trace = lived(JobCurve(from_s=0.0, shape=bends), supply=5.5)
     outcomes = {each.outcome for each in trace.decisions}
     assert DecisionOutcome.TAKEN_BACK not in outcomes and DecisionOutcome.KEPT in outcomes
     assert trace.points[-1].rate > 4.9

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.evaluation_input import MeasuredWindow
-from elasticd.autoscale.loop.job_records import JobRecords
+from elasticd.autoscale.loop.job_watch import JobWatch
 from elasticd.autoscale.loop.measurement import Measured, Measurement, used_node_hours
 from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life, NodeId
@@ -20,7 +20,7 @@ class Bench:
         self.cluster = Cluster()
         self.job: JobScene = self.cluster.job().submit()
         self.job.run("a", "b")
-        self.records = JobRecords(self.cluster.store, self.cluster.keys, self.job.name)
+        self.records = JobWatch(self.cluster.store, self.cluster.keys, self.job.name)
         self.measurement = Measurement()
 
     def take(self) -> Measured:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, Sample, answered, number
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, Sample, answered, number
 from elasticd.autoscale.prometheus.query_value import reading
 from elasticd.records.autoscale.held import HoldReason
 
@@ -184,7 +184,7 @@ def test_answer_of_a_clock_that_was_put_back_is_stale() -> None:
 
 @given(st.binary(max_size=200), st.integers(100, 599))
 def test_no_bytes_are_a_number_by_chance_or_raise(body: bytes, status: int) -> None:
-    assert isinstance(answered(status, body), Answer | QueryFailure)
+    assert isinstance(answered(status, body), QueryAnswer | QueryFailure)
 
 
 JSON = st.recursive(
@@ -200,7 +200,7 @@ def test_no_json_raises(result: Any) -> None:
     """Whatever stands where a result should."""
     for kind in ("vector", "matrix", "scalar", "string"):
         found = answered(200, success(kind, result))
-        assert isinstance(found, Answer | QueryFailure)
+        assert isinstance(found, QueryAnswer | QueryFailure)
 
 
 @given(st.floats())
@@ -212,6 +212,8 @@ def test_numbers_as_prometheus_writes_them_are_read(value: float) -> None:
 
 def test_sample_knows_its_labels_and_the_answer_its_clock() -> None:
     found = answered(200, vector("1"))
-    assert found == Answer(kind="vector", samples=(Sample(labels={"n": "0"}, at_s=AT, text="1"),))
+    assert found == QueryAnswer(
+        kind="vector", samples=(Sample(labels={"n": "0"}, at_s=AT, text="1"),)
+    )
     assert found.clock_s == AT
-    assert Answer(kind="vector").clock_s is None
+    assert QueryAnswer(kind="vector").clock_s is None

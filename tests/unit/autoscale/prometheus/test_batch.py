@@ -1,6 +1,6 @@
 """Several queries in one, and whose answer is whose."""
 
-from elasticd.autoscale.prometheus.answer import Answer, Sample
+from elasticd.autoscale.prometheus.answer import QueryAnswer, Sample
 from elasticd.autoscale.prometheus.batch import apart, union
 
 PART = "elasticd_part"
@@ -10,8 +10,8 @@ def sample(text: str, **labels: str) -> Sample:
     return Sample(labels=labels, at_s=5.0, text=text)
 
 
-def vector(*samples: Sample) -> Answer:
-    return Answer(kind="vector", samples=samples)
+def vector(*samples: Sample) -> QueryAnswer:
+    return QueryAnswer(kind="vector", samples=samples)
 
 
 def test_each_part_gets_its_own_label() -> None:
@@ -36,7 +36,7 @@ def test_parts_get_their_series_back_without_our_label() -> None:
 
 def test_answer_that_nobody_can_take_apart_is_none() -> None:
     """A warning may be of any part; a series without our label is of none."""
-    assert apart(Answer(kind="vector", warnings=("partial",)), ["x"]) is None
-    assert apart(Answer(kind="scalar", samples=(sample("1"),)), ["x"]) is None
+    assert apart(QueryAnswer(kind="vector", warnings=("partial",)), ["x"]) is None
+    assert apart(QueryAnswer(kind="scalar", samples=(sample("1"),)), ["x"]) is None
     assert apart(vector(sample("1")), ["x"]) is None
     assert apart(vector(sample("1", **{PART: "7"})), ["x"]) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.evaluation import WORKERS
 from elasticd.autoscale.prometheus.session import Call
@@ -328,7 +328,7 @@ def test_bug_of_ours_holds_one_query_and_says_nothing_of_secrets(
         session = client._session
         ask = session.ask
 
-        def broken(path: str, fields: Mapping[str, str], call: Call) -> Answer | QueryFailure:
+        def broken(path: str, fields: Mapping[str, str], call: Call) -> QueryAnswer | QueryFailure:
             if fields["query"] == "x":
                 raise AttributeError("Bearer hunter2")
             return ask(path, fields, call)

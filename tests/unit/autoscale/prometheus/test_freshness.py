@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from elasticd.autoscale.prometheus.answer import Answer, QueryFailure, Sample
+from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, Sample
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.records.autoscale.held import HoldReason
 
 
-def age(text: str) -> Answer:
-    return Answer(kind="vector", samples=(Sample(at_s=1.0, text=text),))
+def age(text: str) -> QueryAnswer:
+    return QueryAnswer(kind="vector", samples=(Sample(at_s=1.0, text=text),))
 
 
-NOTHING = Answer(kind="vector")
+NOTHING = QueryAnswer(kind="vector")
 
 
 def test_each_selector_is_asked_for_the_age_of_its_oldest_series() -> None:

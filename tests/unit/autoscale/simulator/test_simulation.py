@@ -5,7 +5,13 @@ from functools import cache
 import pytest
 
 from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
-from elasticd.autoscale.simulator.scenario import Fault, FaultKind, Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.scenario import (
+    FaultKind,
+    JobCurve,
+    JobScenario,
+    NodeCount,
+    SimulatedFault,
+)
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.records.autoscale.decision import DecisionOutcome
@@ -32,7 +38,7 @@ CLIFF = Shape(b=4.0, cliff_nodes=5, cliff_factor=2.0)
 
 
 @cache
-def drawn() -> tuple[tuple[Scenario, Trace], ...]:
+def drawn() -> tuple[tuple[JobScenario, Trace], ...]:
     """Return the scenarios with what the autoscaler did in them."""
     return tuple(
         (scenario, simulate(scenario, Autoscaler(POLICY)))
@@ -40,16 +46,16 @@ def drawn() -> tuple[tuple[Scenario, Trace], ...]:
     )
 
 
-def one(**more: object) -> Scenario:
+def one(**more: object) -> JobScenario:
     values: dict[str, object] = {
         "name": "one",
-        "phases": (Phase(from_s=0.0, shape=CLIFF),),
-        "nodes": (Nodes(from_s=0.0, available=8),),
+        "curves": (JobCurve(from_s=0.0, shape=CLIFF),),
+        "nodes": (NodeCount(from_s=0.0, available=8),),
         "duration_s": 3600.0,
         "max_nodes": 8,
         "first_nodes": 1,
     }
-    return Scenario(**{**values, **more})  # type: ignore[arg-type]
+    return JobScenario(**{**values, **more})  # type: ignore[arg-type]
 
 
 def test_drawn_curves_come_near_the_oracle() -> None:
@@ -84,9 +90,9 @@ def test_nothing_shrinks_while_a_metric_is_missing() -> None:
 def test_missing_metrics_hold_the_size_for_as_long(kind: FaultKind) -> None:
     """The queue would have the job small, and nobody knows that it is."""
     scenario = one(
-        phases=(Phase(from_s=0.0, shape=Shape(b=0.001, a=1.0)),),
+        curves=(JobCurve(from_s=0.0, shape=Shape(b=0.001, a=1.0)),),
         first_nodes=8,
-        faults=(Fault(kind=kind, from_s=0.0, until_s=1800.0),),
+        faults=(SimulatedFault(kind=kind, from_s=0.0, until_s=1800.0),),
     )
     trace = simulate(scenario, Autoscaler(POLICY))
     assert {point.nodes for point in trace.points if point.at_s <= 1800.0} == {8}
@@ -97,7 +103,7 @@ def test_missing_metrics_hold_the_size_for_as_long(kind: FaultKind) -> None:
 def test_killed_leader_changes_nothing_of_where_the_job_ends(kill_s: float) -> None:
     """The next one goes on from the records; it only measures one window again."""
     kills = tuple(
-        Fault(kind=FaultKind.LEADER_KILLED, from_s=kill_s + 400.0 * k, until_s=kill_s)
+        SimulatedFault(kind=FaultKind.LEADER_KILLED, from_s=kill_s + 400.0 * k, until_s=kill_s)
         for k in range(3)
     )
     calm = simulate(one(), Autoscaler(POLICY))
@@ -125,9 +131,9 @@ def test_same_seed_is_the_same_trace() -> None:
 def test_changing_curve_is_followed() -> None:
     """The job is another one after half an hour, and scales."""
     scenario = one(
-        phases=(
-            Phase(from_s=0.0, shape=Shape(a=1.0, b=0.5)),
-            Phase(from_s=1800.0, shape=Shape(a=0.01, b=8.0)),
+        curves=(
+            JobCurve(from_s=0.0, shape=Shape(a=1.0, b=0.5)),
+            JobCurve(from_s=1800.0, shape=Shape(a=0.01, b=8.0)),
         )
     )
     trace = simulate(scenario, Autoscaler(POLICY))
@@ -138,7 +144,7 @@ def test_changing_curve_is_followed() -> None:
 
 def test_rivals_live_through_the_same_scenarios() -> None:
     """Each makes steps, and an uninverted throughput makes the job small."""
-    scenario = one(duration_s=1800.0, phases=(Phase(from_s=0.0, shape=Shape(b=4.0)),))
+    scenario = one(duration_s=1800.0, curves=(JobCurve(from_s=0.0, shape=Shape(b=4.0)),))
     scores = {
         name: score(scenario, simulate(scenario, make(scenario)), SHARE)
         for name, make in SCALERS.items()

@@ -10,12 +10,12 @@ from elasticd.cli.jobs import cluster_change
 from elasticd.cli.record_source import RecordSource
 from elasticd.cli.views.actions import Actor
 from elasticd.control import jobs
-from elasticd.dashboard.action import Drain, Scale, Stop, Undrain
+from elasticd.dashboard.action import DrainRequest, ScaleRequest, StopRequest, UndrainRequest
 from elasticd.errors import CallError, NotFound
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import Want
-from elasticd.records.member import Drain as DrainRecord
+from elasticd.records.member import Drain
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put
 
@@ -47,15 +47,15 @@ def test_what_is_asked_for_stands_in_etcd(
 ) -> None:
     """With who wished it, and a line for whoever started the dashboard."""
     act = Actor({})
-    assert act(Scale(job=JOB, nodes=1)) == "job j is wanted on 1 node (of 1:1)"
+    assert act(ScaleRequest(job=JOB, nodes=1)) == "job j is wanted on 1 node (of 1:1)"
     want = store.get(KEYS.want(JOB, "user"))
     assert want is not None and decode(Want, want.value).nodes == 1
-    assert act(Drain(node="a")) == "node a is being drained"
+    assert act(DrainRequest(node="a")) == "node a is being drained"
     drain = store.get(KEYS.drain(NodeId("a")))
-    assert drain is not None and decode(DrainRecord, drain.value).why == "the dashboard"
-    assert act(Undrain(node="a")) == "node a may work again"
+    assert drain is not None and decode(Drain, drain.value).why == "the dashboard"
+    assert act(UndrainRequest(node="a")) == "node a may work again"
     assert store.get(KEYS.drain(NodeId("a"))) is None
-    assert act(Stop(job=JOB)) == "job j is asked to stop"
+    assert act(StopRequest(job=JOB)) == "job j is asked to stop"
     lines = capfd.readouterr().out.splitlines()
     assert [line.split("  ", 1)[1] for line in lines] == [
         "job j is wanted on 1 node (of 1:1)",
@@ -71,11 +71,11 @@ def test_what_is_refused_is_a_sentence(
     """Names that are none, and numbers that do not fit."""
     act = Actor({})
     with pytest.raises(CallError, match="2 is outside of --nnodes 1:1"):
-        act(Scale(job=JOB, nodes=2))
+        act(ScaleRequest(job=JOB, nodes=2))
     with pytest.raises(CallError, match="is not usable as a name"):
-        act(Drain(node="../etc"))
+        act(DrainRequest(node="../etc"))
     with pytest.raises(NotFound, match="no node 'zz'"):
-        act(Drain(node="zz"))
+        act(DrainRequest(node="zz"))
     with pytest.raises(NotFound, match="There is no job 'other'"):
-        act(Stop(job="other"))
+        act(StopRequest(job="other"))
     assert capfd.readouterr().out.count("refused: ") == 4

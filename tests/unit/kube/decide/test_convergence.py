@@ -10,7 +10,7 @@ import pytest
 from elasticd.kube.decide.action import StopJob, WriteJob
 from elasticd.kube.decide.cluster import ObservedCluster, Taint
 from elasticd.kube.decide.journal import line, opening, replay
-from elasticd.kube.decide.memory import Memory
+from elasticd.kube.decide.memory import OperatorMemory
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
@@ -95,7 +95,7 @@ class Life:
             case 12:
                 twin.node(f"n{draw.randrange(5)}")
             case 13:
-                twin.memory = Memory()  # The operator is replaced.
+                twin.memory = OperatorMemory()  # The operator is replaced.
             case 14 if uid:
                 twin.objects[uid]["metadata"]["finalizers"] = []
                 twin._collect(uid)
@@ -153,7 +153,7 @@ def rested(seed: int) -> Life:
 def test_it_comes_to_rest_and_stays_there(seed: int) -> None:
     twin = rested(seed).twin
     assert twin.decide() == ()
-    memory, twin.memory = twin.memory, Memory()
+    memory, twin.memory = twin.memory, OperatorMemory()
     assert twin.decide() == (), "an operator that starts now has nothing to do either"
     twin.memory = memory
 

@@ -8,7 +8,7 @@ import pytest
 from elasticd.kube.decide.action import Action, DrainNode, UndrainNode
 from elasticd.kube.decide.cluster import Taint
 from elasticd.kube.decide.drain import DRAIN_AGAIN_S, SILENT_NODE_S, TAINTS, UNSEEN_NODE_S
-from elasticd.kube.decide.memory import Memory
+from elasticd.kube.decide.memory import OperatorMemory
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Drain
 from tests.unit.kube.decide.twin import IDENTITY, OURS, Twin
@@ -170,7 +170,7 @@ def test_another_operator_keeps_the_drain_of_a_node_that_is_not_ready() -> None:
     twin = cluster()
     put(twin, "n1", is_ready=False)
     settle_late(twin)
-    twin.memory = Memory()
+    twin.memory = OperatorMemory()
     assert twin.settle() == [] and set(twin.drains) == {"n1"}
 
 
@@ -216,7 +216,7 @@ def test_a_node_that_an_operator_never_saw_is_drained_after_a_while() -> None:
     """It was deleted while another one led, or none; its agent still trains."""
     twin = cluster()
     del twin.nodes["n1"]
-    twin.memory = Memory()
+    twin.memory = OperatorMemory()
     assert twin.settle() == []
     twin.now_s += UNSEEN_NODE_S
     (drain,) = twin.settle()

@@ -26,7 +26,7 @@ from elasticd.kube.decide.action import (
 )
 from elasticd.kube.decide.cluster import AgentPod, KubeNode, ObservedCluster, Records
 from elasticd.kube.decide.decide import decide
-from elasticd.kube.decide.memory import Memory, remembered, without
+from elasticd.kube.decide.memory import OperatorMemory, remembered, without
 from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import FINALIZER, PART_OF, PART_OF_LABEL
@@ -54,7 +54,7 @@ class Twin:
     agents: dict[Any, Node] = field(default_factory=dict)
     nodes: dict[str, KubeNode] = field(default_factory=dict)
     pods: dict[str, AgentPod] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
+    memory: OperatorMemory = field(default_factory=OperatorMemory)
     events: list[TellEvent] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     is_etcd_away: bool = False

@@ -1,4 +1,4 @@
-"""The records of one job that is not over, as an autoscaler reads them."""
+"""Watches the records of one job that is not over, for an autoscaler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
 from elasticd.store.mirror import RangeMirror
 
-__all__ = ["JobFacts", "JobRecords"]
+__all__ = ["JobFacts", "JobWatch"]
 
 R = TypeVar("R")
 
@@ -45,7 +45,7 @@ class JobFacts:
         return self.world.generation if self.world is not None else Generation(0)
 
 
-class JobRecords:
+class JobWatch:
     """Watch one job until it is closed. One thread calls `read`."""
 
     def __init__(self, store: Store, keys: Keys, job: JobName) -> None:

@@ -1,11 +1,11 @@
-"""The records of a cluster that an autoscaler reads: the jobs that are not over, and the nodes."""
+"""Watches the records of a cluster for an autoscaler: the jobs that are not over, and the nodes."""
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from elasticd.autoscale.loop.availability import Nodes, nodes_of
-from elasticd.autoscale.loop.job_records import JobFacts, JobRecords
+from elasticd.autoscale.loop.availability import AvailableNodes, nodes_of
+from elasticd.autoscale.loop.job_watch import JobFacts, JobWatch
 from elasticd.errors import NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
@@ -16,7 +16,7 @@ from elasticd.store.api import KeyValue, Store
 from elasticd.store.mirror import RangeMirror
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["ActiveJob", "ClusterRecords"]
+__all__ = ["ActiveJob", "ClusterWatch"]
 
 READY_LIMIT_S = 2.0
 """How long to wait for the first snapshots of new watches; later ones are seen at the next
@@ -35,7 +35,7 @@ class ActiveJob:
     facts: JobFacts
 
 
-class ClusterRecords:
+class ClusterWatch:
     """Watch the records until it is closed. One thread uses it."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
@@ -43,11 +43,11 @@ class ClusterRecords:
         self._active = RangeMirror(store, keys.active)
         self._nodes = RangeMirror(store, keys.nodes)
         self._drains = RangeMirror(store, keys.drains)
-        self._jobs: dict[JobName, tuple[int, JobRecords]] = {}
+        self._jobs: dict[JobName, tuple[int, JobWatch]] = {}
         self._unread: dict[JobName, str] = {}
         self._decoded: dict[str, tuple[KeyValue, Node]] = {}
 
-    def read(self) -> tuple[tuple[ActiveJob, ...], Nodes]:
+    def read(self) -> tuple[tuple[ActiveJob, ...], AvailableNodes]:
         """Return all jobs that are not over, and the nodes with what is held of them."""
         until_s = time.monotonic() + READY_LIMIT_S
         for mirror in (self._active, self._nodes, self._drains):
@@ -84,7 +84,7 @@ class ClusterRecords:
                 self._unread.pop(job, None)
         for job, revision in active.items():
             if job not in self._jobs:
-                self._jobs[job] = revision, JobRecords(self._store, self._keys, job)
+                self._jobs[job] = revision, JobWatch(self._store, self._keys, job)
 
     def _is_ready(self, job: JobName, item: KeyValue) -> bool:
         try:
