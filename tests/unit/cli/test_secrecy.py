@@ -1,7 +1,19 @@
 """What opens etcd is not for the job's own code."""
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from elasticd.cli.autoscale import run as autoscaler
+from elasticd.cli.daemons import agent, operator
+from elasticd.cli.main import main
+from elasticd.cli.run import foreground
+from elasticd.errors import CallError
+from elasticd.telemetry import log
 
 ASKS = """
 import ctypes, subprocess, sys
@@ -21,3 +33,47 @@ def test_an_agent_with_a_password_cannot_be_read_by_its_user() -> None:
         [sys.executable, "-c", ASKS, ASKS], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["1", "0", "1"]
+
+
+ETCD = ["--etcd", "http://127.0.0.1:1"]
+HOLDERS = [
+    (agent, "check_temporary", ["agent", *ETCD]),
+    (operator, "ExitStack", ["operator", *ETCD]),
+    (autoscaler, "ExitStack", ["autoscale", "run", *ETCD]),
+    (foreground, "JobFolder", ["run", "--join", *ETCD, "--job", "j", "script.py"]),
+]
+
+
+@pytest.mark.parametrize("has_password", [True, False])
+@pytest.mark.parametrize(
+    ("module", "next_call", "call"), HOLDERS, ids=["agent", "operator", "autoscaler", "join"]
+)
+def test_who_holds_the_password_hides_before_anything_else(
+    module: ModuleType,
+    next_call: str,
+    call: list[str],
+    has_password: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Without one there is nothing to hide, and debuggers may look."""
+
+    def hidden() -> None:
+        raise CallError("it hides.")
+
+    def not_hidden(*given: object) -> None:
+        raise CallError("it goes on.")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").touch()
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    monkeypatch.setattr(log, "configure", lambda *args, **options: None)
+    monkeypatch.setattr(module, "hide_from_user", hidden)
+    monkeypatch.setattr(module, next_call, not_hidden)
+    if has_password:
+        monkeypatch.setenv("ELASTICD_ETCD_USER", "u")
+        monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", "canary")
+    assert main(call) == 2
+    told = capsys.readouterr().err
+    assert ("it hides." if has_password else "it goes on.") in told and "canary" not in told
