@@ -14,7 +14,7 @@ from elasticd.autoscale.curve.spread import is_measured, spread_share, standard_
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
 __all__ = [
-    "Step",
+    "SizeEstimate",
     "error_share",
     "fit_s",
     "is_fitted",
@@ -34,7 +34,7 @@ FIT_ERROR_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SizeEstimate:
     """One size of the curve."""
 
     nodes: int
@@ -72,13 +72,13 @@ def step_s(curve: Curve, nodes: int) -> tuple[float, bool]:
     return (found[0].seconds, found[0].is_measured) if found else (0.0, False)
 
 
-def steps(curve: Curve, sizes: Sequence[int]) -> tuple[Step, ...]:
+def steps(curve: Curve, sizes: Sequence[int]) -> tuple[SizeEstimate, ...]:
     """Return the curve at all these sizes; empty where nothing is known."""
     known = measured_sizes(curve)
     if not known or not is_fitted(curve):
         by_nodes = {size.nodes: size.step_s for size in known}
         return tuple(
-            Step(nodes=nodes, seconds=by_nodes[nodes], is_measured=True)
+            SizeEstimate(nodes=nodes, seconds=by_nodes[nodes], is_measured=True)
             for nodes in sizes
             if nodes in by_nodes
         )
@@ -90,14 +90,14 @@ def steps(curve: Curve, sizes: Sequence[int]) -> tuple[Step, ...]:
     found = []
     for nodes in sizes:
         if nodes in measured_s:
-            found.append(Step(nodes=nodes, seconds=measured_s[nodes], is_measured=True))
+            found.append(SizeEstimate(nodes=nodes, seconds=measured_s[nodes], is_measured=True))
             continue
         right = bisect_left(at, nodes)
         seconds = max(
             fit_s(curve, nodes) * _between(at, off, right, nodes),
             best.step_s * BEST_SHARE * min(1.0, best.nodes / nodes),
         )
-        found.append(Step(nodes=nodes, seconds=seconds, is_measured=False))
+        found.append(SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["History"]
+__all__ = ["CounterHistory"]
 
 ROUNDS_LIMIT = 1000
 
@@ -20,7 +20,7 @@ class _Round:
     """The value of each node."""
 
 
-class History:
+class CounterHistory:
     """The history of one counter on all nodes."""
 
     def __init__(self, window_s: float) -> None:

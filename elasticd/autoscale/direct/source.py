@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from elasticd.autoscale.direct.history import History
+from elasticd.autoscale.direct.history import CounterHistory
 from elasticd.autoscale.direct.query_metric import SeriesQuery, wanted
 from elasticd.autoscale.direct.scrape import Scrape, scraped
 from elasticd.autoscale.evaluation_input import QueryReading
@@ -45,7 +45,7 @@ class AgentsSource:
         self._nodes, self._now_s = nodes, now_s
         self._fetch = HttpFetch(settings, TIMEOUT_S)
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="scrape")
-        self._histories: dict[Query, History] = {}
+        self._histories: dict[Query, CounterHistory] = {}
 
     def readings(
         self, queries: Sequence[Query]
@@ -131,7 +131,7 @@ class AgentsSource:
             # While rank 0 moves, two nodes have what is one node's alone: both say it of the job.
             value = sum(values.values()) if each.is_sum else max(values.values())
             return _number(value, each.metric.name)
-        history = self._histories.setdefault(query, History(query.window_s))
+        history = self._histories.setdefault(query, CounterHistory(query.window_s))
         history.add(now_s, values)
         rate = history.rate()
         if rate is None:

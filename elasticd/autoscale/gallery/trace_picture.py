@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby
 
 from elasticd.autoscale.explain.decision_text import decision_line
-from elasticd.autoscale.simulator.trace import Point, Trace
+from elasticd.autoscale.simulator.trace import Trace, TracePoint
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome
 
 __all__ = ["story", "trace_picture"]
@@ -113,7 +113,7 @@ def _mark(px: float, py: float, words: str) -> str:
     )
 
 
-def _held(points: Sequence[Point], x: Place) -> Iterator[str]:
+def _held(points: Sequence[TracePoint], x: Place) -> Iterator[str]:
     """Return a bar at the bottom for each span in which nothing was decided, with the reason."""
     for word, found in groupby(points, key=lambda each: each.held):
         span = list(found)

@@ -17,7 +17,7 @@ from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem, Unavailable
 from elasticd.records.autoscale.held import HoldReason
 
-__all__ = ["Point", "PrometheusClient"]
+__all__ = ["PastReading", "PrometheusClient"]
 
 RANGE = "/api/v1/query_range"
 RESTART_SHARE = 0.1
@@ -28,7 +28,7 @@ POINTS_LIMIT = 11_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class PastReading:
     """One value of the past."""
 
     ago_s: float
@@ -120,7 +120,7 @@ class PrometheusClient:
 
     def past(
         self, text: str, seconds: float, step_s: float, until_ago_s: float = 0.0
-    ) -> tuple[Point, ...]:
+    ) -> tuple[PastReading, ...]:
         """Return the finite values of a query over so many seconds, oldest first.
 
         Args:
@@ -159,7 +159,7 @@ class PrometheusClient:
             raise CallError(f"{text} has several series: make one of them, as by sum() or max().")
         points = ((sample.at_s, number(sample.text)) for sample in answer.samples)
         return tuple(
-            Point(ago_s=max(0.0, now_s - at_s), value=value)
+            PastReading(ago_s=max(0.0, now_s - at_s), value=value)
             for at_s, value in points
             if value is not None and abs(value) < float("inf")
         )

@@ -48,7 +48,7 @@ from elasticd.autoscale.rules.size_trial import (
     only_known,
     telling,
 )
-from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
+from elasticd.autoscale.rules.size_worth import ComparisonBasis, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.held import HoldReason
@@ -75,25 +75,25 @@ def propose(
     if held is not None:
         return held
     low, high = size_range(policy, seen)
-    scene = _scene(rule, policy, curve, seen)
+    basis = _scene(rule, policy, curve, seen)
     sizes = [
-        size_worth(scene, curve, step)
+        size_worth(basis, curve, step)
         for step in steps(curve, _within_reach(curve, low, high))
         if step.nodes != seen.nodes
     ]
-    for wish, said in _wishes(scene, curve, low, high, sizes):
-        if wish is not None and low <= wish.nodes <= high and _is_worth_a_turn(curve, scene, wish):
-            return _proposal(scene, wish, said(scene, wish), sizes)
+    for wish, said in _wishes(basis, curve, low, high, sizes):
+        if wish is not None and low <= wish.nodes <= high and _is_worth_a_turn(curve, basis, wish):
+            return _proposal(basis, wish, said(basis, wish), sizes)
     # It counts turns by itself: what a trial tells may be worth one, though it promises nothing.
-    told = telling(scene, curve, low, high)
+    told = telling(basis, curve, low, high)
     if told is not None:
-        return _proposal(scene, told, why_telling(scene, told), sizes)
+        return _proposal(basis, told, why_telling(basis, told), sizes)
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=min(high, max(low, seen.nodes)),
-        why=why_not(scene, sizes),
-        was_steps_per_s=scene.now.per_s,
-        promised_steps_per_s=scene.now.per_s,
+        why=why_not(basis, sizes),
+        was_steps_per_s=basis.now.per_s,
+        promised_steps_per_s=basis.now.per_s,
     )
 
 
@@ -113,27 +113,27 @@ def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s
 
 
 def _wishes(
-    scene: Scene, curve: Curve, low: int, high: int, sizes: list[SizeWorth]
-) -> Iterator[tuple[SizeWorth | None, Callable[[Scene, SizeWorth], str]]]:
+    basis: ComparisonBasis, curve: Curve, low: int, high: int, sizes: list[SizeWorth]
+) -> Iterator[tuple[SizeWorth | None, Callable[[ComparisonBasis, SizeWorth], str]]]:
     """Return the sizes to go to in the order in which they count, each with its sentence."""
-    yield lower(scene, curve, low), why_lower
-    yield behind_cliff(scene, curve, low, high), why_cliff
-    yield _best(sizes, scene.now.nodes), why
-    yield before_cliff(scene, curve, low, high), why_cliff
-    yield further(scene, curve, high), why_cliff
-    yield far_side(scene, curve, high), why_cliff
-    yield only_known(scene, curve, low, high), why_trial
+    yield lower(basis, curve, low), why_lower
+    yield behind_cliff(basis, curve, low, high), why_cliff
+    yield _best(sizes, basis.now.nodes), why
+    yield before_cliff(basis, curve, low, high), why_cliff
+    yield further(basis, curve, high), why_cliff
+    yield far_side(basis, curve, high), why_cliff
+    yield only_known(basis, curve, low, high), why_trial
 
 
-def _is_worth_a_turn(curve: Curve, scene: Scene, size: SizeWorth) -> bool:
+def _is_worth_a_turn(curve: Curve, basis: ComparisonBasis, size: SizeWorth) -> bool:
     """Return whether a size is worth it that a job which turned before turns once more."""
-    way = 1 if size.nodes > scene.now.nodes else -1
+    way = 1 if size.nodes > basis.now.nodes else -1
     if curve.turns == 0 or way == curve.way:
         return True
     if way < 0:
         return size.worth > 1.0 + TURN_SHARE
     # In doubt more nodes: a little more worth may be many more steps.
-    return size.step.is_measured or size.step.per_s > scene.now.per_s * (1.0 + TURN_SHARE)
+    return size.step.is_measured or size.step.per_s > basis.now.per_s * (1.0 + TURN_SHARE)
 
 
 def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
@@ -190,7 +190,7 @@ def _nothing(held: HoldReason, said: str) -> Proposal:
     return Proposal(rule=Rule.GOODPUT, nodes=None, why=said, held=held)
 
 
-def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Scene:
+def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> ComparisonBasis:
     now = steps(curve, (seen.nodes,))[0]
     cost_s, is_cost_seen = change_cost_s(curve, is_in_process=seen.is_in_process)
     horizon_s = rule.horizon_s
@@ -199,7 +199,7 @@ def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Scene
     if total > seen.step:
         horizon_s = min(horizon_s, (total - seen.step) * now.seconds)
     horizon_s = max(horizon_s, now.seconds)
-    return Scene(
+    return ComparisonBasis(
         rule=rule,
         now=now,
         horizon_s=horizon_s,
@@ -218,13 +218,15 @@ def _within_reach(curve: Curve, low: int, high: int) -> range:
     return range(max(low, least), min(high, 2 * max(known)) + 1)
 
 
-def _proposal(scene: Scene, size: SizeWorth, said: str, sizes: list[SizeWorth]) -> Proposal:
+def _proposal(
+    basis: ComparisonBasis, size: SizeWorth, said: str, sizes: list[SizeWorth]
+) -> Proposal:
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=size.nodes,
         why=said,
         is_probe=not size.step.is_measured,
-        was_steps_per_s=scene.now.per_s,
+        was_steps_per_s=basis.now.per_s,
         promised_steps_per_s=size.step.per_s,
-        candidates=candidates_of(scene, sizes),
+        candidates=candidates_of(basis, sizes),
     )

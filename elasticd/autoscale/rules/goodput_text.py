@@ -2,9 +2,9 @@
 
 import math
 
-from elasticd.autoscale.curve.estimate import Step
+from elasticd.autoscale.curve.estimate import SizeEstimate
 from elasticd.autoscale.explain.quantity import counted, number, span
-from elasticd.autoscale.rules.size_worth import Scene, SizeWorth
+from elasticd.autoscale.rules.size_worth import ComparisonBasis, SizeWorth
 from elasticd.records.autoscale.decision import Candidate
 
 __all__ = [
@@ -22,7 +22,7 @@ CANDIDATES_LIMIT = 12
 """How many of the best candidates a decision lists, since it is a record."""
 
 
-def candidates_of(scene: Scene, sizes: list[SizeWorth]) -> tuple[Candidate, ...]:
+def candidates_of(basis: ComparisonBasis, sizes: list[SizeWorth]) -> tuple[Candidate, ...]:
     """Return the sizes of the greatest worth and that of now, in the order of their nodes."""
     best = sorted(sizes, key=lambda size: (-size.worth, size.nodes))[: CANDIDATES_LIMIT - 1]
     found = [
@@ -31,111 +31,111 @@ def candidates_of(scene: Scene, sizes: list[SizeWorth]) -> tuple[Candidate, ...]
             steps_per_s=size.step.per_s,
             is_measured=size.step.is_measured,
             gain_steps=size.gain_steps,
-            why=_verdict(scene, size),
+            why=_verdict(basis, size),
         )
         for size in best
     ]
     now = Candidate(
-        nodes=scene.now.nodes,
-        steps_per_s=scene.now.per_s,
-        is_measured=scene.now.is_measured,
+        nodes=basis.now.nodes,
+        steps_per_s=basis.now.per_s,
+        is_measured=basis.now.is_measured,
         why="the size of now",
     )
     return tuple(sorted([*found, now], key=lambda candidate: candidate.nodes))
 
 
-def _verdict(scene: Scene, size: SizeWorth) -> str:
+def _verdict(basis: ComparisonBasis, size: SizeWorth) -> str:
     if size.is_refused:
         return "taken back before"
     if size.is_better:
         return "worth the change"
-    if size.nodes > scene.now.nodes and size.gain_steps <= 0.0:
+    if size.nodes > basis.now.nodes and size.gain_steps <= 0.0:
         return "does not earn its change"
     if size.worth > 1.0:
         return "not more than may be noise"
-    if size.nodes > scene.now.nodes:
-        return f"one node more would add {number(_share(size.step, scene.now))} of an average one"
-    return f"one node less would take {number(_share(scene.now, size.step))} of an average one"
+    if size.nodes > basis.now.nodes:
+        return f"one node more would add {number(_share(size.step, basis.now))} of an average one"
+    return f"one node less would take {number(_share(basis.now, size.step))} of an average one"
 
 
-def why(scene: Scene, size: SizeWorth) -> str:
+def why(basis: ComparisonBasis, size: SizeWorth) -> str:
     """Return what a size that is worth a change brings."""
-    rates = f"{_rate(size.step)}, against {_rate(scene.now)}"
-    if size.nodes > scene.now.nodes:
+    rates = f"{_rate(size.step)}, against {_rate(basis.now)}"
+    if size.nodes > basis.now.nodes:
         return (
-            f"{rates}: within {span(scene.horizon_s)} that is {number(round(size.gain_steps))} "
-            f"steps more, {_cost(scene)} paid."
+            f"{rates}: within {span(basis.horizon_s)} that is {number(round(size.gain_steps))} "
+            f"steps more, {_cost(basis)} paid."
         )
-    if size.step.per_s >= scene.now.per_s:
+    if size.step.per_s >= basis.now.per_s:
         return f"{rates}: fewer nodes are faster."
-    share = _share(scene.now, size.step)
+    share = _share(basis.now, size.step)
     return (
-        f"{rates}: from {size.nodes} to {scene.now.nodes} nodes one more added {number(share)} of "
-        f"what a node adds on average, less than {number(scene.rule.least_share)} (least_share)."
+        f"{rates}: from {size.nodes} to {basis.now.nodes} nodes one more added {number(share)} of "
+        f"what a node adds on average, less than {number(basis.rule.least_share)} (least_share)."
     )
 
 
-def why_cliff(scene: Scene, size: SizeWorth) -> str:
+def why_cliff(basis: ComparisonBasis, size: SizeWorth) -> str:
     """Return why a size is tried that no smooth curve recommends."""
     return (
-        f"{_rate(scene.now)}, and the sizes that were measured do not lie on one smooth curve: "
+        f"{_rate(basis.now)}, and the sizes that were measured do not lie on one smooth curve: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
-        f"{span(scene.rule.probe_s)}."
+        f"{span(basis.rule.probe_s)}."
     )
 
 
-def why_lower(scene: Scene, size: SizeWorth) -> str:
+def why_lower(basis: ComparisonBasis, size: SizeWorth) -> str:
     """Return the sentence that a size is tried because the larger ones add little."""
     return (
-        f"{_rate(scene.now)}, and of the larger size that was measured each node adds little: "
+        f"{_rate(basis.now)}, and of the larger size that was measured each node adds little: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
-        f"{span(scene.rule.probe_s)}, in case the best size lies below."
+        f"{span(basis.rule.probe_s)}, in case the best size lies below."
     )
 
 
-def why_trial(scene: Scene, size: SizeWorth) -> str:
+def why_trial(basis: ComparisonBasis, size: SizeWorth) -> str:
     """Return the sentence that a size is tried because nothing else is known."""
     return (
-        f"No size but {counted(scene.now.nodes, 'node')} has been measured "
-        f"({number(scene.now.per_s)} steps/s): {size.nodes} "
-        f"{'is' if size.nodes == 1 else 'are'} tried for {span(scene.rule.probe_s)}."
+        f"No size but {counted(basis.now.nodes, 'node')} has been measured "
+        f"({number(basis.now.per_s)} steps/s): {size.nodes} "
+        f"{'is' if size.nodes == 1 else 'are'} tried for {span(basis.rule.probe_s)}."
     )
 
 
-def why_telling(scene: Scene, size: SizeWorth) -> str:
+def why_telling(basis: ComparisonBasis, size: SizeWorth) -> str:
     """Return the sentence that a size is tried before the job settles, for what that tells."""
     return (
-        f"{_rate(scene.now)}, and of other sizes too little is known to settle: "
+        f"{_rate(basis.now)}, and of other sizes too little is known to settle: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
-        f"{span(scene.rule.probe_s)}, in case a better size is hidden by a cliff."
+        f"{span(basis.rule.probe_s)}, in case a better size is hidden by a cliff."
     )
 
 
-def why_not(scene: Scene, sizes: list[SizeWorth]) -> str:
+def why_not(basis: ComparisonBasis, sizes: list[SizeWorth]) -> str:
     """Return why the size stays, and which other one was next best."""
-    now = f"{_rate(scene.now)}"
+    now = f"{_rate(basis.now)}"
     open_ones = [size for size in sizes if not size.is_refused]
     if not open_ones:
         return f"{now}: no other size is allowed or left to try."
     next_best = max(open_ones, key=lambda size: size.worth)
     return (
         f"{now}, and that stays: {_rate(next_best.step)}, {number(round(next_best.gain_steps))} "
-        f"steps within {span(scene.horizon_s)} with {_cost(scene)} paid "
-        f"({_verdict(scene, next_best)})."
+        f"steps within {span(basis.horizon_s)} with {_cost(basis)} paid "
+        f"({_verdict(basis, next_best)})."
     )
 
 
-def _rate(step: Step) -> str:
+def _rate(step: SizeEstimate) -> str:
     how = "measured" if step.is_measured else "expected"
     makes = "makes" if step.nodes == 1 else "make"
     return f"{counted(step.nodes, 'node')} {makes} {number(step.per_s)} steps/s ({how})"
 
 
-def _cost(scene: Scene) -> str:
-    how = "" if scene.is_cost_seen else ", assumed"
-    return f"the change of {span(scene.cost_s)}{how}"
+def _cost(basis: ComparisonBasis) -> str:
+    how = "" if basis.is_cost_seen else ", assumed"
+    return f"the change of {span(basis.cost_s)}{how}"
 
 
-def _share(larger: Step, smaller: Step) -> float:
+def _share(larger: SizeEstimate, smaller: SizeEstimate) -> float:
     """Return what one node more adds in parts of an average one, as a mean between two sizes."""
     return math.log(larger.per_s / smaller.per_s) / math.log(larger.nodes / smaller.nodes)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from elasticd.autoscale.curve.belief import MeasuredStep
-from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
+from elasticd.autoscale.curve.estimate import SizeEstimate, measured_sizes, off_share, steps
 from elasticd.autoscale.curve.information_value import (
     MOST_TURNS,
     SIZES_MOST,
@@ -23,7 +23,7 @@ from elasticd.autoscale.curve.information_value import (
 )
 from elasticd.autoscale.curve.spread import is_measured, spread_share, spread_shares
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
-from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
+from elasticd.autoscale.rules.size_worth import ComparisonBasis, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
 __all__ = [
@@ -79,39 +79,39 @@ PARTS = 8
 """A gap between two measured sizes is searched in at most this many steps."""
 
 
-def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
+def behind_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return the next size to try from one that is much worse than promised; None if
     there is none.
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
-    at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), 0)
-    if at == 0 or is_too_long(scene) or is_exact(curve, known):
+    at = next((i for i, size in enumerate(known) if size.nodes == basis.now.nodes), 0)
+    if at == 0 or is_too_long(basis) or is_exact(curve, known):
         return None
     # What was measured counts: the fit through both sides of a cliff is wrong everywhere.
-    share = scene.rule.least_share
+    share = basis.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     top = max(worths) / worths[at]
     if at == len(known) - 1 and not _is_smooth(curve, known):
-        beyond = _beyond(scene, curve, known, high, top)
+        beyond = _beyond(basis, curve, known, high, top)
         if beyond is not None:
             return beyond
-    return _below(scene, curve, known, at, top, high)
+    return _below(basis, curve, known, at, top, high)
 
 
-def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
+def before_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return a size between the present and the next measured one, if that lies behind a cliff.
 
     It is the one next to the cliff, as far as is known: the search goes down from there.
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes]
-    at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), len(known))
-    if at + 1 >= len(known) or is_too_long(scene) or _is_smooth(curve, known):
+    at = next((i for i, size in enumerate(known) if size.nodes == basis.now.nodes), len(known))
+    if at + 1 >= len(known) or is_too_long(basis) or _is_smooth(curve, known):
         return None
     # The nodes behind the cliff may be gone, and some before it be left.
-    return _below(scene, curve, known, at + 1, 1.0, high)
+    return _below(basis, curve, known, at + 1, 1.0, high)
 
 
-def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
+def further(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None:
     """Return the next doubling where the last one paid and the fit is wrong about it.
 
     It also does so where the sizes beyond were measured before the job changed: what they say of it
@@ -119,7 +119,7 @@ def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
     """
     known = measured_sizes(curve)
     now = known[-1]
-    if len(known) < 2 or now.nodes != scene.now.nodes or now.nodes >= high or is_too_long(scene):
+    if len(known) < 2 or now.nodes != basis.now.nodes or now.nodes >= high or is_too_long(basis):
         return None
     is_guess = any(size.nodes > now.nodes for size in curve.sizes)
     if is_fit_right(curve, known[-2:]) and not is_guess:
@@ -127,12 +127,12 @@ def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
     nodes = min(high, 2 * now.nodes)
     gains = min(1.0, _elasticity(known[-2], now))
     seconds = now.step_s * (now.nodes / nodes) ** gains
-    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    size = size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
     hope = NEXT_HOPE if nodes == now.nodes + 1 else LEAST_HOPE
     return size if size.is_better and size.worth > hope else None
 
 
-def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
+def far_side(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None:
     """Return the next doubling behind a cliff before which the job has settled; None if there is no
     hope.
 
@@ -141,42 +141,42 @@ def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
     """
     known = measured_sizes(curve)
     cliff = next((at for at in range(1, len(known)) if _is_cliff(curve, known, at)), None)
-    if cliff is None or is_too_long(scene) or is_exact(curve, known):
+    if cliff is None or is_too_long(basis) or is_exact(curve, known):
         return None
     last = known[-1]
-    if scene.now.nodes >= known[cliff].nodes or last.nodes >= high:
+    if basis.now.nodes >= known[cliff].nodes or last.nodes >= high:
         return None
     gains = _elasticity(known[-2], last) if cliff < len(known) - 1 else 1.0
-    share = scene.rule.least_share
-    worth = (scene.now.seconds / last.step_s) * (scene.now.nodes / last.nodes) ** share
+    share = basis.rule.least_share
+    worth = (basis.now.seconds / last.step_s) * (basis.now.nodes / last.nodes) ** share
     if worth * (high / last.nodes) ** (min(1.0, gains) - share) < LEAST_HOPE:
         return None
     nodes = min(high, 2 * last.nodes)
     seconds = last.step_s * (last.nodes / nodes) ** min(1.0, gains)
-    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    size = size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
     return None if size.is_refused else size
 
 
-def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
+def only_known(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return a size to try where only one is known; None if enough is known, or it costs too much.
 
     After the job changed there are other sizes whose shape is known, but perhaps not true any more.
     """
-    nodes = scene.now.nodes
-    if len(measured_sizes(curve)) > 1 or is_too_long(scene):
+    nodes = basis.now.nodes
+    if len(measured_sizes(curve)) > 1 or is_too_long(basis):
         return None
     more = min(high, nodes + max(1, nodes // 2))
     fewer = max(low, nodes // 2)
     # A size next to that of now says nothing: a job behind a cliff would be left there.
     wished = {fewer} if fewer < nodes and more < nodes * (1.0 + ROOM_SHARE) else {fewer, more}
     others = sorted(other for other in wished - {nodes} if low <= other <= high)
-    sizes = [size_worth(scene, curve, step) for step in steps(curve, others)]
+    sizes = [size_worth(basis, curve, step) for step in steps(curve, others)]
     allowed = [size for size in sizes if not size.is_refused]
     # Larger ones first: to see that they are no better costs fewer steps than with smaller ones.
     return max(allowed, key=lambda size: size.nodes, default=None)
 
 
-def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
+def lower(basis: ComparisonBasis, curve: Curve, low: int) -> SizeWorth | None:
     """Return half of the smallest measured size, where the job trains; None if there is no hope.
 
     A job that came down from MAX knows two sizes, and any smooth curve passes through both. Both
@@ -185,42 +185,42 @@ def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
     """
     known = measured_sizes(curve)
     is_beginning = len(curve.sizes) == len(known) == 2
-    if not is_beginning or known[0].nodes != scene.now.nodes or is_too_long(scene):
+    if not is_beginning or known[0].nodes != basis.now.nodes or is_too_long(basis):
         return None
-    gains, other = _elasticity(*known), max(low, scene.now.nodes // 2)
-    if gains <= LEAST_GAIN or other >= scene.now.nodes:
+    gains, other = _elasticity(*known), max(low, basis.now.nodes // 2)
+    if gains <= LEAST_GAIN or other >= basis.now.nodes:
         return None
     # At the smaller size a window takes longer as well, by the steps that it must have.
-    step_s = scene.now.seconds * (scene.now.nodes / other) ** gains
-    trial_s = max(scene.rule.probe_s, (FIRST_STEPS + WINDOW_STEPS) * step_s)
-    if trial_s * (1.0 - known[1].step_s / step_s) > LOSS_SHARE * scene.horizon_s:
+    step_s = basis.now.seconds * (basis.now.nodes / other) ** gains
+    trial_s = max(basis.rule.probe_s, (FIRST_STEPS + WINDOW_STEPS) * step_s)
+    if trial_s * (1.0 - known[1].step_s / step_s) > LOSS_SHARE * basis.horizon_s:
         return None
     # Worth of the larger size, where that of now is 1, and what the smaller one has at best.
-    share = scene.rule.least_share
+    share = basis.rule.least_share
     top = max(1.0, (known[1].nodes / known[0].nodes) ** (gains - share))
-    best = LARGEST_CLIFF * (other / scene.now.nodes) ** (gains - share)
+    best = LARGEST_CLIFF * (other / basis.now.nodes) ** (gains - share)
     if best < LEAST_HOPE * top:
         return None
-    sizes = [size_worth(scene, curve, step) for step in steps(curve, (other,))]
+    sizes = [size_worth(basis, curve, step) for step in steps(curve, (other,))]
     return next((size for size in sizes if not size.is_refused), None)
 
 
-def telling(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
+def telling(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return the size whose trial tells most for what it costs; None if none is worth it.
 
     It is asked where the job would settle.
     """
-    now = scene.now.nodes
+    now = basis.now.nodes
     if curve.turns >= MOST_TURNS or not low <= now <= high or len(curve.sizes) > SIZES_MOST:
         return None
-    if is_too_long(scene) or is_exact(curve, measured_sizes(curve)):
+    if is_too_long(basis) or is_exact(curve, measured_sizes(curve)):
         return None
-    unit_s = scene.now.seconds
+    unit_s = basis.now.seconds
     known = tuple(
         MeasuredStep(
             size.nodes,
             _rounded(math.log(size.step_s / unit_s)),
-            _rounded(scene.errors[size.nodes]),
+            _rounded(basis.errors[size.nodes]),
         )
         for size in curve.sizes
         if is_measured(size)
@@ -230,7 +230,7 @@ def telling(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None
         for size in curve.sizes
         if not is_measured(size)
     )
-    rule = scene.rule
+    rule = basis.rule
     found = trial_answer(
         TrialQuestion(
             known=known,
@@ -242,15 +242,15 @@ def telling(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None
             turns=curve.turns,
             share=rule.least_share,
             probe=_short(rule.probe_s / unit_s),
-            horizon=_short(scene.horizon_s / unit_s),
-            cost=_short(scene.cost_s / unit_s),
+            horizon=_short(basis.horizon_s / unit_s),
+            cost=_short(basis.cost_s / unit_s),
         )
     )
     if found is None:
         return None
     nodes, seconds = found
     seconds *= unit_s
-    return size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    return size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
 
 
 def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
@@ -261,9 +261,9 @@ def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
     )
 
 
-def is_too_long(scene: Scene) -> bool:
+def is_too_long(basis: ComparisonBasis) -> bool:
     """Return whether a trial costs more than a size may that nothing recommends."""
-    return scene.rule.probe_s + 2.0 * scene.cost_s > TRIAL_SHARE * scene.horizon_s
+    return basis.rule.probe_s + 2.0 * basis.cost_s > TRIAL_SHARE * basis.horizon_s
 
 
 def _is_smooth(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
@@ -277,12 +277,12 @@ def is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
 
 
 def _beyond(
-    scene: Scene, curve: Curve, known: Sequence[SizeMeasured], high: int, top: float
+    basis: ComparisonBasis, curve: Curve, known: Sequence[SizeMeasured], high: int, top: float
 ) -> SizeWorth | None:
     """Return the next doubling after the first size that fell; None if it cannot be the
     best one.
     """
-    share = scene.rule.least_share
+    share = basis.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     fall = FALL_SHARE if len(known) > 2 else 0.0
     has_fallen = worths[-1] < worths[-2] * (1.0 - fall)
@@ -294,12 +294,17 @@ def _beyond(
         return None
     nodes = min(high, 2 * now.nodes)
     seconds = now.step_s * now.nodes / nodes
-    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    size = size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
     return None if size.is_refused else size
 
 
 def _below(
-    scene: Scene, curve: Curve, known: Sequence[SizeMeasured], at: int, top: float, high: int
+    basis: ComparisonBasis,
+    curve: Curve,
+    known: Sequence[SizeMeasured],
+    at: int,
+    top: float,
+    high: int,
 ) -> SizeWorth | None:
     """Return the size below a measured one that does not continue what those below it show."""
     now, last = known[at], known[at - 1]
@@ -316,7 +321,7 @@ def _below(
     if nodes <= last.nodes:
         return None
     seconds = last.step_s * (last.nodes / nodes) ** _gains(known, at)
-    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    size = size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
     is_hope = size.worth > top * NEXT_HOPE
     return size if is_hope and not size.is_refused else None
 

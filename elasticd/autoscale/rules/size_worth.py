@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from elasticd.autoscale.curve.estimate import Step
+from elasticd.autoscale.curve.estimate import SizeEstimate
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.policy import GoodputRule
 
-__all__ = ["GROWTH_SHARE", "SHRINK_SHARE", "Scene", "SizeWorth", "size_worth"]
+__all__ = ["GROWTH_SHARE", "SHRINK_SHARE", "ComparisonBasis", "SizeWorth", "size_worth"]
 
 GROWTH_SHARE = 0.005
 """How much more a larger size must be worth, as a share of the present worth."""
@@ -22,7 +22,7 @@ chose is not given back by noise."""
 class SizeWorth:
     """One size that was considered."""
 
-    step: Step
+    step: SizeEstimate
     gain_steps: float
     """Steps gained within the horizon, less the cost of the change."""
     worth: float
@@ -41,11 +41,11 @@ class SizeWorth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class ComparisonBasis:
     """What all sizes are compared by."""
 
     rule: GoodputRule
-    now: Step
+    now: SizeEstimate
     horizon_s: float
     cost_s: float
     is_cost_seen: bool
@@ -59,18 +59,18 @@ class Scene:
         return sum(self.errors.get(each, 0.0) for each in nodes)
 
 
-def size_worth(scene: Scene, curve: Curve, step: Step) -> SizeWorth:
+def size_worth(basis: ComparisonBasis, curve: Curve, step: SizeEstimate) -> SizeWorth:
     """Compare one size with the present one."""
-    now = scene.now
+    now = basis.now
     # The steps that the change takes are spread over the horizon.
-    rate = step.per_s - now.per_s * scene.cost_s / scene.horizon_s
-    worth = rate / now.per_s * (now.nodes / step.nodes) ** scene.rule.least_share
+    rate = step.per_s - now.per_s * basis.cost_s / basis.horizon_s
+    worth = rate / now.per_s * (now.nodes / step.nodes) ** basis.rule.least_share
     needed = 1.0 + GROWTH_SHARE
     if step.nodes < now.nodes:
-        needed = 1.0 + SHRINK_SHARE + SHRINK_ERRORS * scene.error_share(now.nodes, step.nodes)
+        needed = 1.0 + SHRINK_SHARE + SHRINK_ERRORS * basis.error_share(now.nodes, step.nodes)
     return SizeWorth(
         step=step,
-        gain_steps=(rate - now.per_s) * scene.horizon_s,
+        gain_steps=(rate - now.per_s) * basis.horizon_s,
         worth=worth,
         needed=needed,
         is_refused=step.nodes in curve.refused,

@@ -22,7 +22,7 @@ from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.policy import PRICE, MetricKind, Policy, TargetRule
 
-__all__ = ["EVERY_S", "MOST_S", "History", "Size", "replay", "simulated_policy"]
+__all__ = ["EVERY_S", "MOST_S", "JobHistory", "Size", "replay", "simulated_policy"]
 
 LEAST_S, MOST_S = 900.0, 86_400.0
 """The least and the most time that is simulated: a day takes some seconds."""
@@ -44,7 +44,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class JobHistory:
     """What a job's records say of its life."""
 
     job: str
@@ -80,7 +80,7 @@ class History:
         )
 
 
-def replay(history: History, policy: Policy, past: JobPast | None = None) -> Trace:
+def replay(history: JobHistory, policy: Policy, past: JobPast | None = None) -> Trace:
     """Return what the shipped rules do with this policy; the trace's notes say what was assumed.
 
     `policy` is one that `simulated_policy` returned for this past.
@@ -251,7 +251,7 @@ def _shape(curve: Curve, most: int) -> Shape:
     return Shape(table=known | table)
 
 
-def _most(history: History, nodes: Sequence[NodeCount]) -> int:
+def _most(history: JobHistory, nodes: Sequence[NodeCount]) -> int:
     """Return the largest size that is considered: a MAX far beyond the nodes changes nothing.
 
     It is twice the nodes, for a wish that stands because nodes are missing.
@@ -261,7 +261,7 @@ def _most(history: History, nodes: Sequence[NodeCount]) -> int:
     return max(history.min_nodes, min(history.max_nodes, max(MOST_NODES, 2 * there)))
 
 
-def _nodes(history: History) -> tuple[tuple[NodeCount, ...], str]:
+def _nodes(history: JobHistory) -> tuple[tuple[NodeCount, ...], str]:
     """Return how many nodes were there, and a note that says how that is known."""
     told = [
         Size(at_unix_s=each.at_unix_s, nodes=int(each.inputs["available"]))

@@ -9,7 +9,7 @@ from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
 from elasticd.autoscale.simulator.scenario import FaultKind, JobScenario
-from elasticd.autoscale.simulator.trace import Point, Trace
+from elasticd.autoscale.simulator.trace import Trace, TracePoint
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.memory import Memory, shifted
@@ -144,8 +144,8 @@ def simulate(scenario: JobScenario, scaler: Scaler, answers: Answers | None = No
     )
 
 
-def _point(job: SimulatedJob, held: str) -> Point:
-    return Point(
+def _point(job: SimulatedJob, held: str) -> TracePoint:
+    return TracePoint(
         at_s=job.now_s,
         nodes=job.nodes,
         wanted=job.wanted,

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 from elasticd.records.autoscale.decision import Decision
 
-__all__ = ["Point", "Trace"]
+__all__ = ["TracePoint", "Trace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class TracePoint:
     """One evaluation."""
 
     at_s: float
@@ -27,7 +27,7 @@ class Trace:
     """A whole simulation, from the beginning to the end."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[TracePoint, ...]
     decisions: tuple[Decision, ...] = ()
     """The decisions with their outcomes; `at_unix_s` is the time of the simulation."""
     steps: float = 0.0

@@ -9,7 +9,7 @@ from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.rules.query import filled
 from elasticd.autoscale.simulator.past import JobPast, PastValue
-from elasticd.autoscale.simulator.replay import EVERY_S, MOST_S, History
+from elasticd.autoscale.simulator.replay import EVERY_S, MOST_S, JobHistory
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.autoscale.policy import Policy
 
@@ -23,7 +23,7 @@ _SLOTS = 'elasticd_slot_seconds_total{job_name="$job",cause'
 
 def job_past(
     policy: Policy,
-    history: History,
+    history: JobHistory,
     settings: PrometheusSettings,
     unix_s: Callable[[], float] = time.time,
 ) -> JobPast:

@@ -14,7 +14,7 @@ from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.simulator.past import JobPast
-from elasticd.autoscale.simulator.replay import History, Size, replay, simulated_policy
+from elasticd.autoscale.simulator.replay import JobHistory, Size, replay, simulated_policy
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.parse_value import not_empty
@@ -88,7 +88,7 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
 
 
 def _past(
-    policy: Policy, history: History, prometheus: PrometheusSettings | None
+    policy: Policy, history: JobHistory, prometheus: PrometheusSettings | None
 ) -> JobPast | None:
     """Return the job's past if a Prometheus was named and the policy needs it; None otherwise."""
     if prometheus is None or not (queries_of(policy, history.job) or policy.idle):
@@ -98,7 +98,7 @@ def _past(
     return job_past(policy, history, prometheus)
 
 
-def _history(report: JobReport) -> History:
+def _history(report: JobReport) -> JobHistory:
     """Return from the report what a simulation rests on.
 
     Raises: Refused: the job has no curve, or never had a world.
@@ -112,7 +112,7 @@ def _history(report: JobReport) -> History:
     told_s = report.time.at_unix_s if report.time is not None else 0.0
     last_s = max(told_s, report.changes[-1].at_unix_s)
     is_over = report.status.phase.is_final
-    return History(
+    return JobHistory(
         job=name,
         min_nodes=report.spec.min_nodes,
         max_nodes=report.spec.max_nodes,

@@ -17,14 +17,14 @@ from elasticd.errors import Fenced, NotFound, Refused
 from elasticd.kube.api.failure import Gone
 from elasticd.kube.api.port import Name, Object, ResourceKind, name_of
 
-__all__ = ["MemoryObjects", "Step", "has_labels", "merge"]
+__all__ = ["MemoryObjects", "ObjectChange", "has_labels", "merge"]
 
 JSON = dict[str, Any]
 _ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ObjectChange:
     """One change of one object."""
 
     version: int
@@ -41,7 +41,7 @@ class MemoryObjects:
         self.lock = threading.RLock()
         self.version = 1
         self._oldest = 1
-        self._steps: list[Step] = []
+        self._steps: list[ObjectChange] = []
         self._found: dict[tuple[ResourceKind, Name], JSON] = {}
         self._applied: dict[tuple[ResourceKind, Name, str], JSON] = {}
         self._uids = itertools.count(1)
@@ -63,7 +63,7 @@ class MemoryObjects:
         with self.lock:
             return copy.deepcopy(self._standing(kind, name))
 
-    def since(self, version: int) -> Sequence[Step]:
+    def since(self, version: int) -> Sequence[ObjectChange]:
         """Return what changed after a version.
 
         Raises: Gone: these changes are not known any more.
@@ -169,7 +169,7 @@ class MemoryObjects:
         self.version += 1
         metadata["resourceVersion"] = str(self.version)
         self._found[kind, name] = item
-        self._steps.append(Step(self.version, kind, name, before, item))
+        self._steps.append(ObjectChange(self.version, kind, name, before, item))
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             self._remove(kind, name)
         return copy.deepcopy(item)
@@ -179,7 +179,7 @@ class MemoryObjects:
         for key in [key for key in self._applied if key[:2] == (kind, name)]:
             del self._applied[key]
         self.version += 1
-        self._steps.append(Step(self.version, kind, name, before, None))
+        self._steps.append(ObjectChange(self.version, kind, name, before, None))
 
 
 def has_labels(item: Object, labels: str) -> bool:

@@ -8,7 +8,7 @@ from elasticd.control.report.report import JobReport, job_report
 from elasticd.errors import NotSupported
 from elasticd.kube.decide.cluster import Records
 from elasticd.kube.operator.job_items import Items, JobItems
-from elasticd.kube.resource.job_records import JobRecords, Measured, job_records
+from elasticd.kube.resource.job_records import JobRecords, ReportedProgress, job_records
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import Active
@@ -65,7 +65,7 @@ class ClusterRecords:
             self._reports[name] = known
         return {name: report for name, (_, report) in self._reports.items() if report is not None}
 
-    def read(self, measured: Mapping[JobName, Measured]) -> Records | None:
+    def read(self, measured: Mapping[JobName, ReportedProgress]) -> Records | None:
         """Put together what stands now; None if something was not read yet."""
         is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
         if not is_ready or self._jobs.read() is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from elasticd.control.progress import AskRanks
-from elasticd.kube.resource.job_records import Measured
+from elasticd.kube.resource.job_records import ReportedProgress
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Node
@@ -43,11 +43,11 @@ class Measurements:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="measure")
         self._asks: dict[JobName, Ask] = {}
         self._asked: dict[JobName, tuple[float, Future[Ranks] | None]] = {}
-        self._known: dict[JobName, Measured] = {}
+        self._known: dict[JobName, ReportedProgress] = {}
 
     def follow(
         self, worlds: Mapping[JobName, World], nodes: Mapping[NodeId, Node]
-    ) -> Mapping[JobName, Measured]:
+    ) -> Mapping[JobName, ReportedProgress]:
         """Return what is known of the jobs that run now, and ask on."""
         now_s = self._now_s()
         for job in self._asked.keys() - worlds.keys():
@@ -82,7 +82,9 @@ class Measurements:
             ask.close()
 
 
-def measured(ranks: Ranks, before: Measured | None, *, now_unix_s: float) -> Measured:
+def measured(
+    ranks: Ranks, before: ReportedProgress | None, *, now_unix_s: float
+) -> ReportedProgress:
     """Read an answer; the rank that is furthest counts, since all step together."""
     told = [rank for rank in ranks if rank.step is not None]
     step = max((rank.step for rank in told if rank.step is not None), default=None)
@@ -92,7 +94,7 @@ def measured(ranks: Ranks, before: Measured | None, *, now_unix_s: float) -> Mea
     was = before.checkpoint_unix_s if before is not None else None
     if at is not None and was is not None and abs(at - was) <= SAME_TIME_S:
         at = round(was)
-    return Measured(
+    return ReportedProgress(
         step=step,
         steps_per_second=float(f"{1.0 / step_s:.3g}") if step_s > 0.0 else None,
         checkpoint_unix_s=float(at) if at is not None else None,

@@ -8,7 +8,7 @@ from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
 
-__all__ = ["CHANGES_KEPT", "OPERATOR", "JobRecords", "Measured", "job_records"]
+__all__ = ["CHANGES_KEPT", "OPERATOR", "JobRecords", "ReportedProgress", "job_records"]
 
 OPERATOR = "operator"
 """The writer of the operator's wants."""
@@ -21,7 +21,7 @@ back, with workers that save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class ReportedProgress:
     """What the agents of a running job answered when they were asked."""
 
     step: int | None = None
@@ -57,7 +57,7 @@ class JobRecords:
     ended_at: int | None = None
     """The applied steps at its end, as its nodes said goodbye; None if not known, or if it is not
     over."""
-    measured: Measured = field(default_factory=Measured)
+    measured: ReportedProgress = field(default_factory=ReportedProgress)
 
     @property
     def is_over(self) -> bool:
@@ -98,7 +98,7 @@ def job_records(
     report: JobReport,
     *,
     is_active: bool,
-    measured: Measured | None = None,
+    measured: ReportedProgress | None = None,
     unserved_s: float = 0.0,
 ) -> JobRecords:
     """Take what is needed of a report."""
@@ -123,7 +123,7 @@ def job_records(
         ),
         step=report.step,
         ended_at=_ended_at(report),
-        measured=measured or Measured(),
+        measured=measured or ReportedProgress(),
     )
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.autoscale.direct.history import History
+from elasticd.autoscale.direct.history import CounterHistory
 
 
 def rate_of(*rounds: tuple[float, dict[str, float]], window_s: float = 60.0) -> float | None:
-    history = History(window_s)
+    history = CounterHistory(window_s)
     for at_s, values in rounds:
         history.add(at_s, values)
     return history.rate()

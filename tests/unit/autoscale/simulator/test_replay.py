@@ -7,7 +7,7 @@ import pytest
 
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.policy_file.parser import parsed
-from elasticd.autoscale.simulator.replay import History, Size, replay, simulated_policy
+from elasticd.autoscale.simulator.replay import JobHistory, Size, replay, simulated_policy
 from elasticd.errors import Refused
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 from elasticd.records.autoscale.decision import Decision, Rule
@@ -24,7 +24,7 @@ SATURATES = fitted(
         changes=2,
     )
 )
-HISTORY = History(
+HISTORY = JobHistory(
     job="digits",
     min_nodes=1,
     max_nodes=8,
