@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,9 @@ REREAD_S = 10.0
 APART_S = 0.2
 """The least time between two readings, however fast etcd changes."""
 RETRY_S = 2.0
+LOOK_SHARE = 0.02
+"""The greatest share of the time that goes into looking which runs there are: a folder of hundreds
+takes tens of milliseconds."""
 JOBS_ASKED = 32
 """How many running jobs have their ranks asked."""
 NODES_ASKED = 16
@@ -178,6 +181,7 @@ class Collector:
     # --- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        which: Hashable = None
         while not self._is_closing:
             try:
                 which = self._which()
@@ -185,6 +189,8 @@ class Collector:
                     self._watch(opened, stack)
                     self._follow(opened, which)
             except ElasticdError as exc:
+                if self._are_others(which):
+                    continue  # A local run has ended, and its etcd with it: its archive is there.
                 self._publish(replace(self._board, trouble=str(exc)))
                 self._pause(RETRY_S)
             except OSError as exc:
@@ -197,6 +203,12 @@ class Collector:
         self._calls.shutdown()
         for ask in self._asks.values():
             ask.close()
+
+    def _are_others(self, which: Hashable) -> bool:
+        """Return whether the sources are others than those that were opened."""
+        with suppress(ElasticdError, OSError):
+            return self._which() != which
+        return False
 
     def _watch(self, opened: Sequence[Opened], stack: ExitStack) -> None:
         for source in opened:
@@ -216,15 +228,17 @@ class Collector:
     def _follow(self, opened: Sequence[Opened], which: Hashable) -> None:
         """Read until other sources are there."""
         reads: list[_Read] = []
-        reread_s = ask_s = 0.0
+        reread_s = ask_s = look_s = 0.0
         while not self._is_closing:
             now_s = time.monotonic()
             if now_s >= reread_s or self._has_changed.is_set():
                 self._has_changed.clear()
                 reads = self._reads = [self._read(source, reads) for source in opened]
                 reread_s = now_s + REREAD_S
+            if now_s >= look_s:
                 if self._which() != which:
                     return
+                look_s = now_s + max(ASK_S, (time.monotonic() - now_s) / LOOK_SHARE)
             if now_s >= ask_s:
                 self._ask(reads)
                 ask_s = now_s + ASK_S

@@ -31,7 +31,8 @@ status.txt         where the job stands, and the last failure
 account.txt        where the time of all its slots went
 autoscale.txt      its policy, the curve that was measured, and each decision with what came of it
 trace.json         the changes, for https://ui.perfetto.dev
-data/              the same for programs: spec, status, worlds, incidents, account, checkpoints
+data/              the same for programs: spec, status, worlds, incidents, late nodes, account,
+                   checkpoints
 run/JOB/           the ends of the workers' output (gen-*), stacks of those that hung (incidents),
                    what agents, pools and keepers of checkpoints logged (agents)
 metrics/           what each agent told Prometheus, at that moment
@@ -67,6 +68,8 @@ def report_texts(
         "data/worlds.json": _json(worlds),
         "data/incidents.json": _json(to_plain(report.incidents)),
     }
+    if report.late:
+        found["data/late.json"] = _json(to_plain(report.late))
     if report.autoscaling is not None:
         # Who leads is not a record of the job.
         found["autoscale.txt"] = _captured(lambda: tell_explanation(report, "", last=0))

@@ -12,8 +12,13 @@ __all__ = ["which_runs"]
 
 
 def which_runs(values: dict[str, Any]) -> Hashable:
-    """Return the local runs, and which of them go on; a cluster is always the same one."""
+    """Return the local runs, which of them go on, and where; a cluster is always the same one.
+
+    A run that ends takes its address away once its records are kept, before its etcd ends.
+    """
     if settings_from(values, os.environ) is not None:
         return ()
     folder = Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
-    return tuple((found.job, found.is_live()) for found in local_jobs(folder))
+    return tuple(
+        (found.job, found.endpoint if found.is_live() else "over") for found in local_jobs(folder)
+    )

@@ -96,9 +96,9 @@ def _late(report: JobReport, node: LateNode) -> str:
 SAY = Sentences(change=_sentence, ending=_ending, late=_late)
 
 
-def filled(phase: Phase = Phase.WAITING) -> MemoryStore:
+def filled(phase: Phase = Phase.WAITING, into: MemoryStore | None = None) -> MemoryStore:
     """Two nodes, of which one lost its worker and came back."""
-    store = MemoryStore()
+    store = MemoryStore() if into is None else into
     put(store, KEYS.spec(JOB), SPEC)
     put(store, KEYS.status(JOB), JobStatus(phase=phase, generation=Generation(1), restarts=1))
     for name in ("node-0", "node-1"):

@@ -9,11 +9,14 @@ import pytest
 from elasticd.control.progress import AskRanks
 from elasticd.control.report.report import job_reports
 from elasticd.dashboard import collector as module
+from elasticd.dashboard.board import Board
 from elasticd.dashboard.collector import Collector, _Read
 from elasticd.dashboard.samples import ProgressSample, ProgressSamples
+from elasticd.errors import Unavailable
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
+from elasticd.store.api import WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import node as node_called
@@ -50,6 +53,57 @@ def test_a_bug_is_said_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> N
             assert "This is a bug of elasticd: KeyError: 'a field'" in board.trouble
             board = collector.newer_than(board.version, PATIENCE_S)
         assert board is not None and board.trouble == ""
+    finally:
+        collector.close()
+
+
+class Ending(MemoryStore):
+    """The private etcd of a run, which ends."""
+
+    is_ending = is_over = False
+
+    def list(self, prefix: str) -> WatchSnapshot:
+        if self.is_ending:
+            self.is_over = True
+            raise Unavailable("No etcd answers at unix:///tmp/e: start it or correct --etcd.")
+        return super().list(prefix)
+
+
+@pytest.mark.parametrize(
+    ("reread_s", "look_s"), [(0.01, math.inf), (math.inf, 0.01)], ids=["read", "looked at"]
+)
+def test_end_of_a_run_is_no_trouble_and_its_archive_is_shown_at_once(
+    monkeypatch: pytest.MonkeyPatch, reread_s: float, look_s: float
+) -> None:
+    """Whether its etcd is asked first that has ended, or which runs there are."""
+    monkeypatch.setattr(module, "REREAD_S", reread_s)
+    monkeypatch.setattr(module, "ASK_S", look_s)
+    store = Ending()
+    filled(into=store)
+    troubles, publish = [], Collector._publish
+
+    def noted(self: Collector, board: Board) -> None:
+        troubles.append(board.trouble)
+        publish(self, board)
+
+    monkeypatch.setattr(Collector, "_publish", noted)
+
+    @contextmanager
+    def open_sources() -> Iterator[Sequence[Place]]:
+        with opened(filled() if store.is_over else store, is_archive=store.is_over) as places:
+            yield places
+
+    collector = Collector(open_sources, lambda: store.is_over, SAY)
+    try:
+        board = collector.newer_than(0, PATIENCE_S)
+        assert board is not None and not board.jobs[0]["is_archive"]
+        store.is_ending = True
+        store.is_over = look_s < reread_s
+        while not board.jobs[0]["is_archive"]:
+            newer = collector.newer_than(board.version, PATIENCE_S)
+            assert newer is not None
+            board = newer
+        assert set(troubles) == {""}
     finally:
         collector.close()
 
