@@ -34,7 +34,7 @@ PAGES = 50
 LIMIT_S = 60.0
 SETTLE_S = 2.0
 METHOD = (
-    "Chromium without a window, on the same machine as everything else; a poll of the page takes a",
+    "Chromium without a window, on the same machine as everything else; a poll of the page takes a "
     "few milliseconds, which are part of the time from change to pixel.",
 )
 
