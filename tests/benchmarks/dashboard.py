@@ -34,8 +34,8 @@ PAGES = 50
 LIMIT_S = 60.0
 SETTLE_S = 2.0
 METHOD = (
-    "Chromium without a window, on the same machine as everything else; a poll of the page takes a "
-    "few milliseconds, which are part of the time from change to pixel.",
+    "Chromium without a window, on the same machine as everything else.",
+    "A poll of the page takes a few milliseconds, which are part of the time from change to pixel.",
 )
 
 
