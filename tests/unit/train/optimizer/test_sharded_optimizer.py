@@ -1,13 +1,14 @@
 """Room for the state of a sharded optimizer, made without changing anything."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from elasticd.train.optimizer import sharded_optimizer
-from elasticd.train.optimizer.sharded_optimizer import is_sharded, make_room
+from elasticd.train.optimizer.sharded_optimizer import is_sharded, make_room, meeting
 
 OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
     lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.5),
@@ -71,3 +72,23 @@ def test_step_that_fails_leaves_the_rates_as_they_were(monkeypatch: pytest.Monke
     with pytest.raises(TypeError, match="closure"):
         make_room([optimizer])
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("size", "is_whole", "has_replicas", "meets"),
+    [
+        pytest.param(4, False, True, True, id="shards with replicas"),
+        pytest.param(4, False, False, False, id="shards that one rank has each"),
+        pytest.param(4, True, True, False, id="each rank has all of it"),
+        pytest.param(1, False, True, False, id="a rank that is alone"),
+    ],
+)
+def test_ranks_meet_before_a_step_only_where_another_has_each_shard(
+    size: int, is_whole: bool, has_replicas: bool, meets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a collective of all ranks for each step, and helps nobody else."""
+    part = SimpleNamespace(is_whole=is_whole)
+    monkeypatch.setattr(sharded_optimizer, "local_part", lambda tensor: part)
+    monkeypatch.setattr(sharded_optimizer, "has_replicas", lambda tensor: has_replicas)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
+    assert (meeting([optimizer], size) is not None) is meets

@@ -132,6 +132,25 @@ def test_settle_waits_on_the_workers_own_device(gpu: FakeGpu) -> None:
     group.close()
 
 
+def test_device_that_stands_still_has_come_to_what_was_settled_last(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its CPU has begun as many collectives as all others, and waits as they do."""
+    begun = [7]
+    monkeypatch.setattr(Group, "sequence", lambda group: begun[0])
+    monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True, raising=False)
+    group, net = made(gpu), torch.nn.Linear(2, 2)
+    group.form()
+    group.arrival.watch([torch.optim.SGD(net.parameters())])
+    group.settle(lambda: True)
+    begun[0], gpu.compute.is_done = 9, False
+    net(torch.ones(1, 2)).sum().backward()
+    assert group.arrived() == 7
+    gpu.compute.is_done = True
+    assert group.arrived() == 9
+    group.close()
+
+
 def test_settle_of_an_aborted_group_gives_no_step(gpu: FakeGpu) -> None:
     """The sums may lack a rank, whether the kernels ended or not."""
     group = made(gpu)
