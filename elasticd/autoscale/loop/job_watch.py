@@ -1,7 +1,9 @@
 """Watches the records of one job that is not over, for an autoscaler."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar
 
 from elasticd.records.account.incident import Incident
@@ -88,6 +90,7 @@ class JobWatch:
         self, items: Mapping[str, KeyValue], before: Mapping[str, tuple[KeyValue, object]]
     ) -> JobFacts | None:
         keys, job = self._keys, self._job
+        names = sorted(items)
 
         def one(key: str, kind: type[R]) -> R | None:
             """Decode a record once, however often others change beside it."""
@@ -103,8 +106,15 @@ class JobWatch:
             return record
 
         def under(prefix: str, kind: type[R]) -> tuple[R, ...]:
-            found = (one(key, kind) for key in sorted(items) if key.startswith(prefix))
-            return tuple(record for record in found if record is not None)
+            """Decode what stands below a prefix, without a look at the history beside it."""
+            begin, found = bisect_left(names, prefix), []
+            for key in islice(names, begin, None):
+                if not key.startswith(prefix):
+                    break
+                record = one(key, kind)
+                if record is not None:
+                    found.append(record)
+            return tuple(found)
 
         spec = one(keys.spec(job), JobSpec)
         if spec is None:
