@@ -111,7 +111,7 @@ def job_view(
         "submitted_at": spec.submitted_at_unix_s,
         "members": [place.node for place in world.nodes] if world is not None else [],
         "workers": world.size if world is not None else 0,
-        "steps": report.training.steps if report.training is not None else None,
+        "steps": _steps(report),
         "late": [_late(report, node, say) for node in report.late],
         "told_at": time.at_unix_s if time is not None else 0.0,
         "account": time.plain if time is not None else None,
@@ -121,6 +121,13 @@ def job_view(
         "ranks": [_rank(rank, at_unix_s) for rank in ranks[:RANKS_LIMIT]],
         "ranks_left_out": max(0, len(ranks) - RANKS_LIMIT),
     }
+
+
+def _steps(report: JobReport) -> int | None:
+    """Return the steps of a job that is over, as far as a record tells; None while it goes on."""
+    if report.training is not None:
+        return report.training.steps
+    return report.step or None if report.status.phase.is_final else None
 
 
 def _progress(ranks: Sequence[RankProgress], at_unix_s: float) -> Plain | None:

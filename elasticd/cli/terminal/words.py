@@ -190,10 +190,11 @@ def uncounted_lines(report: JobReport) -> list[str]:
 
 
 def training_lines(report: JobReport) -> list[str]:
-    """Return what was counted, if the script allowed it."""
+    """Return what was counted, if the script allowed it; else how far a job was that is over."""
     done = report.training
     if done is None:
-        return []
+        is_known = report.status.phase.is_final and report.step
+        return [f"last step on record: {report.step}"] if is_known else []
     epochs = f", {counted(done.epochs, 'epoch')}" if done.epochs else ""
     samples = f"{counted(done.samples, 'sample')}, {done.repeated} repeated, {done.skipped} skipped"
     lines = [f"trained: {counted(done.steps, 'step')}{epochs}, {samples}"]

@@ -7,6 +7,7 @@ from elasticd.dashboard.job_view import Plain, change_view, job_view, listed_by
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Rank
+from elasticd.records.reason import Phase
 from tests.unit.dashboard.records_case import BEGAN_S, KEYS, SAY, filled
 
 
@@ -31,6 +32,15 @@ def test_newest_checkpoint_that_any_node_knows_counts() -> None:
 def test_job_without_checkpoints_is_told_as_such() -> None:
     """And not as one whose first checkpoint is awaited."""
     assert job_view(report(), [rank(0, None)], SAY, at_unix_s=BEGAN_S)["saves"] is False
+
+
+def test_job_that_is_over_shows_its_last_step_on_record() -> None:
+    """If its ranks told of none; while it goes on, they are asked."""
+    told = replace(report(), step=79)
+    assert job_view(told, [], SAY, at_unix_s=BEGAN_S)["steps"] is None
+    over = replace(told, status=replace(told.status, phase=Phase.FAILED))
+    assert job_view(over, [], SAY, at_unix_s=BEGAN_S)["steps"] == 79
+    assert job_view(replace(over, step=0), [], SAY, at_unix_s=BEGAN_S)["steps"] is None
 
 
 def test_change_says_whether_something_broke() -> None:

@@ -14,6 +14,7 @@ from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.main import main
 from elasticd.errors import Unavailable
 from elasticd.records.account.progress import RankProgress
+from elasticd.records.account.time_spent import JobProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Rank
 from elasticd.records.job import JobStatus
@@ -99,6 +100,21 @@ def test_job_that_is_over_says_how_far_it_came(
     end(store)
     assert main(["status", JOB]) == 0
     assert "trained: 460 steps, 20 epochs, 28740 samples" in capfd.readouterr().out
+
+
+def test_job_whose_ranks_counted_nothing_says_its_last_step_on_record(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that failed, and a script that says its steps by `elasticd.progress`."""
+    run_it(store)
+    put(store, KEYS.progress(JOB), JobProgress(uid=SPEC.uid, step=79, has_steps=True))
+    for word in ("status", "why"):
+        assert main([word, JOB]) == 0
+        assert "on record" not in capfd.readouterr().out, "its ranks are asked"
+    end(store)
+    for word in ("status", "why"):
+        assert main([word, JOB]) == 0
+        assert "last step on record: 79\n" in capfd.readouterr().out
 
 
 def test_job_of_an_older_version_is_shown_without_its_submitter(
