@@ -70,15 +70,19 @@ class Row:
 # --- ways to show it ----------------------------------------------------------------------------
 
 
-def works(*makes: Callable[[], Case], at: str = "step") -> Callable[[], None]:
+@dataclass(frozen=True, slots=True)
+class Works:
     """A step that is interrupted ends like another; a new rank goes on like its source; a
     checkpoint has it all."""
 
-    def check() -> None:
-        for make in makes:
+    makes: tuple[Callable[[], Case], ...]
+    at: str
+
+    def __call__(self) -> None:
+        for make in self.makes:
             undisturbed, disturbed, fresh = make(), make(), make()
             train(undisturbed)
-            train(disturbed, at=Killer(disturbed[0], at, 2))
+            train(disturbed, at=Killer(disturbed[0], self.at, 2))
             assert same(facts(disturbed[0]), facts(undisturbed[0]))
             tree = copy.deepcopy(disturbed[0]._tree())
             described(tree)
@@ -86,7 +90,9 @@ def works(*makes: Callable[[], Case], at: str = "step") -> Callable[[], None]:
             assert same(facts(fresh[0]), facts(undisturbed[0]))
             assert flatten("state", unflatten(tree)).skeleton == tree.skeleton
 
-    return check
+
+def works(*makes: Callable[[], Case], at: str = "step") -> Works:
+    return Works(makes, at)
 
 
 def refused(make: Callable[[], object], said: str) -> Callable[[], None]:
@@ -420,7 +426,8 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="several with collectives between their steps (a GAN)",
         in_process="yes, a copy at each step", check=works(CASES["two optimizers"][0])),
     Row(area="Optimizers", what="state in types of its own (float32 moments of bfloat16 "
-        "parameters, 8 bits)", check=works(matrices(Mixed))),
+        "parameters, 8 bits)", restart="saved so; torch's `load_state_dict` casts it to the "
+        "parameters' type", check=works(matrices(Mixed))),
     Row(area="Optimizers", what="an object that wraps an optimizer and saves it",
         check=shown("unit/train/state/test_optimizer_load.py::"
                     "test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean")),
@@ -506,7 +513,8 @@ WRAPPERS = (
             "unit/train/optimizer/test_parameter_change.py::"
             "test_average_that_is_evaluated_is_not_taken_for_the_state")),
     Row(area="Wrappers and meshes", what="modules whose shapes come with the first batch "
-        "(LazyLinear)", in_process="no", restart=OWN, said="`gets its shape from the first batch`",
+        "(LazyLinear)", in_process="no", restart="yes, after the first batch",
+        said="`gets its shape from the first batch`",
         check=refused(lambda: torch.nn.LazyLinear(2), "gets its shape from the first batch")),
     Row(area="Wrappers and meshes", what="`eval()`, `requires_grad`", restart="set by the script",
         check=shown(
