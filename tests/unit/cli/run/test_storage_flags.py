@@ -36,6 +36,13 @@ def test_without_the_flag_nothing_is_saved() -> None:
     assert parse(["train.py"], {}).checkpoint is None
 
 
+@pytest.mark.parametrize("flag", ["--checkpoint", "--tensorboard", "--bundle"])
+def test_memory_of_one_process_is_no_storage(flag: str) -> None:
+    """It takes every write; or somebody trains for a week and believes that it was saved."""
+    said = refused(flag, "memory://x/y")
+    assert said.startswith(f"{flag} memory://x/y is the memory of one process")
+
+
 def test_url_alone_is_enough() -> None:
     """All else has a default."""
     found = parse([*URL, "path/to/train.py"], {}).checkpoint
