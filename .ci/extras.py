@@ -18,9 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESOLVED_S = 60.0
-"""On a quiet machine. There it takes ten to twenty seconds; a search without an end takes hours."""
-INSTALL_S = 900.0
-"""Only ends a hang: torch is installed, which is a download of some hundred megabytes."""
+"""What a search may take on a quiet machine; one without an end takes hours."""
+INSTALL_S = 300.0
+"""Only ends a hang, when torch or pip is installed."""
 _ROUNDS, _QUIET_S, _MOST = 20_000_000, 0.5, 5.0
 """What an idle core of 2020 takes for so many rounds, and how much slower a machine may count."""
 
