@@ -33,6 +33,7 @@ from elasticd.dashboard.job_view import (
     listed_by,
     node_row,
     samples_view,
+    stacks_place,
 )
 from elasticd.dashboard.samples import ProgressSample, ProgressSamples
 from elasticd.dashboard.stacks import StacksCache, StacksKey, StacksText
@@ -141,7 +142,8 @@ class Collector:
     def stacks(self, job: str, generation: int, node: str = "") -> StacksText:
         """Return what a node wrote of its ranks before one that hung was ended.
 
-        `generation` is that of the change; without `node` it is the node of the rank that hung.
+        `generation` is that of the change; without `node` it is the node of the rank that hung, or
+        the first one where all were silent.
 
         Raises: NotFound: there is no such job, change or node, or nothing hung there.
         """
@@ -153,13 +155,12 @@ class Collector:
         change = by_generation.get(Generation(generation))
         if change is None:
             raise NotFound(f"Job {job} has no change to generation {generation} (any more).")
-        culprit = change.culprit
-        of = culprit.stacks_generation if culprit is not None else None
-        if culprit is None or of is None or self._read_stacks is None:
+        place = stacks_place(report, change)
+        if place is None or self._read_stacks is None:
             raise NotFound(f"Of the change to generation {generation} there are no stacks.")
-        world = by_generation.get(of)
-        wanted = NodeId(node) if node else culprit.node
-        if wanted != culprit.node and (world is None or wanted not in world.members):
+        of, first = place
+        world, wanted = by_generation.get(of), NodeId(node) if node else first
+        if wanted != first and (world is None or wanted not in world.members):
             raise NotFound(f"Node {node!r} had no part in generation {of}.")
         known = next((each.node for each in read.nodes if each.node.node == wanted), None)
         ask = partial(self._read_stacks, read.source, report.spec, of, wanted, known)

@@ -14,7 +14,8 @@ from elasticd.dashboard.samples import ProgressSample
 from elasticd.records.account.late import LateNode
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
-from elasticd.records.reason import Phase
+from elasticd.records.ids import Generation, NodeId
+from elasticd.records.reason import Phase, Reason
 
 __all__ = [
     "Plain",
@@ -25,6 +26,7 @@ __all__ = [
     "listed_by",
     "node_row",
     "samples_view",
+    "stacks_place",
 ]
 
 Plain = dict[str, object]
@@ -197,7 +199,29 @@ def change_view(report: JobReport, change: ChangeReport, say: Sentences) -> Plai
         "received_bytes": change.received_bytes,
         "note": change.note,
         "culprit": _culprit(change.culprit) if change.culprit is not None else None,
+        "stacks": _stacks(report, change),
     }
+
+
+def stacks_place(report: JobReport, change: ChangeReport) -> tuple[Generation, NodeId] | None:
+    """Return which stacks show why a world ended: their generation, and the node to begin with.
+
+    None if nothing hung. Where no rank wrote anything for too long nobody is to blame, and every
+    node of the world before has stacks.
+    """
+    if change.culprit is not None:
+        of = change.culprit.stacks_generation
+        return (of, change.culprit.node) if of is not None else None
+    if change.reason is not Reason.NO_OUTPUT:
+        return None
+    before = [each for each in report.changes if each.generation < change.generation]
+    told = next((each for each in reversed(before) if each.members), None)
+    return (told.generation, told.members[0]) if told is not None else None
+
+
+def _stacks(report: JobReport, change: ChangeReport) -> Plain | None:
+    place = stacks_place(report, change)
+    return {"generation": place[0], "node": place[1]} if place is not None else None
 
 
 def _members(report: JobReport, change: ChangeReport) -> Iterable[str]:
@@ -219,7 +243,6 @@ def _culprit(failure: Failure) -> Plain:
         "traceback": failure.traceback,
         "log_path": failure.log_path,
         "is_hung": failure.is_hung,
-        "stacks": failure.stacks_generation,
         "step": failure.step,
     }
 

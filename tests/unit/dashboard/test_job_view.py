@@ -7,8 +7,8 @@ from elasticd.dashboard.job_view import Plain, change_view, job_view, listed_by
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.reason import Phase
-from tests.unit.dashboard.records_case import BEGAN_S, KEYS, SAY, filled
+from elasticd.records.reason import Phase, Reason
+from tests.unit.dashboard.records_case import BEGAN_S, HUNG, KEYS, SAY, change_world, filled
 
 
 def report() -> JobReport:
@@ -50,6 +50,17 @@ def test_change_says_whether_something_broke() -> None:
         reason: reason.is_fault for reason in told
     }
     assert {True, False} == {view["is_fault"] for view in told.values()}
+
+
+def test_change_says_whose_stacks_show_why() -> None:
+    """Those of the rank that hung; of all nodes where none wrote anything; otherwise of nobody."""
+    store = filled()
+    change_world(store, 2, Reason.WORKER_HUNG, ("node-0",), 60.0, HUNG)
+    change_world(store, 4, Reason.NO_OUTPUT, ("node-0",), 120.0)
+    (found,) = job_reports(store.list(KEYS.jobs).items, KEYS)
+    views = [change_view(found, each, SAY)["stacks"] for each in found.changes]
+    of_two, of_four = {"generation": 1, "node": "node-1"}, {"generation": 3, "node": "node-0"}
+    assert views == [None, of_two, None, of_four]
 
 
 def test_jobs_that_go_on_stand_before_those_that_are_over() -> None:

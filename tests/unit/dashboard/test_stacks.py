@@ -109,6 +109,19 @@ def test_what_cannot_be_had_is_told_in_a_sentence() -> None:
         assert ask(node="node-0") == (200, {"text": "", "message": sentence})
 
 
+def test_where_nobody_wrote_anything_every_node_has_stacks() -> None:
+    """Nobody is to blame: those of the world before are offered, the first node's first."""
+    read, store = Reader(), hung()
+    change_world(store, 5, Reason.NO_OUTPUT, ("node-0", "node-1"), 180.0)
+    change_world(store, 6, Reason.NO_OUTPUT, ("node-1",), 240.0)
+    with served(store, read) as ask:
+        assert ask(6) == ask(6, "node-0")
+        assert ask(6, "node-1")[1]["text"] == f"in {HOSTILE}\n"
+        assert ask(6, "node-7")[0] == 404
+        assert ask(5)[0] == 200
+    assert read.asked == [(5, "node-0", True), (5, "node-1", True), (4, "node-0", True)]
+
+
 @pytest.mark.parametrize(
     ("generation", "node", "job", "status", "words"),
     [
