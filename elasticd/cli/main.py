@@ -4,6 +4,7 @@ An `ElasticdError` and a wrong call end as one plain sentence on stderr; a trace
 bugs. Commands are named in a table and imported when they are called.
 """
 
+import difflib
 import io
 import os
 import signal
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.UsageError as exc:
         command = exc.ctx.command_path if exc.ctx is not None else "elasticd"
         sentence = (_meant(exc) or exc).format_message().rstrip(".")
-        joint = " See" if sentence.endswith(("?", "?)")) else ": see"
+        joint = " See" if sentence.endswith("?") else ": see"
         complain(f"{sentence}{joint} `{command} --help`.{_of_script(exc)}")
         return 2
     except click.ClickException as exc:
@@ -149,13 +150,26 @@ def _prepare_streams() -> None:
 
 
 def _meant(exc: click.UsageError) -> click.UsageError | None:
-    """Name the flags that begin like an unknown one; click searches for similar ones only."""
+    """Name the flags that begin like an unknown one, or else those that are similar.
+
+    click compares the dashes too, so that `--etcd` is similar to `--onec`, and names each flag
+    with underscores as well.
+    """
     if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
         return None
-    wanted = exc.option_name.replace("_", "-")
-    names = {name for param in exc.ctx.command.params for name in param.opts if "_" not in name}
-    near = sorted(name for name in names if name.startswith(wanted))
-    return click.NoSuchOption(exc.option_name, possibilities=near, ctx=exc.ctx) if near else None
+    wanted = exc.option_name.replace("_", "-").lstrip("-")
+    params = exc.ctx.command.params
+    names = sorted(
+        name.removeprefix("--")
+        for param in params
+        for name in (*param.opts, *param.secondary_opts)
+        if name.startswith("--") and "_" not in name
+    )
+    near = [name for name in names if name.startswith(wanted)]
+    near = near or difflib.get_close_matches(wanted, names, n=2, cutoff=0.7)
+    meant = " or ".join(f"'--{name}'" for name in near)
+    hint = f" Did you mean {meant}?" if meant else ""
+    return click.UsageError(f"No such option {exc.option_name!r}.{hint}", exc.ctx)
 
 
 def _of_script(exc: click.UsageError) -> str:

@@ -1,7 +1,8 @@
 """Where the records are that a command needs: a cluster's etcd, a local run's, or its file."""
 
+import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings, never
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["RecordSource", "job_source", "open_run", "sources"]
+__all__ = ["RecordSource", "job_source", "known_runs", "open_run", "sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +58,10 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, 
     folders = list(local_jobs(run_folder))
     found = next((folder for folder in folders if name in (None, folder.job)), None)
     if found is None:
-        known = ", ".join(folder.job for folder in folders[:5]) or "none"
+        known = known_runs([folder.job for folder in folders], name or "")
         raise NotFound(
             (f"There is no local run {name!r} in {run_folder}" if name else _nothing(run_folder))
-            + f" (there are: {known}); for a cluster's jobs give --etcd, for others --log-dir."
+            + f" ({known}); for a cluster's jobs give --etcd, for others --log-dir."
         )
     with open_run(found) as source:
         yield source, found.job
@@ -144,6 +145,15 @@ def _open_private(folder: JobFolder, endpoint: str, has_ended: Callable[[], bool
 
 def _run_folder(values: Values) -> Path:
     return Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
+
+
+def known_runs(jobs: Sequence[str], wanted: str) -> str:
+    """Name the runs whose names are similar to the wanted one, or else the newest five."""
+    near = difflib.get_close_matches(wanted, jobs)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    rest = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
+    return f"there are: {', '.join(jobs[:5]) or 'none'}{rest}"
 
 
 def _nothing(run_folder: Path) -> str:

@@ -9,6 +9,7 @@ import click
 
 from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
 from elasticd.cli.jobs.cluster_change import CommandReport, change_options, each_of
+from elasticd.cli.record_source import known_runs
 from elasticd.cli.terminal import words
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs
 from elasticd.control.prune import prune
@@ -70,10 +71,9 @@ def _remove_run(run_folder: Path, name: JobName, said: CommandReport, *, has_log
     known = {folder.job: folder for folder in local_jobs(run_folder)}
     folder = known.get(name, JobFolder(run_folder, name))
     if name not in known and not (has_logs and folder.has_logs):
-        names = ", ".join(list(known)[:5]) or "none"
         raise NotFound(
-            f"There is no local run {name!r} in {run_folder} (there are: {names}); for a cluster's "
-            "jobs give --etcd, for others --log-dir."
+            f"There is no local run {name!r} in {run_folder} ({known_runs(list(known), name)}); "
+            "for a cluster's jobs give --etcd, for others --log-dir."
         )
     folder.remove(has_logs=has_logs, is_dry_run=said.is_dry_run)
     rest = "" if has_logs else f"; its logs stay in {folder.path}"

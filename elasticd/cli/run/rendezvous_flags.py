@@ -73,8 +73,12 @@ def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int
     if len(parts) > 2 or not all(part.isdecimal() for part in parts):
         raise CallError(f"--nnodes {text} is neither a number nor a range MIN:MAX, as in 1:4.")
     least, most = int(parts[0]), int(parts[-1])
-    if not 0 < least <= most:
-        raise CallError(f"--nnodes {text}: the least must be above 0 and not above the most.")
+    if least < 1:
+        raise CallError(f"--nnodes {text}: a job has at least 1 node.")
+    if least > most:
+        raise CallError(
+            f"--nnodes {text}: MIN, {least}, is above MAX, {most}: write MIN:MAX, as in 1:4."
+        )
     if mode is Mode.LOCAL and least > local_agents:
         raise CallError(
             f"--nnodes {text} needs {least} agents: give --local-agents {least} to have them on "

@@ -7,7 +7,7 @@ from threading import Timer
 import pytest
 
 from elasticd.cli import record_source
-from elasticd.cli.record_source import open_run
+from elasticd.cli.record_source import known_runs, open_run
 from elasticd.control.local_run.archive import archive
 from elasticd.control.local_run.run_folder import JobFolder
 from elasticd.records.codec import encode
@@ -53,3 +53,17 @@ def test_run_has_ended_when_it_takes_its_address_away(
         assert not source.is_archive and not source.has_ended() and not given[0].has_ended()
         folder.remove_endpoint()
         assert source.has_ended() and given[0].has_ended()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ([], "there are: none"),
+        (["a", "b"], "there are: a, b"),
+        (list("abcdefg"), "there are: a, b, c, d, e and 2 more"),
+        ([*"abcdef", "try"], "did you mean try?"),
+    ],
+)
+def test_run_of_an_unknown_name_is_told_of_similar_ones(jobs: list[str], said: str) -> None:
+    """The one that was meant may be older than the five that are named."""
+    assert known_runs(jobs, "tyr") == said
