@@ -150,10 +150,14 @@ def _choose(
             return (is_poor and not is_held, 0, False, node.first_rank, seen.member.node)
         return (is_poor and not is_held, 1, is_poor, seen.create_revision, seen.member.node)
 
-    # If none of those who stay has the job's state, a standby may: an old one is better than none.
-    is_held = previous is not None and any(
-        s.member.node in rich and previous.has(s.member.node, s.member.incarnation) for s in ready
-    )
+    # If none of those who would stay has the job's state, a standby may: an old one is better than
+    # none. Another one of those who could stay may too, if fewer are wanted.
+    staying = sorted(
+        (node.first_rank, s.member.node, node.incarnation == s.member.incarnation)
+        for s in ready
+        if previous is not None and (node := previous.node(s.member.node)) is not None
+    )[:target]
+    is_held = any(is_same and name in rich for _, name, is_same in staying)
 
     return sorted(ready, key=preference)[:target]
 

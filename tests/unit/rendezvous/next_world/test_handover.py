@@ -83,6 +83,23 @@ def test_scale_brings_those_along_who_leave_with_the_only_state() -> None:
     assert {node.node for node in found.nodes} == {"node-0", "node-1", "node-2"}
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_orderly"), [(Reason.SCALED, True), (Reason.WORKER_KILLED, False)]
+)
+def test_scale_takes_no_new_process_in_the_place_of_one_that_has_the_state(
+    reason: Reason, is_orderly: bool
+) -> None:
+    """Rank 0's process was killed, and its next one is ready; one node is wanted."""
+    told = training(1, 2)
+    told.members(trainer(0, (0, 2, "p")), trainer(1), trainer(2))
+    for nodes, wanted in ((1, {"node-1"}), (2, {"node-0", "node-1"})):
+        want = Want(writer="user", nodes=nodes, why="elasticd scale")
+        told.tell(ev.WantsListed(wants={"user": want}))
+        change = WorldChange(reason=reason, is_orderly=is_orderly)
+        found = plan_world(told.state, change, now_s=told.now_s)
+        assert isinstance(found, World) and {node.node for node in found.nodes} == wanted
+
+
 def test_node_that_never_tells_is_waited_for_as_long_as_a_world_may_take() -> None:
     """Counted from when its word is missed: its process may hang in its imports."""
     told = training(1)
