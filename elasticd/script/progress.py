@@ -158,7 +158,8 @@ class Reporter:
         for name, value in self._scalars.items():
             # A tensor may be gone, and a whole number too large: what is shown must end no script.
             with suppress(TypeError, ValueError, OverflowError, RuntimeError):
-                found[name] = float(value)
+                detach = getattr(value, "detach", None)  # torch warns about a loss with a graph.
+                found[name] = float(detach() if detach is not None else value)
         return found
 
     def _close(self) -> None:

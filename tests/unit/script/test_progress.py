@@ -4,11 +4,13 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from queue import Empty, Queue
 from threading import Thread
 
 import pytest
+import torch
 
 from elasticd.channel.worker import Progressed
 from elasticd.errors import CallError
@@ -126,6 +128,16 @@ def test_number_that_is_not_finite_is_told(agent: WorkerSockets, said: Said) -> 
     one = Reporter(agent.name, Clock())
     one.tell(1, 0, {"loss": math.nan, "huge": 10**400})
     assert [name for name in told(said).scalars if name != "huge"] == ["loss"]
+    one.stop()
+
+
+def test_loss_with_a_graph_is_read_without_a_warning(agent: WorkerSockets, said: Said) -> None:
+    """Scripts give the loss as they have it; torch warns if it is read without `detach`."""
+    one = Reporter(agent.name, Clock())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.tell(1, 0, {"loss": torch.ones((), requires_grad=True) * 0.5})
+    assert told(said).scalars == {"loss": 0.5}
     one.stop()
 
 
