@@ -63,7 +63,7 @@ def check_goes_on(job: Job, generation: int, for_s: float) -> None:
 
 def check_recovers(job: Job, generation: int) -> None:
     """See that the agents can still agree on another world."""
-    os.kill(job.log.pids(generation)[0], signal.SIGKILL)
+    os.kill(job.wait_pid(generation, 0), signal.SIGKILL)
     job.wait_step(size=SIZE, after=generation)
 
 

@@ -35,7 +35,7 @@ def restore(etcd: EmbeddedEtcd, backup: Path, folder: Path) -> None:
 
 
 def recovered(job: Job, generation: int) -> int:
-    os.kill(job.log.pids(generation)[0], signal.SIGKILL)
+    os.kill(job.wait_pid(generation, 0), signal.SIGKILL)
     step = job.wait_step(size=SIZE, after=generation)
     return step.generation
 

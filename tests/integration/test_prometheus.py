@@ -72,7 +72,7 @@ def job(cluster: Cluster, prometheus: Prometheus) -> Job:
     generation = job.wait_steady(2)
     seen = f'elasticd_changes_total{{job_name="{NAME}", reason="worker_killed"}} == 0'
     until(lambda: len(prometheus.value(seen)) == 2, lambda: prometheus.value("up"))
-    os.kill(job.log.pids(generation)[1], signal.SIGKILL)
+    os.kill(job.wait_pid(generation, 1), signal.SIGKILL)
     job.wait_step(size=2, after=generation)
     return job
 
@@ -176,7 +176,7 @@ def test_alerts_arrive_of_real_faults(
 def lose_worker(job: Job, *, is_replaced: bool = True) -> None:
     """Kill the worker of rank 1, and wait for the world that has another one."""
     generation = job.wait_steady(2)
-    os.kill(job.log.pids(generation)[1], signal.SIGKILL)
+    os.kill(job.wait_pid(generation, 1), signal.SIGKILL)
     if is_replaced:
         job.wait_step(size=2, after=generation)
 

@@ -87,7 +87,7 @@ def culprit_of(cluster: Cluster, job: Job, generation: int) -> Failure | None:
 def test_stopped_worker_is_replaced(cluster: Cluster, job: Job) -> None:
     """SIGSTOP: the others are blocked in a collective, and say where."""
     generation = job.wait_steady(SIZE)
-    os.kill(job.log.pids(generation)[1], signal.SIGSTOP)
+    os.kill(job.wait_pid(generation, 1), signal.SIGSTOP)
     stacks = assert_replaced(cluster, job, generation, 1)
     assert "is stopped" in stacks
     assert "steady.py" in stacks
