@@ -99,7 +99,7 @@ class Reader(StorageReader):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Forget what was found; `checkpoint_id` is another URL."""
         if checkpoint_id is not None:
-            self._url = checked_url(os.fspath(checkpoint_id))
+            self._url = checked_url(os.fspath(checkpoint_id), flag="URL")
         self._bucket: Bucket = open_bucket(self._url, self._options)
         self._found: _Found | None = None
         self._damaged: list[str] = []

@@ -80,7 +80,7 @@ class Writer(StorageWriter):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Forget what was begun; `checkpoint_id` is another URL."""
         if checkpoint_id is not None:
-            self._url = checked_url(os.fspath(checkpoint_id))
+            self._url = checked_url(os.fspath(checkpoint_id), flag="URL")
         self._order: tuple[Snapshot, int] | None = None
         self._committer: Committer | None = None
 

@@ -37,16 +37,21 @@ _SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connec
 _EXACTLY_SECRET = {"key", "auth"}
 _IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
 """A user and a password in a URL, as in http://user:password@proxy."""
+_ONE_COLON = re.compile(r"(file|local|s3a?|gc?s|abfss?|az|https?):(?!//)/?(.*)", re.IGNORECASE)
+"""A URL of which the slashes were forgotten, in whole or in part, or lost in a `Path`."""
 
 
 def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
     """Return the URL in full; a plain path is one below `here`. `flag` is the flag that gave it.
 
-    Raises: CallError: it is no URL of a known kind, or holds credentials.
+    Raises: CallError: it is no URL of a known kind, names what ends with its process, or holds
+        credentials.
     """
     if not url or "\0" in url:
-        what = "The URL of the checkpoints" if flag == "--checkpoint" else f"The URL of {flag}"
+        is_plain = flag in ("--checkpoint", "URL")
+        what = "The URL of the checkpoints" if is_plain else f"The URL of {flag}"
         raise CallError(f"{what} names nothing: give a folder, or s3://BUCKET/FOLDER.")
+    _check_slashes(url, here, flag)
     if "://" not in url:
         return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
     protocol, _, rest = url.partition("://")
@@ -56,6 +61,11 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
         raise CallError(
             f"{flag} {protocol}:// is no kind of storage that fsspec knows: take file://, "
             "s3://, gs:// or abfs://."
+        )
+    if protocol == "memory":  # fsspec's takes every write, and is gone with its process.
+        raise CallError(
+            f"{flag} {url} is the memory of one process, gone when that ends: give a folder, "
+            "or s3://BUCKET/FOLDER."
         )
     if protocol == "file":
         if not rest.startswith("/"):
@@ -158,6 +168,21 @@ def _opened(
     from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 
     return FsspecBucket(url, given)
+
+
+def _check_slashes(text: str, here: str, flag: str) -> None:
+    """Refuse `s3:BUCKET/FOLDER`, which would be a folder of this name on this machine."""
+    found = _ONE_COLON.fullmatch(text)
+    if found is None:
+        return
+    scheme, rest = found[1].lower(), found[2]
+    is_path = scheme in ("file", "local")
+    meant = "the path without a scheme" if is_path else f"{scheme}://{rest}"
+    folder = f"/{text}" if here == "/" else f"./{text}"
+    raise CallError(
+        f"{flag} {text} is no URL, because two slashes are missing after the colon: give {meant}, "
+        f"or {folder} for a folder of that name."
+    )
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from elasticd.checkpoint.storage.location import checked_options
 from elasticd.cli.bundle.pack import Packed, pack
 from elasticd.cli.jobs.options import json_options
 from elasticd.cli.record_source import RecordSource, job_source
-from elasticd.cli.storage_url import check_slashes
 from elasticd.cli.terminal.words import counted, size_of
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import JobName
@@ -54,7 +53,6 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
     logs of agents and keepers, metrics, versions; at most 50 MB. Without JOB: of the newest local
     run. What cannot be had is named, there and here. Values of variables and options are masked.
     """
-    check_slashes(to, "--to")
     place = destination_of(to, "--to")
     options = checked_options(storage_options)
     check_place(place, "--to", options, os.environ)

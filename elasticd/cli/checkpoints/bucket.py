@@ -13,7 +13,6 @@ from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.location import checked_options, checked_url, open_bucket
 from elasticd.checkpoint.storage.retry import RetryPolicy
 from elasticd.cli.main import complain
-from elasticd.cli.storage_url import check_slashes
 from elasticd.errors import NotFound
 
 __all__ = ["CheckpointSite", "open_site", "site_options"]
@@ -94,8 +93,7 @@ def open_site(values: Mapping[str, Any]) -> CheckpointSite:
     Raises:
         CallError, EnvironmentProblem: what is wrong with them, or missing here.
     """
-    check_slashes(values["url"], "URL")
-    url = checked_url(values["url"])
+    url = checked_url(values["url"], flag="URL")
     options = checked_options(values["storage_options"])
     bucket = open_bucket(url, options, os.environ, policy=PATIENCE)
     return CheckpointSite(bucket=bucket, log=CommitLog(bucket))

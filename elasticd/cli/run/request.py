@@ -19,7 +19,6 @@ from elasticd.cli.run.flags import layered, parse_known
 from elasticd.cli.run.job_placement import node_labels_of, priority_of
 from elasticd.cli.run.rendezvous_flags import RDZV_ETCD, Mode, nodes, rdzv_conf, where
 from elasticd.cli.run.storage_flags import checkpoint_of, owner_of, tensorboard_of
-from elasticd.cli.storage_url import check_lasting, check_slashes
 from elasticd.control.logs.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
 from elasticd.records.checkpoint import CheckpointSpec
@@ -262,10 +261,7 @@ def _bundle(values: Mapping[str, Any]) -> Destination | None:
             "--bundle is for a call that waits for the job's end: leave --detach out, or call "
             "`elasticd bundle` when it has failed."
         )
-    check_slashes(values["bundle"], "--bundle")
-    place = destination_of(values["bundle"], "--bundle")
-    check_lasting(place.folder, "--bundle")
-    return place
+    return destination_of(values["bundle"], "--bundle")
 
 
 def _notes(values: Mapping[str, Any], conf: Mapping[str, str], mode: Mode) -> tuple[str, ...]:

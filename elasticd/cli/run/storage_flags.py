@@ -8,7 +8,6 @@ from typing import Any
 
 from elasticd.checkpoint.storage.location import checked_options, checked_url, resolved
 from elasticd.cli import parse_value
-from elasticd.cli.storage_url import check_lasting, check_slashes
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.checkpoint import CheckpointSpec, read_every
 from elasticd.records.tensorboard import TensorBoardSpec
@@ -45,9 +44,7 @@ def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | Non
     copy = values["checkpoint_copy"] or "auto"
     if copy not in ("auto", "blocking", "overlapped"):
         raise CallError(f"--checkpoint-copy {copy} is none of auto, blocking, overlapped.")
-    check_slashes(url, "--checkpoint")
     place = checked_url(url)
-    check_lasting(place, "--checkpoint")
     options = checked_options(values["storage_options"] or "")
     if _is_folder(place) and values.get("tensorboard"):
         other = checked_url(values["tensorboard"], flag="--tensorboard")
@@ -76,9 +73,7 @@ def tensorboard_of(values: Mapping[str, Any], owner: str) -> TensorBoardSpec | N
     """
     if not values.get("tensorboard"):
         return None
-    check_slashes(values["tensorboard"], "--tensorboard")
     url = checked_url(values["tensorboard"], flag="--tensorboard")
-    check_lasting(url, "--tensorboard")
     options = checked_options(values["storage_options"] or "")
     if values["checkpoint"]:
         other = checked_url(values["checkpoint"])

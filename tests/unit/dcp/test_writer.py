@@ -33,6 +33,17 @@ def loaded(folder: Path, **more: Any) -> Any:
     return found["a"]
 
 
+@pytest.mark.parametrize("url", ["s3:bucket/x", Path("s3://bucket/x"), "memory://x"])
+def test_url_that_is_no_place_for_all_ranks_is_refused(url: str | Path) -> None:
+    """A folder of that name on each machine, or the memory of each process; also by the reader."""
+    for make in (lambda: Writer(url, step=1), lambda: Reader(url)):
+        with pytest.raises(
+            CallError, match=r"^URL (s3:/?bucket/x is no URL|memory://x is the mem)"
+        ):
+            make()
+    assert not Writer.validate_checkpoint_id(url) and not Reader.validate_checkpoint_id(url)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """All objects but the hint, which may change."""
     return {

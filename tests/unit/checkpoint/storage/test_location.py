@@ -19,7 +19,7 @@ from elasticd.errors import CallError, EnvironmentProblem
         ("local:///a", "file:///a"), ("s3://bucket/run/", "s3://bucket/run"),
         ("s3://bucket", "s3://bucket"), ("gs://b/r", "gs://b/r"),
         ("abfs://container@account.dfs/r", "abfs://container@account.dfs/r"),
-        ("memory://x", "memory://x"),
+        ("./s3:x", "file:///here/s3:x"), ("s3x:y", "file:///here/s3x:y"),
     ],
 )  # fmt: skip
 def test_url_is_made_full(given: str, full: str) -> None:
@@ -42,6 +42,42 @@ def test_url_that_is_none_or_holds_credentials_is_refused(given: str) -> None:
     said = str(caught.value)
     assert "--checkpoint" in said and said.endswith(".")
     assert "secret" not in said and "pw@" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "here", "said"),
+    [
+        (
+            "s3:bucket/run",
+            "",
+            "give s3://bucket/run, or ./s3:bucket/run for a folder of that name.",
+        ),
+        ("GS:/b/r", "", "give gs://b/r, or ./GS:/b/r for a folder of that name."),
+        (
+            "s3:bucket/run",
+            "/",
+            "give s3://bucket/run, or /s3:bucket/run for a folder of that name.",
+        ),
+        ("file:/a", "", "give the path without a scheme, or ./file:/a for a folder of that name."),
+    ],
+)
+def test_url_without_its_slashes_is_no_folder(given: str, here: str, said: str) -> None:
+    """Whoever gives it: a command, an ElasticJob, a script with DCP."""
+    with pytest.raises(CallError) as caught:
+        checked_url(given, here, flag="URL")
+    assert str(caught.value) == (
+        f"URL {given} is no URL, because two slashes are missing after the colon: {said}"
+    )
+
+
+def test_memory_of_one_process_is_no_storage() -> None:
+    """It takes every write; or somebody trains for a week and believes that it was saved."""
+    with pytest.raises(CallError) as caught:
+        checked_url("memory://x/y", flag="URL")
+    assert str(caught.value) == (
+        "URL memory://x/y is the memory of one process, gone when that ends: give a folder, or "
+        "s3://BUCKET/FOLDER."
+    )
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ def test_a_good_one_can_be_submitted() -> None:
 
 
 WRONG: list[tuple[str, Any, str]] = [
+    ("checkpoint.url", "s3:b/a", "spec.checkpoint.url 's3:b/a' is none: write it as in s3://"),
+    ("checkpoint.url", "memory://a", "spec.checkpoint.url memory://a is the memory of one process"),
     ("script", None, "spec needs exactly one of script, module and command."),
     ("script", 3, "spec.script '3' is not a text: put it in quotes."),
     ("script", "", "spec.script is empty: give a value, or leave it out."),
