@@ -34,7 +34,20 @@ def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[
     parts = [each for each in parameters if not local_part(each).is_whole]
     if size < 2 or not parts or not all(has_replicas(each) for each in parts):
         return None
-    return lambda: dist.all_reduce(torch.zeros(1, device="cpu"))
+    return _wait_for_all
+
+
+def _wait_for_all() -> None:
+    """Wait for all ranks at a barrier of Gloo's.
+
+    It has as many rounds as the logarithm of the number of ranks; a sum goes round a ring, two
+    rounds for each rank.
+    """
+    group = dist.group.WORLD
+    assert group is not None
+    options = dist.BarrierOptions()
+    options.device = torch.device("cpu")  # Else it would be NCCL's, which waits for the GPU.
+    group.barrier(options).wait()
 
 
 def any_rank(

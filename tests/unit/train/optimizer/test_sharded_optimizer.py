@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from elasticd.train.optimizer import sharded_optimizer
 from elasticd.train.optimizer.sharded_optimizer import is_sharded, make_room, meeting
@@ -92,3 +93,23 @@ def test_ranks_meet_before_a_step_only_where_another_has_each_shard(
     monkeypatch.setattr(sharded_optimizer, "has_replicas", lambda tensor: has_replicas)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
     assert (meeting([optimizer], size) is not None) is meets
+
+
+def test_ranks_meet_at_a_barrier_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A barrier takes rounds by the logarithm of the ranks; NCCL's would wait for the GPU."""
+    devices, waited = [], []
+
+    def barrier(options: dist.BarrierOptions) -> SimpleNamespace:
+        devices.append(options.device)
+        return SimpleNamespace(wait=lambda: waited.append(True))
+
+    world = SimpleNamespace(barrier=barrier)
+    monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=world))
+    part = SimpleNamespace(is_whole=False)
+    monkeypatch.setattr(sharded_optimizer, "local_part", lambda tensor: part)
+    monkeypatch.setattr(sharded_optimizer, "has_replicas", lambda tensor: True)
+    meet = meeting([torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])], size=4)
+    assert meet is not None
+    meet()
+    assert devices == [torch.device("cpu")]
+    assert waited == [True]
