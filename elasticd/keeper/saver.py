@@ -71,7 +71,7 @@ class Saver:
         self._changed = Condition()
         self._jobs: dict[Snapshot, SnapshotSave] = {}
         self._to_open: list[tuple[int, int]] = []
-        self._run = 0
+        self._run = self._generation = 0
         self._durable: Snapshot | None = None
         self._has_read_back = False
         self._notes: list[str] = []
@@ -82,6 +82,7 @@ class Saver:
     def open(self, generation: int, step: int, run: int) -> int:
         """Have a generation's beginning written down; return the run, 0 if it is not known."""
         with self._changed:
+            self._generation = max(self._generation, generation)
             self._run = run or self._run
             if self._run:
                 self._to_open.append((generation, step))
@@ -111,13 +112,22 @@ class Saver:
     def is_busy(self) -> bool:
         """Return whether a snapshot is being saved, unless a lost part of it keeps it
         from ending.
+
+        A part that is missing when its generation is over is probably lost with its worker. That
+        is not certain: another keeper may be slow to upload it. So the snapshot is not given up,
+        and it holds up no newer one, as long as it is the only one of that kind.
         """
         now_s = time.monotonic()
         with self._changed:
-            return any(
-                job.outcome is None and not job.is_missing(now_s, STUCK_S)
+            waiting = [
+                job
                 for job in self._jobs.values()
-            )
+                if job.outcome is None and not job.is_missing(now_s, STUCK_S)
+            ]
+            if len(waiting) != 1:
+                return bool(waiting)
+            (job,) = waiting
+            return job.missing_s is None or job.snapshot.generation >= self._generation
 
     @property
     def durable_step(self) -> int:

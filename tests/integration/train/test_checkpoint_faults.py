@@ -70,6 +70,25 @@ def test_death_at_a_point_of_a_save_costs_no_checkpoint(
     runs.place.mark.wait_none_left()
 
 
+def test_worker_that_is_killed_in_its_copy_holds_up_no_later_checkpoint(tmp_path: Path) -> None:
+    """Its part never comes, and the others' keepers need not know: the next snapshot is taken.
+
+    The run is over before a part that is missing counts as lost, or a second holder stands in.
+    """
+    runs = SavedRuns(tmp_path / "run")
+    env = {"TEST_FAIL_POINT": f"save.copied,{runs.place.folder}"}
+    flags = ("--checkpoint-keep", "0")
+    epochs = 20
+    ended = runs.run(
+        "--epochs", str(epochs), "--step-s", "0.02", every="20steps", env=env, flags=flags
+    )
+    assert ended.code == 0, ended.err
+    assert (runs.place.folder / "save.copied").exists(), "nobody came to that point"
+    last, *before = [entry.snapshot for entry in checkpoints(open_bucket(runs.url, {}))]
+    assert last.step == epochs * STEPS_PER_EPOCH
+    assert any(each.generation > 1 for each in before), runs.said()
+
+
 def test_killed_keepers_and_workers_go_back_to_what_is_durable(
     tmp_path: Path, reference: list[float]
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import Refused, Unavailable
 from elasticd.keeper import saver as saver_module
@@ -36,6 +37,12 @@ def ended(node: Node, step: int = 10, generation: int = 1) -> tuple[CommitOutcom
 def opened(node: Node, generation: int = 1, step: int = 0) -> Node:
     node.committer.open(generation, step)
     return node
+
+
+def wait_for_others(node: Node, snapshot: Snapshot) -> None:
+    """Wait until all of the snapshot that is here is in the storage."""
+    job = node.saver._jobs[snapshot]
+    until(lambda: job.missing_s is not None, lambda: job.stage)
 
 
 # --- one node -----------------------------------------------------------------------------------
@@ -239,6 +246,29 @@ def test_missing_share_makes_it_stuck_but_not_over(
     assert one.saver.wait(MADE, 0.0) is None
     other.take(MADE, SECOND)
     assert ended(one) == (CommitOutcome.COMMITTED, "")
+
+
+def test_share_that_is_missing_when_its_generation_is_over_holds_up_no_newer_snapshot(
+    tmp_path: Path,
+) -> None:
+    """Its worker was killed before the share was whole; if another keeper has it, it still counts.
+
+    That holds for one snapshot at a time, so that a slow storage never has more and more to take.
+    """
+    one, other = opened(Node(FolderBucket(str(tmp_path)))), Node(FolderBucket(str(tmp_path)))
+    one.take(MADE, FIRST)
+    wait_for_others(one, MADE)
+    assert one.saver.is_busy
+    one.saver.open(2, 10, 1)
+    assert not one.saver.is_busy
+    one.take(a_snapshot(20, 2), FIRST)
+    assert one.saver.is_busy
+    wait_for_others(one, a_snapshot(20, 2))
+    one.saver.open(3, 20, 1)
+    assert one.saver.is_busy
+    other.take(MADE, SECOND)
+    assert ended(one) == (CommitOutcome.COMMITTED, "")
+    assert not one.saver.is_busy
 
 
 def test_share_that_never_comes_is_given_up_and_told(
