@@ -69,8 +69,13 @@ def flatten(name: str, value: object) -> Tree:
 def check_tensor(path: str, value: torch.Tensor) -> None:
     """Refuse a tensor whose bytes are not its values.
 
-    Raises: CallError: it is sparse, quantised, without memory, or of a class of its own.
+    Raises: CallError: it is sparse, quantised, without memory or a shape, or of a class of its own.
     """
+    if torch.nn.parameter.is_lazy(value):
+        raise CallError(
+            f"{path} has no shape yet, since its module gets it from the first batch: call the "
+            "model once with a batch before, or say how many features it takes."
+        )
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise CallError(
             f"{path} is a tensor without ordinary memory ({value.layout}, {value.device}, "

@@ -74,6 +74,29 @@ def test_save_without_load_opens_the_generation_at_its_start(node: Node) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [(torch.nn.LazyLinear(2), "weight"), (torch.nn.LazyBatchNorm1d(), "weight")],
+    ids=["linear", "norm"],
+)
+def test_module_without_shapes_is_one_sentence_and_saved_after_its_first_batch(
+    node: Node, capfd: pytest.CaptureFixture[str], part: torch.nn.Module, name: str
+) -> None:
+    """Whoever saves before the first batch goes on without it; a load into it is refused."""
+    said = (
+        f"state.model.{name} has no shape yet, since its module gets it from the first batch: call "
+        "the model once with a batch before, or say how many features it takes."
+    )
+    assert save({"model": part.state_dict()}, 1) is False
+    assert capfd.readouterr().err == f"elasticd: A snapshot was not taken: {said}\n"
+    node.stock.store(9)
+    with pytest.raises(CallError) as caught:
+        load({"model": part.state_dict()})
+    assert str(caught.value) == said
+    part(torch.ones(2, 3))
+    assert save({"model": part.state_dict()}, 12) is True
+
+
 def test_what_was_saved_is_the_state_at_that_time(node: Node) -> None:
     """It may be changed as soon as `save` returns, and is not held."""
     state = state_of(3)
