@@ -32,6 +32,7 @@ from elasticd.checkpoint.storage.location import checked_url, open_bucket
 from elasticd.dcp.manifest_merge import Value, Written, merge
 from elasticd.dcp.part_write import Source, described, write_parts
 from elasticd.errors import CallError, Fenced, InvariantBroken, Refused
+from elasticd.script.save_reminder import needs_none
 from elasticd.tensors import tree
 
 __all__ = ["Writer"]
@@ -69,6 +70,7 @@ class Writer(StorageWriter):
         self._options = dict(storage_options or {})
         self._step, self._job, self._uid = step, job, uid
         self.reset(url)
+        needs_none()
 
     @property
     def checkpoint_id(self) -> str:

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
 from elasticd.script.progress import ignore_progress
+from elasticd.script.save_reminder import needs_none
 from elasticd.telemetry.process_title import rename, worker_title
 from elasticd.tensorboard.sender import Sender
 from elasticd.train.call_check import check_call, check_device
@@ -92,6 +93,7 @@ def run(train: Train, state: State | None = None) -> None:
         )
         _HAS_RUN = bool(settings.agent)
         ignore_progress()
+        needs_none()
         state._on_nan = settings.on_nan
         _Run(train, state, session, settings).go()
 

@@ -22,6 +22,7 @@ from elasticd.keeper.client import Client
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.script.progress import saved
+from elasticd.script.save_reminder import needs_none
 from elasticd.tensors.local_shard import common, local_part
 from elasticd.tensors.tensor_spec import described, dtype_of, views
 from elasticd.tensors.tree import Tree, flatten, unflatten
@@ -54,6 +55,7 @@ def save(state_dict: Mapping[str, Any], step: int) -> bool:
     """
     if type(step) is not int or step < 0:
         raise CallError(f"elasticd.checkpoint.save wants a step, a whole number, not {step!r}.")
+    needs_none()
     began_s = time.monotonic()
     is_taken = _job().save(_checked("save", state_dict), step)
     saved(step, time.monotonic() - began_s)
@@ -77,7 +79,10 @@ def load(into: MutableMapping[str, Any] | None = None) -> tuple[Any, int] | None
             f"elasticd.checkpoint.load fills `into` in place, and a {type(into).__name__} cannot "
             "be changed: give a dict."
         )
-    return _job().load(into)
+    found = _job().load(into)
+    if found is not None:
+        needs_none()
+    return found
 
 
 def wait(timeout_s: float = 600.0) -> bool:

@@ -43,6 +43,33 @@ class Restarts:
         return weights
 
 
+NOTHING_SAVED = "nothing was saved, though --checkpoint was given: call elasticd.checkpoint.load()"
+LOADS = "import elasticd.checkpoint\nelasticd.checkpoint.load()\nraise SystemExit(0)\n"
+SAVES_LATE = """import atexit, subprocess, sys
+code = "import elasticd.checkpoint as c, torch; c.save({'w': torch.ones(2)}, 1)"
+atexit.register(subprocess.run, [sys.executable, "-c", code])
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "workers", "is_told"),
+    [(LOADS, "2", True), (SAVES_LATE, "1", False)],
+    ids=["never", "late-in-a-child"],
+)
+def test_script_that_saves_nothing_is_told_so_once_at_its_end(
+    tmp_path: Path, script: str, workers: str, is_told: bool
+) -> None:
+    """By rank 0 alone; who saves as late as can be, and in another process, is told nothing."""
+    (tmp_path / "run").mkdir()
+    place = LocalRun(tmp_path / "run")
+    (tmp_path / "run" / "script.py").write_text(script)
+    flags = ("--job", "job", "--nproc-per-node", workers, "--checkpoint", "ck")
+    ended = place.run(*flags, "script.py")
+    assert ended.code == 0, ended.err
+    said = [path.read_text() for path in (place.runs / "job").glob("gen-1/rank-*.err")]
+    assert "".join(said).count(NOTHING_SAVED) == is_told, said
+
+
 @pytest.mark.parametrize("kind", [(), ("--sharded",)], ids=["replicated", "sharded"])
 def test_killed_script_goes_on_where_it_was_saved(tmp_path: Path, kind: tuple[str, ...]) -> None:
     """Every rank is killed after step 9; the next generation loads what the keepers made durable,

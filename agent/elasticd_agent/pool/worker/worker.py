@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -143,12 +143,37 @@ def _run(start: Start, report: Report, *, is_asked: bool = False) -> None:
         own = start.entry.partition(".")[0] if is_module else ""
         report.make_room()
         ModuleReport(start.worker, report.send, script_package=own).watch()
-    as_main.run(
-        start.entry,
-        start.args,
-        is_module=start.entry_kind is EntryKind.MODULE,
-        on_raised=on_raised,
-    )
+    with _remind_of_saving():
+        as_main.run(
+            start.entry,
+            start.args,
+            is_module=start.entry_kind is EntryKind.MODULE,
+            on_raised=on_raised,
+        )
+
+
+@contextmanager
+def _remind_of_saving() -> Iterator[None]:
+    """Have a script that ends well told if it has saved nothing and was to save.
+
+    That is looked for at the very end: a script may save in a handler of atexit.
+    """
+    own, is_good = os.getpid(), False
+
+    def look() -> None:
+        if is_good and os.getpid() == own and os.environ.get("ELASTICD_KEEPER"):
+            from elasticd.script.save_reminder import remind  # Few scripts need it.
+
+            with suppress(Exception):  # The interpreter ends.
+                remind(os.environ)
+
+    atexit.register(look)
+    try:
+        yield
+        is_good = True
+    except SystemExit as exc:
+        is_good = exc.code in (None, 0)
+        raise
 
 
 def _free_what_is_counted() -> None:
