@@ -10,6 +10,7 @@ import torch
 
 from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.tensors.local_shard import common, local_part
+from elasticd.tensors.memory_copy import MemoryCopy, Pair
 from elasticd.tensors.tensor_spec import views
 
 __all__ = ["PieceDestinations"]
@@ -26,8 +27,10 @@ class PieceDestinations:
     def put(self, memory: memoryview, pieces: Sequence[Piece], starts: Sequence[int]) -> None:
         """Copy pieces that begin at these bytes of memory."""
         parts = views(memory, self._tensors, pieces, starts)
-        with torch.no_grad():
-            for piece, part in zip(pieces, parts, strict=True):
-                pair = common(self.here[piece.tensor], piece.offsets, part)
-                if pair is not None:
-                    pair[0].copy_(pair[1])
+        pairs: list[Pair] = []
+        for piece, part in zip(pieces, parts, strict=True):
+            pair = common(self.here[piece.tensor], piece.offsets, part)
+            if pair is not None:
+                to, source = pair
+                pairs.append((source, to))
+        MemoryCopy(pairs).run()

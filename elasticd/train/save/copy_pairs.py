@@ -7,9 +7,9 @@ they are in memory, which they do but for the first steps.
 from collections.abc import Sequence
 
 from elasticd.tensors.local_shard import LocalShard, local_part
+from elasticd.tensors.memory_copy import MemoryCopy, Pair
 from elasticd.tensors.tree import Tree
 from elasticd.train.save.keeper_buffers import KeeperBuffers
-from elasticd.train.save.overlapped_copy import Pair
 from elasticd.train.save.share_plan import Address, addresses
 
 __all__ = ["CopyPairs"]
@@ -22,6 +22,8 @@ class CopyPairs:
         self._addresses: list[Address] = []
         self._known: dict[tuple[int, int], tuple[list[Pair], list[Pair]]] = {}
         """What is copied now and later, by the id of the buffers and the number of the buffer."""
+        self._whole: dict[tuple[tuple[int, int], ...], MemoryCopy] = {}
+        """All of it as one copy."""
 
     def of(
         self, tree: Tree, claimed: Sequence[tuple[KeeperBuffers, int]]
@@ -47,7 +49,16 @@ class CopyPairs:
             later += self._known[key][1]
         return now, later
 
+    def at_once(self, tree: Tree, claimed: Sequence[tuple[KeeperBuffers, int]]) -> MemoryCopy:
+        """Return the copy of all that `of` returns."""
+        now, later = self.of(tree, claimed)
+        keys = tuple((buffers.id, buffer) for buffers, buffer in claimed)
+        if keys not in self._whole:
+            self._whole[keys] = MemoryCopy([*now, *later])
+        return self._whole[keys]
+
     def forget(self) -> None:
         """Let go of the tensors: whoever gave a state may want to be rid of it."""
         self._addresses = []
         self._known.clear()
+        self._whole.clear()

@@ -15,6 +15,7 @@ from threading import Event, Lock, Thread
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from elasticd.tensors.memory_copy import Pair
 from elasticd.train.device.copy_stream import CopyStream
 
 __all__ = ["CopyChoice", "OverlappedCopy", "copy_now"]
@@ -27,8 +28,6 @@ that."""
 
 WORTH_S = 0.003
 """Below this duration a copy is done at once: hiding it is not worth a thread."""
-
-Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def copy_now(pairs: Sequence[Pair]) -> None:

@@ -15,9 +15,9 @@ import torch
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out, shares
 from elasticd.tensors.local_shard import LocalShard, local_part, memory_of, within
+from elasticd.tensors.memory_copy import Pair
 from elasticd.tensors.tensor_spec import described, views
 from elasticd.tensors.tree import Tree, paths
-from elasticd.train.save.overlapped_copy import Pair
 
 __all__ = ["Address", "SharePart", "SharePlan", "addresses", "has_spare", "next_node", "spare_of"]
 

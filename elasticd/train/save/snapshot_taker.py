@@ -29,7 +29,7 @@ from elasticd.train.save.keeper_buffers import (
     send_plan,
 )
 from elasticd.train.save.next_keeper import NextKeeper
-from elasticd.train.save.overlapped_copy import CopyChoice, OverlappedCopy, copy_now
+from elasticd.train.save.overlapped_copy import CopyChoice, OverlappedCopy
 from elasticd.train.save.share_plan import SharePlan
 from elasticd.train.save.snapshot_schedule import SnapshotSchedule
 
@@ -241,7 +241,6 @@ class SnapshotTaker:
                 self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
                 return False
             claimed.append((buffers, buffer))
-        now, later = self._pairs.of(tree, claimed)
         snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         epoch = self._state._position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
@@ -253,10 +252,11 @@ class SnapshotTaker:
         self._snapshots += 1
         fail_point("save.claimed")
         if is_overlapped:
+            now, later = self._pairs.of(tree, claimed)
             is_pinned = all(buffers.is_pinned(buffer) for buffers, buffer in claimed)
             self._overlap = OverlappedCopy(later, told, now=now, is_pinned=is_pinned)
         else:
-            copy_now([*now, *later])
+            self._pairs.at_once(tree, claimed).run()
             if is_last:
                 self._pairs.forget()
             told(True)

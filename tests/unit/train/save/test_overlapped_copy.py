@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch.optim import optimizer as hooks
 
 from elasticd.tensors.local_shard import local_part
+from elasticd.tensors.memory_copy import Pair
 from elasticd.tensors.tensor_spec import alike
 from elasticd.tensors.tree import flatten
 from elasticd.train.save import overlapped_copy
-from elasticd.train.save.overlapped_copy import WORTH_S, CopyChoice, OverlappedCopy, Pair, copy_now
+from elasticd.train.save.overlapped_copy import WORTH_S, CopyChoice, OverlappedCopy, copy_now
 from elasticd.train.save.share_plan import SharePlan
 from tests.fixtures.patience import patience_s
 
