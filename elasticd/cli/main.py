@@ -37,6 +37,10 @@ COMMANDS = {
         "elasticd.cli.bundle.command:bundle",
         "Pack what a colleague needs to find the cause.",
     ),
+    "doctor": (
+        "elasticd.cli.doctor.command:doctor",
+        "Look at all that a run needs, before it runs.",
+    ),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
     "scale": ("elasticd.cli.jobs.cluster_change:scale", "Give a job more or fewer nodes."),

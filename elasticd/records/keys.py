@@ -55,6 +55,14 @@ class Keys:
         return f"{self.ended}{job}"
 
     @property
+    def trials(self) -> str:
+        """Where `elasticd doctor` writes for a moment, to see that it may."""
+        return f"{self.root}trials/"
+
+    def trial(self, token: str) -> str:
+        return f"{self.trials}{token}"
+
+    @property
     def jobs(self) -> str:
         return f"{self.root}jobs/"
 

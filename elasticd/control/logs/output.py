@@ -134,6 +134,13 @@ class HttpFetch:
         found = self._reply(node, path, limit_bytes)
         return found[:2] if found is not None else None
 
+    def date(self, node: Node) -> str | None:
+        """Return the time of its clock, as an HTTP date, empty if it tells none; None if there is
+        no answer.
+        """
+        found = self._reply(node, "/healthz", TROUBLE_LIMIT_BYTES)
+        return found[2].get("Date", "") if found is not None else None
+
     def _ask(self, node: Node, path: str, limit_bytes: int) -> tuple[bytes, Message] | None:
         found = self._reply(node, path, limit_bytes)
         if found is None:
