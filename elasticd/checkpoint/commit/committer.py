@@ -20,7 +20,7 @@ from elasticd.checkpoint.format.number_ranges import NumberRanges
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import Fenced, Refused
 
-__all__ = ["Committer", "CommitOutcome", "fragment_of", "read_manifest"]
+__all__ = ["Committer", "CommitOutcome", "fragment_of", "read_manifest", "refusal_of_owner"]
 
 HOLDERS = 2
 
@@ -84,10 +84,7 @@ class Committer:
     def check_owner(self, ruling: Ruling) -> None:
         """Raise Refused if the log is another job's."""
         if ruling.job and ruling.job != self.job:
-            raise Refused(
-                f"{self.bucket.url} holds the checkpoints of the job {ruling.job}, not of "
-                f"{self.job}: give another URL, or the same --job to go on from them."
-            )
+            raise Refused(refusal_of_owner(self.bucket.url, ruling.job, self.job))
 
     def commit(self, manifest: Manifest) -> CommitOutcome:
         """Make a checkpoint of a snapshot whose parts and fragments are durable.
@@ -157,6 +154,14 @@ class Committer:
                 return None
             found.append(fragment)
         return merged(found)
+
+
+def refusal_of_owner(url: str, owner: str, job: str) -> str:
+    """Return the sentence for a job that would write to another's URL."""
+    return (
+        f"{url} holds the checkpoints of the job {owner}, not of {job}: give another URL, or the "
+        "same --job to go on from them."
+    )
 
 
 def fragment_of(

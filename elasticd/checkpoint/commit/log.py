@@ -14,10 +14,10 @@ from elasticd.checkpoint.format.entry import ENTRY_LIMIT_BYTES, ROWS_LIMIT, LogE
 from elasticd.checkpoint.format.json_read import Damaged, again
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
-from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing
+from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import ElasticdError, Fenced, Refused
 
-__all__ = ["CommitLog", "Ruling", "may_commit"]
+__all__ = ["CommitLog", "Ruling", "first_owner", "may_commit"]
 
 REMEMBERED = 1000
 """How many entries are kept in memory."""
@@ -306,3 +306,16 @@ class CommitLog:
         except (ObjectMissing, Damaged):
             return False
         return True
+
+
+def first_owner(bucket: ReadableBucket) -> str:
+    """Return the job whose checkpoints a bucket holds, by one request; empty if there are none.
+
+    All entries are of one job, and the first one stays.
+
+    Raises: Damaged: the entry is not as it was written. Unavailable: the storage does not answer.
+    """
+    try:
+        return LogEntry.from_json(bucket.read(entry_name(1), ENTRY_LIMIT_BYTES), 1).job
+    except ObjectMissing:
+        return ""

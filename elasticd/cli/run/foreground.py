@@ -13,6 +13,7 @@ from elasticd.cli.etcd_flags import open_store
 from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.progress.screen import Screen
 from elasticd.cli.record_source import RecordSource, open_run
+from elasticd.cli.run.checkpoint_owner import check_owner
 from elasticd.cli.run.request import RunRequest
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.control import jobs
@@ -103,6 +104,7 @@ class Foreground:
             stack.callback(self._agents.stop, AGENT_GRACE_S)
             # They take as long to import as we do: start them before we connect.
             self._agents.start(self._local_calls(settings, fork_server))
+            check_owner(self._spec.checkpoint, self._environ)
             store = open_store(settings, self._keys)
             stack.callback(store.close)
             jobs.submit(store, self._keys, self._spec)
@@ -127,6 +129,7 @@ class Foreground:
             store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
             wanted = self._spec
+            check_owner(wanted.checkpoint, self._environ)
             self._spec = jobs.submit_or_join(store, self._keys, wanted)
             for flag in ignored_flags(self._spec, wanted):
                 self._screen.note(
@@ -146,6 +149,7 @@ class Foreground:
             store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
             jobs.check_room(store, self._keys, self._spec)
+            check_owner(self._spec.checkpoint, self._environ, is_node=False)
             jobs.submit(store, self._keys, self._spec)
             if self._policy is not None:
                 set_policy(store, self._keys, self._spec, self._policy)

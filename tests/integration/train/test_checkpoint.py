@@ -121,12 +121,13 @@ def test_other_model_is_told_by_name(tmp_path: Path, one_epoch: SavedRuns) -> No
 
 
 def test_other_jobs_checkpoints_are_left_alone(tmp_path: Path, one_epoch: SavedRuns) -> None:
-    """Another job at the same URL is refused, with the name of the one it belongs to."""
+    """Another job at the same URL is refused before it has a worker, with the owner's name."""
     runs = one_epoch.copy(tmp_path / "run")
     ended = runs.place.run("--job", "stranger", "--checkpoint", runs.url, SCRIPT, "--epochs", "1")
     assert ended.code != 0
     assert "holds the checkpoints of the job job, not of stranger" in ended.err
-    assert "Traceback" not in ended.err
+    assert "Traceback" not in ended.err and "generation 1" not in ended.err
+    assert not list((runs.place.runs / "stranger").glob("gen-*"))
 
 
 def test_storage_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""Another job's checkpoints are refused before a job begins, by one request if that tells."""
+
+from pathlib import Path
+
+import pytest
+
+from elasticd.checkpoint.commit.committer import Committer
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.format.layout import entry_name
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.location import open_bucket
+from elasticd.cli.run import checkpoint_owner
+from elasticd.cli.run.checkpoint_owner import check_owner
+from elasticd.errors import CallError
+from elasticd.records.checkpoint import CheckpointSpec
+from tests.fixtures.s3 import give_keys
+from tests.fixtures.scripted_s3 import Answer, ScriptedS3
+
+
+def held(bucket: Bucket, job: str = "first") -> None:
+    """Have this job begin to write there, twice."""
+    for uid in ("a", "b"):
+        Committer(bucket=bucket, log=CommitLog(bucket), uid=uid, job=job).open(1, 0)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    held(open_bucket(f"file://{tmp_path}/run", {}))
+    return f"file://{tmp_path}/run"
+
+
+def test_other_jobs_url_is_refused_with_what_to_do(url: str) -> None:
+    """In the sentence of the keepers."""
+    with pytest.raises(CallError) as caught:
+        check_owner(CheckpointSpec(url=url, owner="second"), {})
+    assert str(caught.value) == (
+        f"{url} holds the checkpoints of the job first, not of second: give another URL, or the "
+        "same --job to go on from them."
+    )
+
+
+def test_own_and_new_urls_are_taken(url: str) -> None:
+    """Also a job without checkpoints."""
+    check_owner(None, {})
+    check_owner(CheckpointSpec(url=url, owner="first"), {})
+    check_owner(CheckpointSpec(url=f"{url}-new", owner="second"), {})
+
+
+def test_folder_here_need_not_be_that_of_the_nodes(url: str) -> None:
+    """Where daemons of other machines run the job."""
+    check_owner(CheckpointSpec(url=url, owner="second"), {}, is_node=False)
+
+
+def test_entry_that_cannot_be_read_refuses_nothing(url: str) -> None:
+    """The keepers look at the others."""
+    Path(url.removeprefix("file://"), entry_name(1)).write_bytes(b"{")
+    check_owner(CheckpointSpec(url=url, owner="second"), {})
+
+
+def test_bucket_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the daemons get the job, too."""
+    give_keys(monkeypatch)
+    with ScriptedS3() as s3:
+        held(open_bucket(s3.place.url, s3.place.options))
+        s3.seen.clear()
+        spec = CheckpointSpec(url=s3.place.url, owner="second", options=s3.place.options)
+        monkeypatch.setattr(checkpoint_owner, "LIMIT_S", None)
+        with pytest.raises(CallError, match="holds the checkpoints of the job first"):
+            check_owner(spec, {}, is_node=False)
+        assert len(s3.seen) == 1
+
+
+@pytest.mark.parametrize("answer", [Answer.HANG, Answer.ERROR, Answer.EXPIRED], ids=str)
+def test_storage_that_is_away_refuses_nothing(
+    monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    """It may be back when the first checkpoint is due."""
+    give_keys(monkeypatch)
+    monkeypatch.setattr(checkpoint_owner, "LIMIT_S", 0.3)
+    with ScriptedS3() as s3:
+        s3.add(answer)
+        check_owner(CheckpointSpec(url=s3.place.url, owner="x", options=s3.place.options), {})
+    options = {"key": "env:NOT_SET_HERE"}
+    check_owner(CheckpointSpec(url="s3://bucket/run", owner="x", options=options), {})
