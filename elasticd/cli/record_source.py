@@ -10,7 +10,7 @@ from pathlib import Path
 from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
 from elasticd.control.local_run.archive import load
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs
-from elasticd.errors import NotFound, Unavailable
+from elasticd.errors import CallError, NotFound, Unavailable
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings, never
@@ -58,6 +58,7 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, 
     folders = list(local_jobs(run_folder))
     found = next((folder for folder in folders if name in (None, folder.job)), None)
     if found is None:
+        _check_readable(run_folder)
         known = known_runs([folder.job for folder in folders], name or "")
         raise NotFound(
             (f"There is no local run {name!r} in {run_folder}" if name else _nothing(run_folder))
@@ -83,6 +84,7 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
     opened: list[RecordSource] = []
     folders = list(local_jobs(run_folder))
     if not folders:
+        _check_readable(run_folder)
         raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
     try:
         for folder in folders:
@@ -154,6 +156,15 @@ def known_runs(jobs: Sequence[str], wanted: str) -> str:
         return f"did you mean {' or '.join(near)}?"
     rest = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
     return f"there are: {', '.join(jobs[:5]) or 'none'}{rest}"
+
+
+def _check_readable(run_folder: Path) -> None:
+    """Raise CallError if what is in the folder cannot be seen, which is no sign of no runs."""
+    if run_folder.is_dir() and not os.access(run_folder, os.R_OK | os.X_OK):
+        raise CallError(
+            f"The run folder {run_folder} cannot be read by this user: name another with "
+            "--log-dir, or a cluster with --etcd."
+        )
 
 
 def _nothing(run_folder: Path) -> str:

@@ -61,7 +61,8 @@ def default_job_name(
     usable = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "job"
     stamp = f"{stamp}-{unique}" if unique else stamp
     name, number = f"{usable}-{stamp}", 1
-    while run_folder is not None and (run_folder / name).exists():
+    # `Path.exists` raises where the folder is another user's; whoever makes it says so.
+    while run_folder is not None and os.path.exists(run_folder / name):
         number += 1
         name = f"{usable}-{stamp}-{number}"
     return JobName(name)

@@ -1,5 +1,6 @@
 """Which records a command opens while a local run ends: its etcd's, or its archive."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
@@ -7,9 +8,10 @@ from threading import Timer
 import pytest
 
 from elasticd.cli import record_source
-from elasticd.cli.record_source import known_runs, open_run
+from elasticd.cli.record_source import job_source, known_runs, open_run, sources
 from elasticd.control.local_run.archive import archive
 from elasticd.control.local_run.run_folder import JobFolder
+from elasticd.errors import CallError
 from elasticd.records.codec import encode
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyValue, Store, StoreSettings
@@ -53,6 +55,20 @@ def test_run_has_ended_when_it_takes_its_address_away(
         assert not source.is_archive and not source.has_ended() and not given[0].has_ended()
         folder.remove_endpoint()
         assert source.has_ended() and given[0].has_ended()
+
+
+def test_run_folder_of_another_user_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may not look into it is told so, and where else to look."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elasticd-runs").mkdir()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    values = {"etcd": None, "log_dir": None}
+    for opened in (lambda: job_source(values, None), lambda: sources(values)):
+        wanted = "cannot be read by this user: name another with --log"
+        with pytest.raises(CallError, match=wanted), opened():
+            pass
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """What a call of `elasticd run` means: torchrun's flags in both spellings, and ours."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -309,6 +312,23 @@ def test_two_submissions_in_one_second_get_two_names() -> None:
     request = parse(["--etcd", "http://a:1", "train.py"], {})
     names = {default_job_name(request, "1122-1200", None, unique) for unique in ("a1", "b2")}
     assert names == {"train-1122-1200-a1", "train-1122-1200-b2"}
+
+
+def test_name_is_made_up_also_where_the_run_folder_is_another_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be written there is told by whoever makes the folder, with --log-dir."""
+    real = os.stat
+
+    def refuse(path: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(str(tmp_path)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, **more)
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(os, "stat", refuse)
+        name = default_job_name(parse(["train.py"], {}), "1122-1200", tmp_path / "runs")
+    assert name == "train-1122-1200"
 
 
 def test_silence_is_not_looked_for_unless_a_limit_is_given() -> None:
