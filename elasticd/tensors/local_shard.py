@@ -122,6 +122,8 @@ def common(
         high = min(origin + here.shape[dimension], first + given.shape[dimension])
         if high <= low:
             return None
-        here = here.narrow(dimension, low - origin, high - low)
-        given = given.narrow(dimension, low - first, high - low)
+        if high - low < here.shape[dimension]:  # Most have all in common, and a view takes time.
+            here = here.narrow(dimension, low - origin, high - low)
+        if high - low < given.shape[dimension]:
+            given = given.narrow(dimension, low - first, high - low)
     return here, given

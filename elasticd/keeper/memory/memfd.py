@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from elasticd.errors import EnvironmentProblem
 from elasticd.keeper.memory.free_memory import room_bytes
+from elasticd.keeper.memory.huge_pages import map_aligned, take_huge_pages
 
 __all__ = ["SharedMemory"]
 
@@ -31,8 +32,12 @@ class SharedMemory:
         """
         self.file = file
         self.size = os.fstat(file).st_size
+        self._map: mmap.mmap | None = None
+        self._first = 0
+        """Where in the mapping the file's first byte is."""
         try:
-            self._map = mmap.mmap(file, self.size) if self.size else None
+            if self.size:
+                self._map, self._first = map_aligned(file, self.size)
         except OSError as exc:
             os.close(file)
             self.file = -1
@@ -58,33 +63,49 @@ class SharedMemory:
         file = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
             os.ftruncate(file, size)
-            if size and touch:
-                os.posix_fallocate(file, 0, size)
         except OSError as exc:
             os.close(file)
-            raise EnvironmentProblem(
-                f"{size} bytes of shared memory cannot be had ({exc.strerror}): free some memory "
-                "on this machine, or raise the container's limit."
-            ) from exc
-        return cls(file)
+            raise _cannot_be_had(size, exc) from exc
+        memory = cls(file)
+        if size and touch:
+            try:
+                take_huge_pages(file, memory._address, size)
+                os.posix_fallocate(file, 0, size)
+            except OSError as exc:
+                del memory
+                raise _cannot_be_had(size, exc) from exc
+        return memory
 
     @property
     def view(self) -> memoryview:
-        return memoryview(self._map) if self._map is not None else memoryview(bytearray())
+        if self._map is None:
+            return memoryview(bytearray())
+        return memoryview(self._map)[self._first : self._first + self.size]
 
     def populate(self) -> None:
         """Map the pages into this process now, so that the first copy is not slower."""
         if self._map is not None:
             # Not by `mmap.madvise`: it would hold the interpreter's lock meanwhile. What an older
             # kernel answers is no matter.
-            first = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-            _madvise(first, self.size, _MADV_POPULATE_WRITE)
+            _madvise(self._address, self.size, _MADV_POPULATE_WRITE)
+
+    @property
+    def _address(self) -> int:
+        assert self._map is not None
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + self._first
 
     def __del__(self) -> None:
         if getattr(self, "file", -1) >= 0:
             with suppress(OSError):
                 os.close(self.file)
             self.file = -1
+
+
+def _cannot_be_had(size: int, exc: OSError) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{size} bytes of shared memory cannot be had ({exc.strerror}): free some memory on this "
+        "machine, or raise the container's limit."
+    )
 
 
 def _let_go() -> None:
