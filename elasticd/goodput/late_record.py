@@ -10,7 +10,7 @@ from elasticd.records.ids import NodeId
 if TYPE_CHECKING:
     from elasticd.goodput.late import Lateness
 
-__all__ = ["drained", "followed", "latest_of_each"]
+__all__ = ["begun_or_over", "drained", "followed", "latest_of_each"]
 
 
 def followed(
@@ -71,6 +71,16 @@ def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
         for known in record.nodes
     )
     return replace(record, nodes=nodes)
+
+
+def begun_or_over(before: LateNodes, after: LateNodes) -> list[LateNode]:
+    """Return the nodes that are late in `after` and were not, and those that are no more."""
+    known = {(each.node, each.since_unix_s, bool(each.until_unix_s)) for each in before.nodes}
+    return [
+        each
+        for each in after.nodes
+        if (each.node, each.since_unix_s, bool(each.until_unix_s)) not in known
+    ]
 
 
 def latest_of_each(nodes: Iterable[LateNode]) -> dict[NodeId, LateNode]:

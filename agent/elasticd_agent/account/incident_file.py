@@ -2,8 +2,9 @@
 
 What stands in etcd is bounded, and gone a week after the job; this file stays with the logs. Each
 agent adds a line for each change of world that its node went through, the very record that it
-writes to etcd; agents of one machine, or of one network folder, add to the same file. When it has
-grown large, it is set aside as `incidents.jsonl.1` in place of the one before.
+writes to etcd; agents of one machine, or of one network folder, add to the same file. A node that
+is found late, and is so no more, is a line too, of another form: it is no change of world. When the
+file has grown large, it is set aside as `incidents.jsonl.1` in place of the one before.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from pathlib import Path
 from threading import Lock, Thread
 
 from elasticd.records.account.incident import Incident
+from elasticd.records.account.late import LateNode
 from elasticd.records.codec import to_plain
 from elasticd.telemetry.log import get_logger
 
@@ -46,9 +48,16 @@ class IncidentFile:
         """Hand over a line to be written; any thread may call this."""
         plain = to_plain(incident)
         assert isinstance(plain, dict)
-        plain.update(plain.pop("unknown"), at_unix_s=round(time.time(), 3))
+        plain.update(plain.pop("unknown"))
+        self._hand_over(plain)
+
+    def add_late(self, late: LateNode) -> None:
+        """Hand over a line about a late node; any thread may call this."""
+        self._hand_over({"late": to_plain(late)})
+
+    def _hand_over(self, plain: dict[str, object]) -> None:
         with self._lock:
-            self._lines.append(json.dumps(plain) + "\n")
+            self._lines.append(json.dumps({**plain, "at_unix_s": round(time.time(), 3)}) + "\n")
             if self._thread is None:
                 self._thread = Thread(target=self._write, name="incidents", daemon=True)
                 try:

@@ -104,7 +104,7 @@ class Runner:
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self.workers.attached.progressed = self._progressed
         self.node_waits = NodeWaits(kept.slots if kept is not None else ())
-        self.late = _late_judge(host, spec)
+        self.late = _late_judge(host, spec, self._incidents)
         self._meter.measure(
             step_wait_s=lambda: self.node_waits.total_s, late_ratio=lambda: self.late.ratio
         )
@@ -359,7 +359,7 @@ class Runner:
             self.workers.explain_hang(standing.generation, culprit)
 
 
-def _late_judge(host: AgentServices, spec: JobSpec) -> LateJudge:
+def _late_judge(host: AgentServices, spec: JobSpec, incidents: Incidents) -> LateJudge:
     return LateJudge(
         job=spec.name,
         on_late=spec.on_late,
@@ -368,6 +368,7 @@ def _late_judge(host: AgentServices, spec: JobSpec) -> LateJudge:
         effect_thread=host.effect_thread,
         lease=host.lease,
         post=host.post,
+        tell=incidents.file.add_late,
     )
 
 

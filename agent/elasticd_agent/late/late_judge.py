@@ -12,8 +12,8 @@ from functools import partial
 
 from elasticd.errors import ElasticdError, Fenced, Unavailable
 from elasticd.goodput.late import LateJudgement, Lateness, judged
-from elasticd.goodput.late_record import drained, followed
-from elasticd.records.account.late import LateNodes, NodeWait, OnLate
+from elasticd.goodput.late_record import begun_or_over, drained, followed
+from elasticd.records.account.late import LateNode, LateNodes, NodeWait, OnLate
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
@@ -60,8 +60,10 @@ class LateJudge:
         effect_thread: EffectThread,
         lease: Callable[[], Lease | None],
         post: Callable[[Callable[[], None]], None],
+        tell: Callable[[LateNode], None],
     ) -> None:
-        self._job, self._on_late = job, on_late
+        """`tell` gets each node when it has become late, and again when it is so no more."""
+        self._job, self._on_late, self._tell = job, on_late, tell
         self._store, self._keys = store, keys
         self._effect_thread, self._lease, self._post = effect_thread, lease, post
         self._judgement = LateJudgement()
@@ -201,6 +203,8 @@ class LateJudge:
             put = Put(key=key, value=encode(new))
             if not self._store.commit(Txn(when=when, then=(put,))).succeeded:
                 raise Unavailable("Somebody else wrote the record of late nodes at the same time.")
+            for each in begun_or_over(record, new):
+                self._tell(each)
         return notes[node] if node is not None else ""
 
 

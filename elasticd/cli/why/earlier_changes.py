@@ -61,8 +61,8 @@ def read_earlier(report: JobReport, run_folder: Path, *, is_cluster: bool) -> Ea
 
 
 def fold(lines: Iterable[str], *, before: int) -> EarlierChanges:
-    """Add up the changes with a generation from 2 to `before`; lines that make no sense are left
-    out.
+    """Add up the changes with a generation from 2 to `before`; lines that make no sense, and those
+    about late nodes, which have no generation, are left out.
     """
     changes: dict[int, _Change] = {}
     for line in lines:

@@ -49,6 +49,21 @@ def test_slow_node_is_named_and_an_undisturbed_one_is_not(tmp_path: Path) -> Non
         assert "node b was " in why
         plain = json.loads(cluster.run("why", JOB, "--json").out)
         assert [each["node"] for each in plain["late"]] == ["b"]
+        until(lambda: told(tmp_path) == [("b", False), ("b", True)], lambda: told(tmp_path))
+
+
+def told(folder: Path) -> list[tuple[str, bool]]:
+    """Whom the agents' files of incidents name as late, and whether that is over."""
+    lines = [
+        json.loads(line)
+        for path in folder.rglob("incidents.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    return [
+        (line["late"]["node"], line["late"]["until_unix_s"] > 0.0)
+        for line in lines
+        if "late" in line
+    ]
 
 
 def metric(cluster: Cluster, name: str) -> list[float]:

@@ -2,13 +2,16 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
+from elasticd.cli.why.earlier_changes import fold
 from elasticd.control.local_run.run_folder import OF_WORKERS, move_aside
 from elasticd.records.account.incident import Incident
+from elasticd.records.account.late import LateNode
 from elasticd.records.codec import from_plain
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.reason import Reason
@@ -46,6 +49,22 @@ def test_each_incident_is_a_line_that_reads_back(tmp_path: Path) -> None:
     assert sorted(each.generation for each in found) == sorted([*range(1, 20)] * 2)
     assert found[0].spent_s == {"recover": 1.5}
     assert found[0].at_unix_s > 0.0
+
+
+def test_late_node_is_a_line_that_no_reader_takes_for_a_change(tmp_path: Path) -> None:
+    """It has no generation, so `why` counts no change for it; the record reads back."""
+    late = LateNode(node=NodeId("b"), ratio=0.5, cost_nodes=1.0, since_unix_s=7.0)
+    file = IncidentFile(tmp_path)
+    file.add_late(late)
+    file.add(incident(2))
+    file.add_late(replace(late, until_unix_s=9.0))
+    file.wait(WAIT_S)
+    text = (tmp_path / FILE_NAME).read_text().splitlines()
+    begun, _, over = (json.loads(line) for line in text)
+    assert begun.keys() == over.keys() == {"late", "at_unix_s"}
+    assert from_plain(LateNode, begun["late"]) == late
+    assert from_plain(LateNode, over["late"]) == replace(late, until_unix_s=9.0)
+    assert fold(text, before=9) == fold(text[1:2], before=9) and fold(text, before=9).count == 1
 
 
 def test_a_file_that_has_grown_large_is_set_aside_in_place_of_the_one_before(

@@ -52,6 +52,7 @@ class Scene:
         self.store, self.now_s = store or MemoryStore(), 1000.0
         monkeypatch.setattr(module, "now_s", lambda: self.now_s)
         self.lease: Lease = Held()
+        self.told_of: list[LateNode] = []
         self.judge = LateJudge(
             job=JOB,
             on_late=on_late,
@@ -60,6 +61,7 @@ class Scene:
             effect_thread=PromptEffects(),
             lease=lambda: self.lease,
             post=lambda call: call(),
+            tell=self.told_of.append,
         )
         spec = JobSpec(
             name=JOB, uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py", min_nodes=min_nodes
@@ -153,6 +155,8 @@ def test_late_node_is_written_down_with_its_end(scene: Callable[..., Scene]) -> 
     one.told(0.005, 0.005, 0.006, 0.005)
     assert one.late[0].until_unix_s > 0.0
     assert one.judge.ratio == 0.0
+    begun, over = one.told_of
+    assert begun == found and over == one.late[0]
 
 
 def test_only_the_node_of_rank_0_judges(scene: Callable[..., Scene]) -> None:
@@ -178,6 +182,8 @@ def test_next_judge_goes_on_with_the_record(scene: Callable[..., Scene]) -> None
     assert [each.until_unix_s for each in next_one.late] == [0.0]
     next_one.told(0.005, 0.005, 0.005, 0.005)
     assert [each.until_unix_s > 0.0 for each in next_one.late] == [True]
+    assert (first.told_of[0].node, first.told_of[1:]) == (name(1), [])
+    assert next_one.told_of == next_one.late
 
 
 def test_etcd_that_does_not_answer_is_asked_again(
@@ -192,9 +198,10 @@ def test_etcd_that_does_not_answer_is_asked_again(
     with monkeypatch.context() as patch:
         patch.setattr(one.store, "commit", refused)
         one.told(0.03, 0.005, 0.03, 0.03)
-    assert one.late == []
+    assert one.late == [] and one.told_of == []
     one.look(2 * RETRY_S)
     assert [each.node for each in one.late] == [name(1)]
+    assert one.told_of == one.late
 
 
 def test_late_node_is_drained_where_that_was_asked_for(scene: Callable[..., Scene]) -> None:

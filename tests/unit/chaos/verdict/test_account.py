@@ -208,6 +208,25 @@ def test_an_account_within_a_point_of_the_history_holds(tmp_path: Path) -> None:
     assert finding.holds and finding.checked == 1
 
 
+def test_a_late_node_is_no_change(tmp_path: Path) -> None:
+    """It stands in the same file, and the account counts the waiting for it elsewhere."""
+    path = tmp_path / FILE
+    path.parent.mkdir(parents=True)
+    late = {"late": {"node": "n1", "ratio": 0.5, "since_unix_s": 1.0}, "at_unix_s": 1.0}
+    path.with_name("incidents.jsonl").write_text(json.dumps(late) + "\n")
+    play = Play(slots=SLOTS)
+    play.generation(1, [11, 12, 13, 14], base=0, steps=50)
+    lineage = trace(play.history())
+    assert judged_account(tmp_path, lineage, commits(lineage.rounds), SLOTS, 0.01) == ()
+    with path.open("a") as file:
+        file.write(json.dumps(incident(2, notice=4.0)) + "\n")
+    play.now_s += 2.0
+    play.generation(2, [11, 12], base=50, steps=50)
+    lineage = trace(play.history())
+    (finding,) = judged_account(tmp_path, lineage, commits(lineage.rounds), SLOTS, 0.01)
+    assert finding.holds and finding.checked == 1
+
+
 def test_each_change_may_be_off_by_some_milliseconds(tmp_path: Path) -> None:
     """In a short run with many changes they are more than a point."""
     (finding,) = judged_run(tmp_path, incident(2, notice=4.12), 1e-6)
