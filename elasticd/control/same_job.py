@@ -22,6 +22,7 @@ FLAGS = {
     "node_loss": "max-node-losses",
     "options": "storage-options",
     "every": "checkpoint-every",
+    "upload_every": "checkpoint-upload-every",
     "keep_last": "checkpoint-keep",
     "keep_every_steps": "checkpoint-keep-every",
     "copy": "checkpoint-copy",

@@ -27,6 +27,7 @@ from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.snapshot_save import SaveStage, SnapshotSave
+from elasticd.keeper.wire.message import Saving
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Saver"]
@@ -98,7 +99,9 @@ class Saver:
         """Begin to save a share that is complete in memory."""
         share = record.share
         with self._changed:
-            if share.snapshot in self._jobs:
+            job = self._jobs.get(share.snapshot)
+            if job is not None:
+                record.is_settled = job.outcome is not None
                 return
             now_s = time.monotonic()
             job = SnapshotSave(
@@ -233,6 +236,7 @@ class Saver:
                 job.enter(SaveStage.TOO_LATE)
                 self._metrics.failed()
                 log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
+            self._vault.settle(job.snapshot)
             for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
                 del self._jobs[old]
             self._changed.notify_all()
@@ -379,7 +383,9 @@ class Saver:
         return [
             record
             for record in self._vault.records()
-            if record.share.snapshot == job.snapshot and record.is_wanted
+            if record.share.snapshot == job.snapshot
+            and record.is_wanted
+            and record.saving is not Saving.NONE
         ]
 
     def note(self, sentence: str) -> None:

@@ -139,6 +139,7 @@ class Service:
                     is_busy=self.saver.is_busy,
                     durable_step=self.saver.durable_step,
                     notes=self.saver.take_notes(),
+                    is_sending=self.sender is not None and self.sender.is_sending,
                 ), None
             case ms.HowFar():
                 done, total = self.saver.progress
@@ -205,9 +206,11 @@ class Service:
             ),
             memory=self.vault.memory(worker, taken.plan, taken.buffer),
             epoch=taken.epoch,
+            saving=taken.saving,
         )
         self.vault.keep(worker, taken.plan, taken.buffer, record)
-        self.saver.add(record)
+        if record.saving is not ms.Saving.NONE:
+            self.saver.add(record)
         if plan.is_alone and self.sender is not None:
             self.sender.add(worker, record)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from elasticd.errors import CallError
 
-__all__ = ["CheckpointSpec", "CopyMode", "Every", "read_every"]
+__all__ = ["CheckpointSpec", "CopyMode", "Every", "read_every", "read_upload_every"]
 
 CopyMode = str
 """auto, blocking or overlapped."""
@@ -40,6 +40,8 @@ class CheckpointSpec:
     options: Mapping[str, object] = field(default_factory=dict)
     """Options for the file system (`--storage-options`); secrets are named, not given."""
     every: Every = field(default_factory=lambda: Every(seconds=60.0))
+    upload_every: Every | None = None
+    """How often one of the snapshots of each step is uploaded; None: every snapshot is."""
     keep_last: int = 3
     """How many of the newest to keep; 0 for all."""
     keep_every_steps: int = 0
@@ -71,3 +73,21 @@ def read_every(flag: str, text: str | None) -> Every:
     raise CallError(
         f"{flag} {text} is neither a time (60s, 5m, 1h) nor a number of steps (100steps)."
     )
+
+
+def read_upload_every(flag: str, text: str | None, every: Every) -> Every | None:
+    """Read how often a snapshot is uploaded where one is taken of each step; None elsewhere.
+
+    Raises: CallError: it is no time, or snapshots are not taken of each step.
+    """
+    if every.steps != 1:
+        if text is None:
+            return None
+        raise CallError(
+            f"{flag} {text} says which of the snapshots of each step are uploaded, and they are "
+            f"taken every {every}: leave it out, or take one of each step (1steps)."
+        )
+    found = read_every(flag, text)
+    if found.steps:
+        raise CallError(f"{flag} {text} is no time: give 60s, 5m or 1h.")
+    return found

@@ -78,7 +78,9 @@ class Checkpoints:
         """The snapshot of the step after which all ranks left this generation."""
         self._keeper = Keeper(setting.keeper)
         if setting.keeper:
-            self._saving = SnapshotTaker(self._keeper.connect, setting.every, setting.copy)
+            self._saving = SnapshotTaker(
+                self._keeper.connect, setting.every, setting.copy, setting.upload_every
+            )
             self._saving.spent = session.spent
 
     @property

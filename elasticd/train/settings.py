@@ -23,6 +23,9 @@ class WorkerSettings:
     """Name of the socket of the process that keeps checkpoints (ELASTICD_KEEPER); empty: none."""
     every: Every
     """How often to save (ELASTICD_CHECKPOINT_EVERY)."""
+    upload_every: Every | None
+    """How often one of the snapshots of each step is uploaded (ELASTICD_CHECKPOINT_UPLOAD_EVERY);
+    None: every snapshot is."""
     copy: str
     """auto, blocking or overlapped (ELASTICD_CHECKPOINT_COPY)."""
     tensorboard: str
@@ -61,7 +64,12 @@ class WorkerSettings:
             compare_every=None if is_seldom else int(every),
             keeper=env.get("ELASTICD_KEEPER", ""),
             every=read_every("ELASTICD_CHECKPOINT_EVERY", env.get("ELASTICD_CHECKPOINT_EVERY")),
+            upload_every=_upload_every(env.get("ELASTICD_CHECKPOINT_UPLOAD_EVERY")),
             copy=env.get("ELASTICD_CHECKPOINT_COPY") or "auto",
             tensorboard=env.get("ELASTICD_EVENT_WRITER", ""),
             is_torchrun="TORCHELASTIC_RUN_ID" in env or "RANK" in env,
         )
+
+
+def _upload_every(text: str | None) -> Every | None:
+    return read_every("ELASTICD_CHECKPOINT_UPLOAD_EVERY", text) if text else None

@@ -46,6 +46,7 @@ QUICK = {
     "snapshot_stall": 2,
     "snapshot_overlap": 2,
     "snapshot_cost": 2,
+    "every_step": 1,
     "durable_save": 2,
     "object_save": 2,
     "restore": 2,

@@ -84,8 +84,11 @@ class InProcessSite:
         slots: int = 2,
         lease_ttl_s: float = 2.0,
         more: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+        script: Path = LOOP,
     ) -> None:
-        self._folder = folder
+        """`flags` are those of `elasticd run`, besides the usual ones."""
+        self._folder, self._flags, self._script = folder, flags, script
         self._env = own_environ({**feed.env(), **(more or {})})
         self._nodes, self._slots, self._lease_ttl_s = nodes, slots, lease_ttl_s
         self._etcd = EmbeddedEtcd(self._folder / f"etcd-{time.monotonic_ns()}")
@@ -99,7 +102,7 @@ class InProcessSite:
             self._start_agent(node)
         argv = [program("elasticd"), "run", "--etcd", self._etcd.url, "--detach", "--job", JOB]
         argv += ["--nnodes", f"1:{self._nodes}", "--nproc-per-node", str(self._slots)]
-        argv += ["--max-node-losses", "-1", str(LOOP)]
+        argv += ["--max-node-losses", "-1", *self._flags, str(self._script)]
         subprocess.run(
             argv, env=self._env, check=True, timeout=CALL_LIMIT_S, stdout=subprocess.DEVNULL
         )

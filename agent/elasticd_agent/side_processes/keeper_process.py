@@ -73,6 +73,7 @@ class KeeperProcess:
             "ELASTICD_KEEPER": self._name,
             "ELASTICD_CHECKPOINT": wanted.url,
             "ELASTICD_CHECKPOINT_EVERY": str(wanted.every),
+            "ELASTICD_CHECKPOINT_UPLOAD_EVERY": str(wanted.upload_every or ""),
             "ELASTICD_CHECKPOINT_COPY": wanted.copy,
         }
 

@@ -153,6 +153,12 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _own("checkpoint-every", "How often: 60s, 5m, 1h, or 100steps.  [60s]", "TIME|STEPS"),
     _own(
+        "checkpoint-upload-every",
+        "With --checkpoint-every 1steps, which holds each step in memory: how often one of them is "
+        "uploaded.  [60s]",
+        "TIME",
+    ),
+    _own(
         "storage-options",
         "Options of the URL's fsspec file system; a secret as env:NAME or file:PATH.",
         "JSON",

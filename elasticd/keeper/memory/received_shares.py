@@ -1,9 +1,9 @@
 """What keepers of other nodes sent: which share of which snapshot, in memory of our own.
 
 As for the workers of this node, there are two buffers for each share: one that is complete, one
-that is being received. Records of an older generation are never overwritten, since a restore may be
-reading them. They stay until a newer snapshot is durable; two of each share once the next
-generation has sent one.
+that is being received; and a third one while a snapshot is uploaded beside others. Records of an
+older generation are never overwritten, since a restore may be reading them. They stay until a newer
+snapshot is durable; two of each share once the next generation has sent one.
 """
 
 from collections.abc import Iterator
@@ -72,8 +72,9 @@ class ReceivedShares:
                 return None
             shelf = self._shelf(snapshot, share)
             reused = None
-            if len(shelf.records) == BUFFERS:
-                oldest = shelf.records.pop(0)
+            oldest = _spare_of(shelf.records)
+            if oldest is not None:
+                shelf.records.remove(oldest)
                 oldest.is_wanted = False
                 reused = oldest.memory if oldest.memory.size == size else None
                 del oldest
@@ -167,6 +168,16 @@ class ReceivedShares:
             for each in every[:-BUFFERS]:
                 each.is_wanted = False
             self._old[share] = every[-BUFFERS:]
+
+
+def _spare_of(records: list[ShareRecord]) -> ShareRecord | None:
+    """Return which of these, the oldest first, gives its memory to a newer one; None for none."""
+    if len(records) < BUFFERS:
+        return None
+    free = [each for each in records[:-1] if not each.is_pinned]
+    if free:
+        return free[0]
+    return records[0] if len(records) > BUFFERS else None
 
 
 def _world(snapshot: Snapshot) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.keeper.memory.memfd import SharedMemory
-from elasticd.keeper.wire.message import Held
+from elasticd.keeper.wire.message import Held, Saving
 
 __all__ = ["BUFFERS", "ShareRecord", "held_of"]
 
@@ -29,6 +29,9 @@ class ShareRecord:
     epoch: int
     is_wanted: bool = True
     """False if its memory is going to be overwritten."""
+    saving: Saving = Saving.USUAL
+    is_settled: bool = False
+    """True if its snapshot is durable, or was given up."""
     is_uploaded: bool = False
     uploaded_bytes: int = 0
     """The bytes of its parts that are in the bucket."""
@@ -56,6 +59,11 @@ class ShareRecord:
         return tuple(each.result() for each in self._sums)
 
     @property
+    def is_pinned(self) -> bool:
+        """Return whether its memory is still needed for an upload beside which others are taken."""
+        return self.saving is Saving.PINNED and self.is_wanted and not self.is_settled
+
+    @property
     def header(self) -> Header | None:
         return self.share.header
 
@@ -69,4 +77,5 @@ def held_of(record: ShareRecord) -> Held:
         shares=share.shares,
         holder=share.holder,
         nbytes=record.memory.size,
+        is_saved=record.saving is not Saving.NONE,
     )

@@ -3,8 +3,9 @@ overwritten.
 
 There are two buffers for each share. A new snapshot goes into the one that does not hold the newest
 complete one, so a complete one is there at any time. If the older one is still being uploaded, it
-is given up only when a newer complete one has replaced it. What gone workers leave stays for a
-restore, until a newer snapshot is complete here, or durable, or needs the memory.
+is given up only when a newer complete one has replaced it; where snapshots are taken beside an
+upload, there is a third buffer for what is uploaded. What gone workers leave stays for a restore,
+until a newer snapshot is complete here, or durable, or needs the memory.
 """
 
 import os
@@ -73,22 +74,23 @@ class ShareMemory:
         """
         with self._lock:
             place = self._place(worker, plan)
-            is_taken = len(place.memories) == BUFFERS
+            is_taken = _is_enough(place)
         # Without the lock: it may take seconds, and other workers have questions too.
         memory, why = (None, None) if is_taken else self._fresh(place.plan.layout.size)
         with self._lock:
             place = self._place(worker, plan)
             if why is not None:
-                if place.records != [None]:
+                if place.records == [None]:
+                    place.claimed = 0  # The first buffer holds nothing yet, so it can wait.
+                    return place.claimed, None
+                if len(place.memories) < BUFFERS:
                     raise why
-                place.claimed = 0  # The first buffer holds nothing yet, so it can wait.
-                return place.claimed, None
             if memory is not None:
                 place.memories.append(memory)
                 place.records.append(None)
                 place.claimed = len(place.memories) - 1
                 return place.claimed, memory
-            place.claimed = _older_of(place.records)
+            place.claimed = _oldest_of(place.records)
             record = place.records[place.claimed]
             if record is not None:
                 record.is_wanted = False
@@ -185,6 +187,12 @@ class ShareMemory:
         with self._lock:
             self._retire(worker)
 
+    def settle(self, snapshot: Snapshot) -> None:
+        """Take note that this one is durable or given up, so that its memory may be used again."""
+        for each in self.records():
+            if each.share.snapshot == snapshot:
+                each.is_settled = True
+
     def records(self) -> list[ShareRecord]:
         with self._lock:
             own = list(self._all())
@@ -238,11 +246,32 @@ def _newest_whole(records: Iterable[ShareRecord]) -> Snapshot | None:
     return max(whole, default=None)
 
 
-def _older_of(records: Sequence[ShareRecord | None]) -> int:
-    """Return which of the two buffers to write to: never the one with the newest
-    complete snapshot.
+def _is_enough(place: _Place) -> bool:
+    """Return whether the next snapshot needs no more memory than there is."""
+    count = len(place.memories)
+    if count < BUFFERS:
+        return False
+    oldest = place.records[_oldest_of(place.records)]
+    return count >= place.plan.buffers or oldest is None or not oldest.is_pinned
+
+
+def _oldest_of(records: Sequence[ShareRecord | None]) -> int:
+    """Return which of the buffers to write to: never the one with the newest complete snapshot,
+    and only if there is no other one that is being uploaded beside the training.
     """
-    first, second = records
-    if first is None or second is None:
-        return 0 if first is None and second is not None else 1
-    return 0 if first.share.snapshot < second.share.snapshot else 1
+    last = len(records) - 1
+    empty = [index for index, each in enumerate(records) if each is None]
+    if empty:
+        return empty[-1] if len(empty) == len(records) else empty[0]
+    order = sorted(range(len(records)), key=lambda index: _snapshot_of(records[index]))
+    free = [index for index in order[:last] if not _is_pinned(records[index])]
+    return free[0] if free else order[0]
+
+
+def _snapshot_of(record: ShareRecord | None) -> Snapshot:
+    assert record is not None
+    return record.share.snapshot
+
+
+def _is_pinned(record: ShareRecord | None) -> bool:
+    return record is not None and record.is_pinned

@@ -26,6 +26,7 @@ from elasticd.checkpoint.format.manifest import (
 )
 from elasticd.checkpoint.format.share_layout import Layout
 from elasticd.errors import Refused
+from elasticd.keeper.wire.message import Saving
 
 __all__ = [
     "ANSWERS",
@@ -62,6 +63,7 @@ class Offer:
     layout: Layout
     header: Header | None
     """The header; only share 0 has one."""
+    saving: Saving = Saving.USUAL
 
     def as_second(self) -> UploadShare:
         """Return the share as its receiver holds it."""

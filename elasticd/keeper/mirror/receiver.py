@@ -31,7 +31,7 @@ from elasticd.keeper.mirror.protocol import (
     Wanted,
     checked,
 )
-from elasticd.keeper.wire.message import Door
+from elasticd.keeper.wire.message import Door, Saving
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["MirrorReceiver"]
@@ -135,6 +135,8 @@ class MirrorReceiver:
             )
             if slot is not None:
                 self._take(passage, offer, slot)
+            elif offer.saving is not Saving.NONE:
+                self._save(offer)
             passage.send(Held())
         except (Unavailable, EnvironmentProblem, Refused) as exc:
             why = str(exc)[:WHY_LIMIT]
@@ -144,6 +146,16 @@ class MirrorReceiver:
             elif isinstance(exc, Refused):
                 self._say_once(why, "share.refused", f"{host}: {why}")
             passage.send(NotNow(why=why))
+
+    def _save(self, offer: Offer) -> None:
+        """Upload from now on what is here already, and was only held in memory so far."""
+        for record in self._vault.received.records():
+            share = record.share
+            is_it = (share.snapshot, share.share) == (offer.snapshot, offer.share)
+            if is_it and record.saving is Saving.NONE:
+                record.saving = offer.saving
+                with suppress(ElasticdError):
+                    self._add(record)
 
     def _take(self, passage: MirrorConnection, offer: Offer, slot: ReceiveSlot) -> None:
         is_kept = False
@@ -159,7 +171,12 @@ class MirrorReceiver:
             sealed = passage.receive(ENDS, ANSWER_LIMIT_BYTES)
             if sealed.sum != sum_of_sums(sums):
                 raise Refused("What came is not what was sent.")
-            record = ShareRecord(share=offer.as_second(), memory=slot.memory, epoch=offer.epoch)
+            record = ShareRecord(
+                share=offer.as_second(),
+                memory=slot.memory,
+                epoch=offer.epoch,
+                saving=offer.saving,
+            )
             record.seal_with(sums)
             self._vault.received.keep(slot, record)
             is_kept = True
@@ -167,8 +184,9 @@ class MirrorReceiver:
             if not is_kept:
                 self._vault.received.drop(slot)
         self._said.discard("room")
-        with suppress(ElasticdError):
-            self._add(record)
+        if record.saving is not Saving.NONE:
+            with suppress(ElasticdError):
+                self._add(record)
 
     def _say_once(self, what: str, event: str, why: str) -> None:
         """Log it unless that was done: a client that returns again and again must not fill the

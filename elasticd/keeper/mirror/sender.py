@@ -85,6 +85,12 @@ class MirrorSender:
         with self._changed:
             self._mirror.leave(worker)
 
+    @property
+    def is_sending(self) -> bool:
+        """Return whether something is being sent, or waits that was not tried yet."""
+        with self._changed:
+            return self._is_busy or self._mirror.is_new
+
     def finish(self, timeout_s: float) -> None:
         """Wait, up to a limit, until what waits was tried once: this node may be leaving."""
         with self._changed:
@@ -175,6 +181,7 @@ class MirrorSender:
             epoch=record.epoch,
             layout=share.layout,
             header=share.header,
+            saving=record.saving,
         )
 
 

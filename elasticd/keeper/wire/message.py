@@ -2,14 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.share_layout import Layout
 
-__all__ = ["ANSWERS", "LONGER", "QUESTIONS"]
+__all__ = ["ANSWERS", "LONGER", "QUESTIONS", "Saving"]
 
 LONGER = "It takes longer than that."
+
+
+class Saving(StrEnum):
+    """What becomes of a snapshot besides being held in memory."""
+
+    USUAL = "usual"
+    """It is uploaded; no other is taken meanwhile."""
+    PINNED = "pinned"
+    """It is uploaded, and newer ones, which are taken meanwhile, leave its memory alone."""
+    NONE = "none"
+    """Nothing: a newer one takes its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +53,8 @@ class Plan:
     """The tensors of the whole state, with share 0."""
     is_alone: bool = False
     """True if no other node has these bytes, so that they are sent to one."""
+    buffers: int = 2
+    """How many buffers there may be: a third one where snapshots are taken beside an upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,7 @@ class Taken:
     epoch: int
     world_size: int
     skeleton: str = ""
+    saving: Saving = Saving.USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +141,8 @@ class Standing:
     """True if a snapshot is being uploaded."""
     durable_step: int
     """The step of the newest checkpoint that this keeper knows; -1 if none."""
+    is_sending: bool = False
+    """True if a share is on its way to the next node, and that was not given up for now."""
     notes: tuple[str, ...] = ()
     """Sentences for people, each sent once."""
 
@@ -261,6 +278,8 @@ class Held:
     shares: int
     holder: int
     nbytes: int
+    is_saved: bool = True
+    """True if it is uploaded too, or was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.name import SECRETS_FOLDER, job_name, job_owner
 from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec
 from elasticd.records.autoscale.policy import Policy
-from elasticd.records.checkpoint import CheckpointSpec, read_every
+from elasticd.records.checkpoint import CheckpointSpec, read_every, read_upload_every
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 
@@ -156,12 +156,14 @@ def _secrets(spec: ElasticJobSpec) -> Mapping[str, str]:
 
 
 def _checkpoint(given: CheckpointField, job: ElasticJob) -> CheckpointSpec:
+    every = read_every("spec.checkpoint.every", given.every)
     return CheckpointSpec(
         url=checked_url(given.url, here="/", flag="spec.checkpoint.url"),
         # Not the job's own name: an object that is deleted and applied again goes on from there.
         owner=job_name(job),
         options=given.options,
-        every=read_every("spec.checkpoint.every", given.every),
+        every=every,
+        upload_every=read_upload_every("spec.checkpoint.every", None, every),
         keep_last=given.keep,
         keep_every_steps=given.keep_every_steps,
         copy=given.copy,

@@ -34,8 +34,11 @@ def choose_checkpoint(
     """
     found = _find(client, ms.Find(below=below), every, alive)
     newest = max(age_of(found.snapshot), age_of(alive))
-    if any(
-        age_of(held.snapshot) > newest and holders_of(held.snapshot, every) is None
+    # Where each step is held in memory, the one in flight is not worth a wait.
+    if _newest_unsaved(every) <= newest and any(
+        age_of(held.snapshot) > newest
+        and held.is_saved
+        and holders_of(held.snapshot, every) is None
         for _, held in every
     ):
         # A node that has left may still be bringing its part.
@@ -56,6 +59,16 @@ def choose_checkpoint(
         return {"place": "ranks", "number": 0, "notes": found.notes}
     place = "storage" if found.number else "none"
     return {"place": place, "number": found.number, "notes": found.notes}
+
+
+def _newest_unsaved(every: Sequence[Holder]) -> tuple[int, int, int]:
+    """Return the age of the newest snapshot that is whole in memory, and never uploaded."""
+    whole = [
+        age_of(held.snapshot)
+        for _, held in every
+        if not held.is_saved and holders_of(held.snapshot, every) is not None
+    ]
+    return max(whole, default=age_of(None))
 
 
 def _find(

@@ -40,6 +40,8 @@ class KeeperBuffers:
     id: int
     part: SharePart
     tensors: tuple[Tensor, ...]
+    limit: int = BUFFERS
+    """How many buffers there may be."""
     places: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     pinned: dict[int, Pinned] = field(default_factory=dict)
     """The registrations, if this rank has a GPU."""
@@ -54,7 +56,7 @@ class KeeperBuffers:
         Raises: EnvironmentProblem: there is no memory for it. Unavailable: the keeper is gone.
         """
         limit_s = REPLY_LIMIT_S
-        if len(self.places) < BUFFERS:
+        if len(self.places) < self.limit:
             limit_s += self.part.layout.size / SLOWEST_BYTES_PER_S
         said, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
         if memory is not None:
@@ -73,12 +75,16 @@ class SentPlan:
     buffers: tuple[KeeperBuffers, ...]
 
 
-def send_plan(client: Client, parts: SharePlan, shares: int) -> SentPlan:
+def send_plan(client: Client, parts: SharePlan, shares: int, buffers: int = BUFFERS) -> SentPlan:
     """Send the plan to the keeper; it replaces this rank's earlier ones.
+
+    `buffers` is how many there may be for each share.
 
     Raises: Unavailable: the keeper is gone.
     """
-    every = tuple(KeeperBuffers(next(_numbers), part, parts.tensors) for part in parts.parts)
+    every = tuple(
+        KeeperBuffers(next(_numbers), part, parts.tensors, buffers) for part in parts.parts
+    )
     plans = tuple(
         ms.Plan(
             id=each.id,
@@ -88,6 +94,7 @@ def send_plan(client: Client, parts: SharePlan, shares: int) -> SentPlan:
             layout=each.part.layout,
             tensors=parts.tensors if each.part.share == 0 else (),
             is_alone=each.part.is_alone,
+            buffers=buffers,
         )
         for each in every
     )
@@ -101,8 +108,11 @@ class PlanAhead:
     A failure does no harm: it is tried again when a snapshot is taken, and reported then.
     """
 
-    def __init__(self, client: Client, split: Callable[[], SharePlan], shares: int) -> None:
-        self._client, self._split, self._shares = client, split, shares
+    def __init__(
+        self, client: Client, split: Callable[[], SharePlan], shares: int, buffers: int = BUFFERS
+    ) -> None:
+        self._client, self._split = client, split
+        self._shares, self._buffers = shares, buffers
         self._turn = Lock()
         self._is_cancelled = False
         self._planned: SentPlan | None = None
@@ -130,7 +140,7 @@ class PlanAhead:
             with self._turn:
                 if self._is_cancelled:
                     return
-                self._planned = send_plan(self._client, parts, self._shares)
+                self._planned = send_plan(self._client, parts, self._shares, self._buffers)
             self._take(self._planned.buffers)
         except ElasticdError:
             return

@@ -9,6 +9,7 @@ of the next node gets a copy from this node's (`is_alone`).
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -19,7 +20,17 @@ from elasticd.tensors.memory_copy import Pair
 from elasticd.tensors.tensor_spec import described, views
 from elasticd.tensors.tree import Tree, paths
 
-__all__ = ["Address", "SharePart", "SharePlan", "addresses", "has_spare", "next_node", "spare_of"]
+__all__ = [
+    "Address",
+    "Savable",
+    "SharePart",
+    "SharePlan",
+    "addresses",
+    "has_spare",
+    "next_node",
+    "none_alike",
+    "spare_of",
+]
 
 Address = tuple[int, tuple[int, ...]]
 """Where a tensor's elements stand: the first byte, and the strides in elements."""
@@ -57,6 +68,19 @@ def has_spare(rank: int, nodes: Sequence[int]) -> bool:
 def addresses(tree: Tree) -> list[Address]:
     """Say where each tensor is: equal ones need no new views if the structure is the same too."""
     return [(held.data_ptr(), held.stride()) for held in (memory_of(each) for each in tree.tensors)]
+
+
+class Savable(Protocol):
+    """What is used of a state."""
+
+    @property
+    def _position(self) -> tuple[int, int]: ...
+    def _tree(self) -> Tree: ...
+
+
+def none_alike(tree: Tree) -> Sequence[bool]:
+    """Say of each tensor that it may change at any moment, for a state that is not known yet."""
+    return [False] * len(tree.tensors)
 
 
 @dataclass(frozen=True, slots=True)

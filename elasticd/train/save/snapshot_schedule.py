@@ -12,8 +12,10 @@ from typing import Protocol
 
 from elasticd.records.checkpoint import Every
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.save.memory_pace import MemoryPace
 from elasticd.train.tcp_store import broadcast
 from elasticd.train.tcp_store.key_wait import await_keys
+from elasticd.train.tcp_store.unanimity import is_unanimous
 
 __all__ = ["SnapshotSchedule", "next_look"]
 
@@ -52,11 +54,21 @@ class SnapshotSchedule:
         saved_at_s: float,
         is_free: Callable[[], bool],
         is_stale: Callable[[], bool],
+        pace: MemoryPace | None = None,
+        is_whole: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_free`, which only rank 0 asks: whether there is room for another snapshot."""
+        """`is_free`, which only rank 0 asks: whether there is room for another snapshot.
+
+        With a `pace`, snapshots are held in memory as often as it says, and `every` is the time
+        between two that are uploaded. `is_whole` says for this rank whether the one before is held
+        by all who are to hold it.
+        """
+        self._pace, self._is_whole = pace, is_whole
         self._store, self._every, self._rank, self._size = store, every, rank, size
         self._is_free, self._is_stale = is_free, is_stale
         self.saved_at_s = saved_at_s
+        self.is_saved = False
+        """Whether the newest snapshot that was due is uploaded."""
         self._look_at = next_look(every, step, 0.0, 0.0)
         self._looked_s, self._looked_step = time.monotonic(), step
 
@@ -65,14 +77,17 @@ class SnapshotSchedule:
         return step >= self._look_at
 
     def is_due(self, step: int) -> bool:
-        """True if all ranks take a snapshot after this step.
+        """True if all ranks take a snapshot after this step; `is_saved`: and upload it.
 
         Raises:
             Interrupted: the generation ended meanwhile.
         """
+        if self._pace is not None:
+            self._pace.stepped(step, time.monotonic())
         if not self.is_look(step):
             return False
         key = f"elasticd/save/{step}"
+        is_whole = self._pace is None or self._are_all_whole(key)
 
         def wait() -> None:
             if not await_keys(self._store, [key], self._is_stale):
@@ -83,15 +98,36 @@ class SnapshotSchedule:
             key,
             rank=self._rank,
             size=self._size,
-            decide=lambda: json.dumps(self._decided(step)),
+            decide=lambda: json.dumps(self._decided(step, is_whole)),
             wait=wait,
         )
-        is_due, self._look_at = json.loads(word)
+        is_due, self.is_saved, self._look_at = json.loads(word)
         return bool(is_due)
 
-    def _decided(self, step: int) -> tuple[bool, int]:
-        """Whether one is taken after this step, and at which step to look next."""
+    def _are_all_whole(self, key: str) -> bool:
+        """Return on rank 0 whether the snapshot before is held by all who are to hold it."""
+        found = is_unanimous(
+            self._store,
+            f"{key}/whole",
+            rank=self._rank,
+            size=self._size,
+            agrees=self._is_whole(),
+            is_stale=self._is_stale,
+        )
+        if found is None:
+            raise Interrupted
+        return found
+
+    def _decided(self, step: int, is_whole: bool) -> tuple[bool, bool, int]:
+        """Whether one is taken after this step and uploaded, and at which step to look next."""
         now_s = time.monotonic()
+        if self._pace is not None:
+            if not self._pace.is_due(step, is_whole=is_whole, now_s=now_s):
+                return False, False, self._pace.look_at(step)
+            is_saved = now_s - self.saved_at_s >= self._every.seconds and self._is_free()
+            if is_saved:
+                self.saved_at_s = now_s
+            return True, is_saved, step + 1
         step_s = (now_s - self._looked_s) / max(1, step - self._looked_step)
         self._looked_s, self._looked_step = now_s, step
         left_s = self._every.seconds - (now_s - self.saved_at_s)
@@ -100,4 +136,4 @@ class SnapshotSchedule:
         if is_due:
             self.saved_at_s = now_s
             left_s = self._every.seconds
-        return is_due, next_look(self._every, step, max(0.0, left_s), step_s)
+        return is_due, is_due, next_look(self._every, step, max(0.0, left_s), step_s)

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from math import inf
+from typing import Any
 
 from elasticd.checkpoint.commit.fail_point import fail_point
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.keeper.client import Client
+from elasticd.keeper.memory.share_record import BUFFERS
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.tensors.local_shard import memory_of
@@ -28,10 +30,12 @@ from elasticd.train.save.keeper_buffers import (
     SentPlan,
     send_plan,
 )
+from elasticd.train.save.memory_pace import MemoryPace
 from elasticd.train.save.next_keeper import NextKeeper
 from elasticd.train.save.overlapped_copy import CopyChoice, OverlappedCopy
-from elasticd.train.save.share_plan import SharePlan
+from elasticd.train.save.share_plan import Savable, SharePlan, none_alike
 from elasticd.train.save.snapshot_schedule import SnapshotSchedule
+from elasticd.train.save.step_times import StepTimes
 
 __all__ = ["SnapshotTaker"]
 
@@ -42,14 +46,6 @@ AHEAD_BYTES = 32 << 20
 """Memory for a smaller state is allocated quickly, so it is taken with the first snapshot."""
 
 
-class Savable(Protocol):
-    """What is used of a state."""
-
-    @property
-    def _position(self) -> tuple[int, int]: ...
-    def _tree(self) -> Tree: ...
-
-
 class SnapshotTaker:
     """Takes the snapshots of a process's whole run; `begin` and `end` bracket each generation."""
 
@@ -58,11 +54,19 @@ class SnapshotTaker:
         connect: Callable[[], Client],
         every: Every,
         mode: str,
+        upload_every: Every | None = None,
         *,
         say: Callable[[str], object] = lambda said: sys.stderr.write(f"elasticd: {said}\n"),
     ) -> None:
-        """`connect` reaches the keeper or raises Unavailable."""
+        """`connect` reaches the keeper or raises Unavailable.
+
+        With `upload_every`, snapshots are held in memory as often as they fit (`MemoryPace`), and
+        one of them is uploaded that often; else each one is, as often as `every` says.
+        """
         self._connect, self._every, self.say = connect, every, say
+        self._upload_every = upload_every
+        self._buffers = BUFFERS if upload_every is None else BUFFERS + 1
+        self._pace: MemoryPace | None = None
         self.spent = SecondsSpent()
         self._client: Client | None = None
         self._retry_s = 0.0
@@ -72,11 +76,12 @@ class SnapshotTaker:
         self.run = 0
         """0: no generation with checkpoints was formed yet."""
         self.saved_step = -1
+        """The step of the newest snapshot that is uploaded."""
         self._saved_at_s = time.monotonic()
         self._snapshots = 0
         self._schedule: SnapshotSchedule | None = None
         self._state: Savable | None = None
-        self._is_alike: Callable[[Tree], Sequence[bool]] = _none_alike
+        self._is_alike: Callable[[Tree], Sequence[bool]] = none_alike
         self._rank, self._generation = 0, 0
         self._nodes: Sequence[int] = ()
         self.mirroring: NextKeeper | None = None
@@ -86,9 +91,8 @@ class SnapshotTaker:
         """The memory for this generation was asked for, or a snapshot did so."""
         self._pairs = CopyPairs()
         self._overlap: OverlappedCopy | None = None
-        self._stepped_s = 0.0
-        self._step_s: float | None = None
-        self._is_costly = False
+        self._steps = StepTimes()
+        self._taken_step = -1
 
     @property
     def client(self) -> Client:
@@ -115,17 +119,21 @@ class SnapshotTaker:
         """Save from now on what this generation commits; `nodes` has each rank's node's number."""
         step = state._position[0]
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
-        self._step_s, self._stepped_s = None, 0.0
+        self._steps = StepTimes()
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
+        self._pace = MemoryPace() if self._upload_every is not None else None
+        is_none_saved = self._pace is not None and self.saved_step < 0
         self._schedule = SnapshotSchedule(
             store,
-            self._every,
+            self._upload_every or self._every,
             rank=rank,
             size=len(nodes),
             step=step,
-            saved_at_s=self._saved_at_s,
+            saved_at_s=-inf if is_none_saved else self._saved_at_s,
             is_free=self.is_free,
             is_stale=is_stale,
+            pace=self._pace,
+            is_whole=self._is_whole,
         )
         if rank == 0 and not is_opened:
             question = ms.Open(generation=generation, step=step, run=self.run)
@@ -159,14 +167,19 @@ class SnapshotTaker:
         Raises:
             Interrupted: the generation ended meanwhile.
         """
-        self._measure()
+        self._steps.stepped(self._choice, time.monotonic())
         if self._schedule is None:
             return
-        began_s, is_look = self._stepped_s, self._schedule.is_look(step)
+        began_s, is_look = self._steps.stepped_s, self._schedule.is_look(step)
         if not self._schedule.is_due(step):
             self._take_memory()
         elif step > self.saved_step:
-            self.take(step)
+            if self._pace is not None and self._is_speaker and self._planned is not None:
+                self._pace.say(self._planned.parts, self._nodes.count(self._nodes[0]), self.say)
+            saving = ms.Saving.USUAL
+            if self._pace is not None:
+                saving = ms.Saving.PINNED if self._schedule.is_saved else ms.Saving.NONE
+            self.take(step, saving=saving)
         self.mirror()
         if is_look:
             self.spent.save_s += time.monotonic() - began_s
@@ -214,22 +227,35 @@ class SnapshotTaker:
 
     def is_free(self) -> bool:
         """Ask the keeper, on rank 0: only one snapshot at a time is uploaded."""
-        if self._ahead is not None and self._ahead.is_running:
-            return False
-        asked = self._try(lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S))
-        if asked is None:
-            return False
-        for note in asked.notes:
-            self._say_once(note, is_important=True)
-        return not asked.is_busy
+        asked = self._standing()
+        return asked is not None and not asked.is_busy
 
-    def take(self, step: int, *, is_last: bool = False) -> bool:
+    def _is_whole(self) -> bool:
+        """Ask the keeper whether what this rank copied is where it is to be held."""
+        self._finish_copy()
+        asked = self._standing()
+        return asked is not None and not asked.is_sending
+
+    def _standing(self) -> ms.Standing | None:
+        """Ask the keeper how things stand; None: it does not answer, or memory is being taken."""
+        if self._ahead is not None and self._ahead.is_running:
+            return None
+        asked: ms.Standing | None = self._try(
+            lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S)
+        )
+        for note in asked.notes if asked is not None else ():
+            self._say_once(note, is_important=True)
+        return asked
+
+    def take(
+        self, step: int, *, is_last: bool = False, saving: ms.Saving = ms.Saving.USUAL
+    ) -> bool:
         """Begin a snapshot, copied at once if `is_last`; return False if this rank takes none."""
         self._finish_copy()
-        taken = self._try(lambda: self._take_now(step, is_last=is_last))
+        taken = self._try(lambda: self._take_now(step, is_last=is_last, saving=saving))
         return taken is True
 
-    def _take_now(self, step: int, *, is_last: bool) -> bool:
+    def _take_now(self, step: int, *, is_last: bool, saving: ms.Saving) -> bool:
         assert self._state is not None
         began_s = time.monotonic()
         client = self.client
@@ -246,9 +272,11 @@ class SnapshotTaker:
         is_overlapped = self._choice.is_overlapped and not is_last
 
         def told(is_good: bool) -> None:
-            self._tell(claimed, snapshot, epoch, tree.skeleton, is_good)
+            self._tell(claimed, snapshot, epoch, tree.skeleton, saving, is_good)
 
-        self.saved_step, self._saved_at_s = step, began_s
+        self._taken_step = step
+        if saving is not ms.Saving.NONE:
+            self.saved_step, self._saved_at_s = step, began_s
         self._snapshots += 1
         fail_point("save.claimed")
         if is_overlapped:
@@ -260,9 +288,9 @@ class SnapshotTaker:
             if is_last:
                 self._pairs.forget()
             told(True)
-            self._stepped_s = time.monotonic()  # It is no part of the step that begins now.
-            self._choice.took(is_overlapped=False, stall_s=self._stepped_s - began_s)
-        self._is_costly = is_overlapped
+            self._steps.stepped_s = time.monotonic()  # It is no part of the step that begins now.
+            self._choice.took(is_overlapped=False, stall_s=self._steps.stepped_s - began_s)
+        self._steps.is_costly = is_overlapped
         return True
 
     def _tell(
@@ -271,13 +299,14 @@ class SnapshotTaker:
         snapshot: Snapshot,
         epoch: int,
         skeleton: str,
+        saving: ms.Saving,
         is_good: bool,
     ) -> None:
         """Hand the buffers over, in the copying thread if there is one."""
         fail_point("save.copied")
         if not is_good:
             self._choice.broke()
-            self.saved_step = snapshot.step - 1
+            self.saved_step = min(self.saved_step, snapshot.step - 1)
         for buffers, buffer in claimed:
             question: object = ms.Dropped(plan=buffers.id, buffer=buffer)
             if is_good:
@@ -288,6 +317,7 @@ class SnapshotTaker:
                     epoch=epoch,
                     world_size=len(self._nodes),
                     skeleton=skeleton if buffers.part.share == 0 else "",
+                    saving=saving,
                 )
             # Its answer is not waited for: the keeper has begun to upload, and is slow to say so.
             self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
@@ -301,7 +331,8 @@ class SnapshotTaker:
             self._planned = ahead.result()
         if self._planned is None or not self._planned.parts.fits(tree):
             self._forget_plans()
-            self._planned = send_plan(client, self._split(tree)(), len(self._nodes))
+            shares = len(self._nodes)
+            self._planned = send_plan(client, self._split(tree)(), shares, self._buffers)
         return self._planned
 
     def _split(self, tree: Tree) -> Callable[[], SharePlan]:
@@ -319,7 +350,8 @@ class SnapshotTaker:
             return
         client = self._try(lambda: self.client)
         if client is not None:
-            self._ahead = PlanAhead(client, self._split(tree), len(self._nodes))
+            split = self._split(tree)
+            self._ahead = PlanAhead(client, split, len(self._nodes), self._buffers)
 
     def _forget_plans(self) -> None:
         if self._ahead is not None:
@@ -333,25 +365,11 @@ class SnapshotTaker:
             self.spent.save_s += self._overlap.waited_s
             error, self._overlap = self._overlap.error, None
             if error is not None:
-                self.saved_step -= 1
+                self.saved_step = min(self.saved_step, self._taken_step - 1)
                 said = f"A snapshot was not taken: {type(error).__name__}: {error}"
                 self._say_once(said, is_important=True)
 
-    # --- what it costs, and words -----------------------------------------------------------------
-
-    def _measure(self) -> None:
-        """Compare the step beside which a copy ran with the ones before it."""
-        now_s = time.monotonic()
-        step_s = now_s - self._stepped_s if self._stepped_s else 0.0
-        self._stepped_s = now_s
-        if not step_s:
-            return
-        if self._is_costly:
-            if self._step_s is not None:
-                self._choice.took(is_overlapped=True, stall_s=step_s - self._step_s)
-            self._is_costly = False
-        else:
-            self._step_s = step_s if self._step_s is None else 0.8 * self._step_s + 0.2 * step_s
+    # --- words ------------------------------------------------------------------------------------
 
     def _try(self, ask: Callable[[], Any]) -> Any:
         """Return the answer; None if it failed, which is reported once and does no harm."""
@@ -374,7 +392,3 @@ class SnapshotTaker:
         if (self._is_speaker or is_important) and sentence not in self._said:
             self._said.add(sentence)
             self.say(sentence)
-
-
-def _none_alike(tree: Tree) -> Sequence[bool]:
-    return [False] * len(tree.tensors)

@@ -26,7 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def expected() -> list[float]:
+def expected(last: int = LAST) -> list[float]:
     """What one process makes of it that knows nothing of shards."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -37,7 +37,7 @@ def expected() -> list[float]:
         torch.manual_seed(1)
         xs = torch.randn(96, 4)
         ys = xs.sum(1, keepdim=True).sin()
-        for _ in range(LAST):
+        for _ in range(last):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(xs), ys).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -96,6 +96,55 @@ def test_loss_of_a_node_costs_no_snapshot_of_a_sharded_state(
     assert is_close(json.loads(last[0])["weights"], expected())
     assert assert_whole(f"file://{saved}")[0].snapshot.step == LAST
     assert_no_token(tmp_path)
+
+
+FAR_GATE, FAR_LAST = 40, 45
+"""Far enough for the first snapshots of each step, which wait until the time of a step is known."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("lost", [0, 1])
+def test_loss_of_a_node_goes_back_to_a_step_that_only_memory_has(
+    cluster: Cluster, tmp_path: Path, lost: int
+) -> None:
+    """With snapshots of each step, while storage takes none: whatever was on its way when the node
+    was killed, the other goes on from a step that both held, and ends with the weights of a calm
+    run, which storage then has."""
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "steps").touch()  # A file where the folder should be: what is written there fails.
+    job = cluster.submit(
+        "each", "--nnodes", "1:2", "--nproc-per-node", "1", "--checkpoint", f"file://{saved}",
+        "--checkpoint-every", "1steps", "--checkpoint-timeout", "3",
+        "--env", f"MIRRORED_GATE={FAR_GATE}", "--env", f"MIRRORED_LAST={FAR_LAST}",
+        script="mirrored.py",
+    )  # fmt: skip
+    until(
+        lambda: any('"gate"' in line for line in every_line(cluster, job)),
+        lambda: (job.status, every_line(cluster, job)),
+    )
+    until(
+        lambda: min(mirrored_step(cluster, job, node) for node in NODES) >= NEWEST,
+        lambda: [mirrored_step(cluster, job, node) for node in NODES],
+    )
+    held = min(mirrored_step(cluster, job, node) for node in NODES)
+    cluster.daemons[job.node_of(lost)].kill_node()
+    memory = re.compile(r"Restored step (\d+) \(run 1, generation \d+\) from memory")
+    found = until(
+        lambda: [
+            int(at) for line in every_line(cluster, job, "err") for at in memory.findall(line)
+        ],
+        lambda: (job.status, every_line(cluster, job, "err")),
+    )
+    assert held <= found[-1] <= FAR_GATE
+    (saved / "steps").unlink()
+    for generation in range(1, 9):
+        (tmp_path / "cluster" / f"gate-{generation}").touch()
+    assert job.finish().phase.value == "succeeded"
+    last = [line for line in every_line(cluster, job) if line.startswith('{"weights"')]
+    assert is_close(json.loads(last[0])["weights"], expected(FAR_LAST))
+    assert assert_whole(f"file://{saved}")[0].snapshot.step == FAR_LAST
 
 
 def assert_no_token(folder: Path) -> None:

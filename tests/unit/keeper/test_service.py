@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -66,7 +67,11 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def taken(
-    client: Client, step: int, plan: ms.Plan = PLAN, known: list[SharedMemory] | None = None
+    client: Client,
+    step: int,
+    plan: ms.Plan = PLAN,
+    known: list[SharedMemory] | None = None,
+    saving: ms.Saving = ms.Saving.USUAL,
 ) -> None:
     """Claim, copy, and hand over; `known` has the buffers' memory in their order."""
     known = [] if known is None else known
@@ -75,7 +80,7 @@ def taken(
     known[said.buffer].view[:] = bytes([step]) * known[said.buffer].size
     question = ms.Taken(
         plan=plan.id, buffer=said.buffer, snapshot=a_snapshot(step), epoch=3, world_size=1,
-        skeleton="{}",
+        skeleton="{}", saving=saving,
     )  # fmt: skip
     client.ask(question, ms.Done, timeout_s=PATIENCE_S)
 
@@ -298,3 +303,21 @@ def test_notes_are_told_to_who_asks_first(place: Place, monkeypatch: pytest.Monk
     said = [client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S).notes for _ in range(3)]
     assert [len(each) for each in said] == [1, 0, 0]
     client.close()
+
+
+def test_snapshot_that_is_held_in_memory_only_is_never_uploaded(place: Place) -> None:
+    """A restore finds it there; storage gets what was to be uploaded, beside newer ones."""
+    worker = place.worker()
+    planned(worker, replace(PLAN, buffers=3))
+    known: list[SharedMemory] = []
+    taken(worker, 10, known=known, saving=ms.Saving.NONE)
+    taken(worker, 11, known=known, saving=ms.Saving.PINNED)
+    for step in range(12, 20):
+        taken(worker, step, known=known, saving=ms.Saving.NONE)
+    question = ms.Await(snapshot=a_snapshot(11), timeout_s=PATIENCE_S)
+    assert worker.ask(question, ms.Awaited).is_durable
+    held = worker.ask(ms.List(), ms.Listed).held
+    newest = max(held, key=lambda each: each.snapshot)
+    assert newest.snapshot == a_snapshot(19) and not newest.is_saved
+    assert [each.snapshot.step for each in committed(place.node.bucket)] == [11]
+    assert not place.node.saver.is_busy

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import CallError
-from elasticd.records.checkpoint import CheckpointSpec, Every, read_every
+from elasticd.records.checkpoint import CheckpointSpec, Every, read_every, read_upload_every
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec
@@ -116,3 +116,30 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_what_is_shown_can_be_given_again(every: Every) -> None:
     """`elasticd status` shows what `--checkpoint-every` takes."""
     assert read_every(FLAG, str(every)) == every
+
+
+@pytest.mark.parametrize(
+    ("every", "text", "found"),
+    [
+        ("1steps", None, Every(seconds=60.0)),
+        ("1steps", "5m", Every(seconds=300.0)),
+        ("2steps", None, None),
+        ("60s", None, None),
+        (None, None, None),
+    ],
+)
+def test_only_snapshots_of_each_step_are_uploaded_at_another_pace(
+    every: str | None, text: str | None, found: Every | None
+) -> None:
+    """All others are uploaded, each of them."""
+    assert read_upload_every(FLAG, text, read_every("--every", every)) == found
+
+
+@pytest.mark.parametrize(
+    ("every", "text"),
+    [("2steps", "60s"), ("60s", "60s"), ("1steps", "9steps"), ("1steps", "soon")],
+)
+def test_pace_of_uploads_that_means_nothing_is_refused(every: str, text: str) -> None:
+    """It names the flag and what was written."""
+    with pytest.raises(CallError, match=f"^{FLAG} {text} "):
+        read_upload_every(FLAG, text, read_every("--every", every))

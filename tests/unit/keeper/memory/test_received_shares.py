@@ -8,6 +8,7 @@ from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.keeper.memory import received_shares as received_module
 from elasticd.keeper.memory.received_shares import ReceivedShares
 from elasticd.keeper.memory.share_record import ShareRecord
+from elasticd.keeper.wire.message import Saving
 from tests.unit.keeper.site import a_plan, a_snapshot
 
 SIZE = 100
@@ -148,3 +149,19 @@ def test_shares_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     receive(to, a_snapshot(2), share=1)
     with pytest.raises(Unavailable, match="other shares"):
         receive(to, a_snapshot(2), share=2)
+
+
+def test_what_is_uploaded_stays_beside_newer_ones_until_it_is_settled() -> None:
+    """As in the memory of the node's own workers: three of a share, and no more."""
+    to = ReceivedShares()
+    first = receive(to, a_snapshot(1))
+    assert first is not None
+    first.saving = Saving.PINNED
+    for step in range(2, 9):
+        newest = receive(to, a_snapshot(step))
+        assert newest is not None and newest.is_wanted and first.is_wanted
+        assert len(held(to)) <= 3
+    assert held(to) == [(1, 1), (1, 7), (1, 8)]
+    first.is_settled = True
+    receive(to, a_snapshot(9))
+    assert not first.is_wanted and held(to) == [(1, 7), (1, 8), (1, 9)]

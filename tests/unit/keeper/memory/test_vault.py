@@ -1,5 +1,6 @@
 """What is in memory: which buffer may be overwritten, and what dead workers leave."""
 
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
@@ -12,7 +13,7 @@ from elasticd.keeper.memory import vault as vault_module
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
 from elasticd.keeper.memory.vault import ShareMemory
-from elasticd.keeper.wire.message import Plan
+from elasticd.keeper.wire.message import Plan, Saving
 from elasticd.telemetry.cgroup import MemoryLimit
 from tests.unit.keeper.site import (
     Gate,
@@ -338,3 +339,56 @@ def test_part_that_was_read_too_late_gets_no_name(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(f"{a_snapshot(1).folder}/*.json"))
     node.saver.wait(a_snapshot(2), 20.0)
     assert node.saver.durable_step == 2
+
+
+# --- snapshots in memory beside an upload -------------------------------------------------------
+
+BESIDE = replace(PLAN, buffers=BUFFERS + 1)
+
+
+def beside() -> ShareMemory:
+    vault = ShareMemory()
+    vault.plan(1, [BESIDE])
+    return vault
+
+
+def pinned(vault: ShareMemory, step: int) -> ShareRecord:
+    record = kept(vault, step, plan=BESIDE)
+    record.saving = Saving.PINNED
+    return record
+
+
+def test_what_is_uploaded_stays_beside_newer_ones_until_it_is_settled() -> None:
+    """A third buffer is taken for it, and no fourth; the newest whole one stays too."""
+    vault = beside()
+    first = pinned(vault, 10)
+    for step in range(11, 20):
+        newest = kept(vault, step, plan=BESIDE)
+        assert first.is_wanted and newest.is_wanted and len(steps(vault)) <= BUFFERS + 1
+    buffers = {id(each.memory) for each in vault.records()}
+    assert len(buffers) == BUFFERS + 1
+    vault.settle(first.share.snapshot)
+    kept(vault, 20, plan=BESIDE)
+    assert not first.is_wanted and steps(vault) == [18, 19, 20]
+
+
+def test_third_buffer_is_taken_only_where_it_is_needed() -> None:
+    """Without an upload two are enough."""
+    vault = beside()
+    for step in range(10, 20):
+        kept(vault, step, plan=BESIDE)
+        assert len(steps(vault)) <= BUFFERS
+
+
+def test_upload_is_given_up_before_the_newest_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no memory for a third buffer, or a second upload was begun meanwhile."""
+    vault = beside()
+    first = pinned(vault, 10)
+    second = pinned(vault, 11)
+    monkeypatch.setattr(SharedMemory, "new", _no_memory)
+    newest = kept(vault, 12, plan=BESIDE)
+    assert not first.is_wanted and second.is_wanted and newest.is_wanted
+
+
+def _no_memory(size: int) -> SharedMemory:
+    raise EnvironmentProblem("there is none")

@@ -13,7 +13,7 @@ from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.connection import MirrorConnection, greeted
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
-from elasticd.keeper.wire.message import Door, Plan
+from elasticd.keeper.wire.message import Door, Plan, Saving
 from tests.fixtures.cluster import until
 from tests.unit.keeper.site import PATIENCE_S, Node, record_of
 
@@ -75,12 +75,13 @@ class Near(Node):
         self.vault.plan(WORKER, [plan])
         Near.made.append(self)
 
-    def snapshot(self, made: Snapshot) -> ShareRecord:
+    def snapshot(self, made: Snapshot, saving: Saving = Saving.USUAL) -> ShareRecord:
         """Copy one, and hand it over."""
         buffer, _ = self.vault.claim(WORKER, self.plan.id)
         memory = self.vault.memory(WORKER, self.plan.id, buffer)
         memory.view[:] = content(made, memory.size)
         record = record_of(self.vault, WORKER, self.plan, buffer, made)
+        record.saving = saving
         self.vault.keep(WORKER, self.plan.id, buffer, record)
         self.sender.add(WORKER, record)
         return record

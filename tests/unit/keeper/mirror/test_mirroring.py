@@ -514,3 +514,41 @@ def test_keeper_that_ends_sends_what_waits_first(near: Near, far: Far) -> None:
     go_on.set()
     near.sender.finish(PATIENCE_S)
     assert steps(far) == [4]
+
+
+@pytest.mark.parametrize("saving", list(ms.Saving))
+def test_next_keeper_knows_what_is_uploaded(near: Near, far: Far, saving: ms.Saving) -> None:
+    """What is held in memory only is not its business when the node is gone."""
+    near.sender.use(WORKER, far.door)
+    record = near.snapshot(a_snapshot(10), saving)
+    wait_steps(far, 10)
+    (second,) = seconds(far)
+    assert record.saving is saving and second.saving is saving
+    assert far.saver.is_known(a_snapshot(10)) is (saving is not ms.Saving.NONE)
+
+
+def test_held_share_is_uploaded_by_the_next_keeper_when_that_is_wanted(
+    near: Near, far: Far
+) -> None:
+    """The last state is uploaded though it was sent already, as one of memory only."""
+    near.sender.use(WORKER, far.door)
+    near.snapshot(a_snapshot(10), ms.Saving.NONE)
+    wait_steps(far, 10)
+    assert not far.saver.is_known(a_snapshot(10))
+    near.snapshot(a_snapshot(10), ms.Saving.USUAL)
+    until(lambda: far.saver.is_known(a_snapshot(10)), str)
+    assert near.sender.is_sending is False or steps(far) == [10]
+
+
+def test_sender_says_while_something_is_on_its_way(near: Near, far: Far) -> None:
+    """Until the next keeper has it, or the try has failed."""
+    gate = Event()
+    proxy = Proxy(far.door, GREETING_BYTES + LENGTH_BYTES, gate.wait)
+    near.sender.use(WORKER, proxy.door)
+    assert not near.sender.is_sending
+    near.snapshot(a_snapshot(10))
+    assert proxy.reached.wait(PATIENCE_S)
+    assert near.sender.is_sending
+    gate.set()
+    until(lambda: not near.sender.is_sending, str)
+    assert near.counts.failures >= 1

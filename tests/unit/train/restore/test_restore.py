@@ -53,6 +53,13 @@ def chosen(stock: Stock, *nodes: Stock, alive: Snapshot | None = None) -> tuple[
     return "memory", step
 
 
+def unsaved(stock: Stock, step: int, *shares: int) -> None:
+    """What is held in memory only."""
+    known = len(stock.held)
+    stock.hold(step, *shares)
+    stock.held[known:] = [replace(each, is_saved=False) for each in stock.held[known:]]
+
+
 # --- which one ----------------------------------------------------------------------------------
 
 
@@ -116,6 +123,29 @@ def test_newer_one_that_is_not_whole_is_waited_for() -> None:
     stock.settling = {19: snapshot_of(9)}
     assert chosen(stock) == ("storage", 9)
     assert [each.settle_s for each in stock.of(ms.Find)] == [0.0, SETTLE_S]
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_step_in_flight_is_not_waited_for_where_each_step_is_held(is_saved: bool) -> None:
+    """The node was lost while it was sent: nobody uploads it, or the step before is there."""
+    stock = Stock()
+    stock.store(2)
+    unsaved(stock, 8, 0, 1)
+    if is_saved:
+        stock.hold(9, 0)
+    else:
+        unsaved(stock, 9, 0)
+    assert chosen(stock) == ("memory", 8)
+    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0]
+
+
+def test_one_that_is_held_in_memory_only_is_not_waited_for() -> None:
+    """Storage will never have it."""
+    stock = Stock()
+    stock.store(5)
+    unsaved(stock, 9, 0)
+    assert chosen(stock) == ("storage", 5)
+    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0]
 
 
 def test_older_one_that_is_not_whole_is_not_waited_for() -> None:

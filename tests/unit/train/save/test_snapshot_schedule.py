@@ -2,8 +2,11 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
+from math import inf
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +16,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from elasticd.records.checkpoint import Every
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.save import snapshot_schedule
+from elasticd.train.save.memory_pace import MemoryPace
 from elasticd.train.save.snapshot_schedule import LOOK_LIMIT, SnapshotSchedule, next_look
 from tests.fixtures.patience import patience_s
 
@@ -286,3 +290,79 @@ def test_step_between_two_looks_asks_nobody(clock: Clock) -> None:
     for step in range(1, 1000):
         assert not any(each.is_due(step) for each in all_ranks)
     assert not store.keys
+
+
+# --- of each step, in memory --------------------------------------------------------------------
+
+
+def paced(store: FakeStore, whole: list[bool], free: list[bool]) -> Any:
+    """Three ranks; `whole` is what each says of the snapshot before, `free` what rank 0 says."""
+    return [
+        SnapshotSchedule(
+            store, Every(seconds=60.0), rank=rank, size=SIZE, step=0, saved_at_s=-inf,
+            is_free=lambda: free[0], is_stale=lambda: False, pace=MemoryPace(),
+            is_whole=partial(whole.__getitem__, rank),
+        )
+        for rank in range(SIZE)
+    ]  # fmt: skip
+
+
+class Steps:
+    """Ends one step after the other on all ranks, and returns whether a snapshot is due then."""
+
+    def __init__(self, all_ranks: Any, clock: Clock) -> None:
+        self._ranks, self._clock, self.step = all_ranks, clock, 0
+
+    def end(self) -> tuple[bool, bool]:
+        """Whether one is due, and uploaded; all ranks say the same."""
+        self.step += 1
+        self._clock.now_s += 0.1
+
+        def ask(each: SnapshotSchedule) -> tuple[bool, bool]:
+            return each.is_due(self.step), each.is_saved
+
+        with ThreadPoolExecutor(SIZE) as pool:
+            said = set(pool.map(ask, self._ranks))
+        assert len(said) == 1
+        return said.pop()
+
+    def due(self) -> None:
+        """Go on until one is due."""
+        for _ in range(100):
+            if self.end()[0]:
+                return
+        raise AssertionError("none was due in a hundred steps")
+
+
+def test_next_snapshot_in_memory_waits_until_all_hold_the_one_before(clock: Clock) -> None:
+    """Whichever rank says no: what is whole is not written over before another is."""
+    whole, free = [True] * SIZE, [True]
+    store = FakeStore()
+    steps = Steps(paced(store, whole, free), clock)
+    steps.due()
+    for late in range(SIZE):
+        whole[late] = False
+        assert not any(steps.end()[0] for _ in range(5))
+        whole[late] = True
+        steps.due()
+    assert len(store.keys) <= 4
+
+
+def test_slow_storage_does_not_hold_up_snapshots_in_memory(clock: Clock) -> None:
+    """The first one is uploaded, the next when its time has come and the one before is durable."""
+    whole, free = [True] * SIZE, [True]
+    steps = Steps(paced(FakeStore(), whole, free), clock)
+
+    def uploads() -> list[bool]:
+        """Of each snapshot of the next fifty steps, whether it is uploaded."""
+        found = [steps.end() for _ in range(50)]
+        return [is_saved for is_due, is_saved in found if is_due]
+
+    first = uploads()
+    assert first[0] and not any(first[1:]) and len(first) > 5
+    free[0] = False
+    clock.now_s += 61.0
+    meanwhile = uploads()
+    assert len(meanwhile) > 5 and not any(meanwhile)
+    free[0] = True
+    assert sum(uploads()) == 1

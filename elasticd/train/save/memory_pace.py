@@ -1,0 +1,152 @@
+"""How many steps lie between two snapshots in memory, where one of each step is asked for. Pure.
+
+A snapshot begins only when the one before is whole: held by its node, and by the next node too. So
+the interval is at least as many steps as that takes. It is longer where the steps beside a copy are
+slower than others, which shows in their time alone: as long as keeps the loss below a limit. Both
+are measured, since nobody knows beforehand what a network, a memory and the cores have left: after
+each of the first snapshots follow some steps without one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from math import ceil
+from statistics import median
+
+from elasticd.train.save.share_plan import SharePlan
+
+__all__ = ["COST_LIMIT", "MemoryPace"]
+
+COST_LIMIT = 0.05
+"""The part of the training's time that snapshots in memory may cost."""
+UNSETTLED = 2
+"""The first steps of a generation, which are slower than others."""
+USUAL = 5
+"""The least number of steps without a snapshot that are known before the first one is taken."""
+KEPT = 9
+"""How many of the newest measurements count; their median does."""
+UNTOUCHED = 4
+"""How many snapshots do not count: two forms of copying meet memory that nobody has touched."""
+COMPARED = 2
+"""How many steps without one follow each of the first snapshots, to compare with."""
+LEAST = 5
+"""How many snapshots are measured before their cost makes the interval longer."""
+
+
+class MemoryPace:
+    """The interval of one generation, on rank 0."""
+
+    def __init__(self) -> None:
+        self._usual: deque[float] = deque(maxlen=KEPT)
+        self._took: deque[tuple[int, float]] = deque(maxlen=KEPT)
+        """Steps and seconds from each snapshot to the step at which it was whole."""
+        self._stepped_s: float | None = None
+        self._step = -1
+        self._steps = self._count = self._said = 0
+        self._taken: tuple[int, float] | None = None
+        """The step and the time of the snapshot that is not whole yet."""
+        self._next_at = 0
+        self._is_plan_said = False
+
+    def stepped(self, step: int, now_s: float) -> None:
+        """Take note of the end of each step; one that is committed again is none."""
+        if step <= self._step:
+            return
+        self._step = step
+        before_s, self._stepped_s = self._stepped_s, now_s
+        self._steps += 1
+        if before_s is not None and self._taken is None and self._steps > UNSETTLED + 1:
+            self._usual.append(now_s - before_s)
+
+    def is_due(self, step: int, *, is_whole: bool, now_s: float) -> bool:
+        """Return whether a snapshot is taken now; `is_whole`: the one before is held as it is to
+        be.
+        """
+        if self._taken is not None and is_whole:
+            at_step, at_s = self._taken
+            self._count += 1
+            if self._count > UNTOUCHED:
+                self._took.append((step - at_step, now_s - at_s))
+            self._taken = None
+            is_learning = len(self._took) < LEAST
+            self._next_at = step + COMPARED if is_learning else at_step + self.interval
+        if not is_whole or not self.is_ready or step < self._next_at:
+            return False
+        self._taken = step, now_s
+        return True
+
+    def look_at(self, step: int) -> int:
+        """Return the step at which all ranks look again, after this one."""
+        return step + 1 if self._taken is not None else max(step + 1, self._next_at)
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether enough steps are known for the first snapshot."""
+        return len(self._usual) >= USUAL
+
+    @property
+    def step_s(self) -> float:
+        """Return how long a step takes beside which nothing is copied."""
+        return median(self._usual) if self._usual else 0.0
+
+    @property
+    def whole_steps(self) -> int:
+        """Return in how many steps a snapshot is whole."""
+        return ceil(median(steps for steps, _ in self._took)) if self._took else 1
+
+    @property
+    def cost_s(self) -> float:
+        """Return by how much a snapshot makes the steps beside it longer, all together."""
+        usual_s = self.step_s
+        return max(0.0, median(took - n * usual_s for n, took in self._took)) if self._took else 0.0
+
+    @property
+    def interval(self) -> int:
+        """Return how many steps lie between two snapshots."""
+        usual_s = self.step_s
+        if len(self._took) < LEAST:
+            return 1
+        return max(1, self.whole_steps, ceil(self.cost_s / (COST_LIMIT * usual_s)))
+
+    def say(self, parts: SharePlan, ranks: int, say: Callable[[str], object]) -> None:
+        """Say what is new: first what is planned, later the interval that fits.
+
+        `parts` are rank 0's, `ranks` is the number of ranks on its node.
+        """
+        if not self._is_plan_said:
+            self._is_plan_said = True
+            sizes = [(each.layout.size, each.is_alone) for each in parts.parts]
+            sent_bytes = ranks * sum(size for size, is_alone in sizes if is_alone)
+            say(self._plan(sum(size for size, _ in sizes), sent_bytes))
+        news = self._news()
+        if news:
+            say(news)
+
+    def _plan(self, size_bytes: int, sent_bytes: int) -> str:
+        sends = f", and its node sends {sent_bytes / 2**20:.0f} MiB to the next one"
+        rate = f" ({sent_bytes / self.step_s / 1e6:.0f} MB/s)" if self.step_s else ""
+        return (
+            f"A snapshot of every step is kept in memory: of each, rank 0 copies "
+            f"{size_bytes / 2**20:.0f} MiB beside a step of {self.step_s * 1000:.0f} ms"
+            f"{sends + rate if sent_bytes else ''}. If that does not fit into a step, or costs "
+            f"more than {COST_LIMIT:.0%} of the time, the interval is made longer."
+        )
+
+    def _news(self) -> str:
+        """Return the interval in a sentence if it is to be said now, else nothing."""
+        interval = self.interval
+        is_other = not self._said or interval >= 2 * self._said or 2 * interval <= self._said
+        if len(self._took) < LEAST or not is_other:
+            return ""
+        self._said = interval
+        whole = f"{self.whole_steps} step{'s' if self.whole_steps > 1 else ''}"
+        cost_ms, share = self.cost_s * 1000, self.cost_s / (interval * self.step_s)
+        measured = (
+            f"a snapshot is whole within {whole} of {self.step_s * 1000:.0f} ms and costs "
+            f"{cost_ms:.0f} ms"
+        )
+        if interval == 1:
+            return f"A snapshot of every step fits: {measured}, {share:.1%} of the time."
+        return (
+            f"A snapshot of every step does not fit: {measured}. So one is taken every {interval} "
+            f"steps, which costs {share:.1%} of the time."
+        )

@@ -1,0 +1,101 @@
+"""Snapshots of each step: held in memory, seldom uploaded, but the last one in any case."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from elasticd.keeper.memory.share_record import BUFFERS
+from elasticd.keeper.wire import message as ms
+from elasticd.records.checkpoint import Every
+from elasticd.train.save import snapshot_schedule as schedule_module
+from elasticd.train.save import snapshot_taker as taker_module
+from elasticd.train.save.snapshot_taker import SnapshotTaker
+from tests.unit.train.save.save_case import Case, Clock, same
+
+STEP_S = 0.1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (taker_module, schedule_module):
+        monkeypatch.setattr(module, "time", clock.as_module())
+    return clock
+
+
+@pytest.fixture
+def one(clock: Clock) -> Iterator[Case]:
+    """One rank that has begun, and holds each step in memory."""
+    one = Case("overlapped", (0,), Every(steps=1))
+    one.saving = SnapshotTaker(
+        one.keeper.connect, Every(steps=1), "overlapped", Every(seconds=60.0), say=one.said.append
+    )
+    one.begin()
+    yield one
+    one.saving.end()
+
+
+def train(one: Case, clock: Clock, steps: int) -> None:
+    for _ in range(steps):
+        clock.now_s += STEP_S
+        one.step()
+
+
+def uploads(one: Case) -> list[bool]:
+    """Of each snapshot, whether it is uploaded."""
+    one.saving._finish_copy()
+    assert all(each.saving is not ms.Saving.USUAL for each in one.keeper.taken)
+    return [each.saving is ms.Saving.PINNED for each in one.keeper.taken]
+
+
+def test_first_is_uploaded_and_then_one_each_interval(one: Case, clock: Clock) -> None:
+    """All others are in memory only, and its plan has a buffer more for that."""
+    train(one, clock, 100)
+    found = uploads(one)
+    assert len(found) > 20 and found[0] and not any(found[1:])
+    assert {each.buffers for each in one.keeper.plans.values()} == {BUFFERS + 1}
+    clock.now_s += 60.0
+    train(one, clock, 100)
+    assert sum(uploads(one)) == 2
+
+
+def test_keeper_that_sends_or_is_gone_holds_the_next_one_up(one: Case, clock: Clock) -> None:
+    """What the next node does not have yet is not written over here."""
+    train(one, clock, 30)
+    before = len(uploads(one))
+    one.keeper.answers[ms.Ask] = lambda _: ms.Standing(
+        is_busy=False, durable_step=-1, is_sending=True
+    )
+    train(one, clock, 10)
+    assert len(uploads(one)) == before
+    del one.keeper.answers[ms.Ask]
+    train(one, clock, 10)
+    assert len(uploads(one)) > before
+    one.keeper.is_gone = True
+    before = len(one.keeper.taken)
+    train(one, clock, 3)
+    assert len(one.keeper.taken) == before
+
+
+def test_last_state_is_uploaded_though_it_is_in_memory(one: Case, clock: Clock) -> None:
+    """The end of a run waits for storage, not for memory."""
+    train(one, clock, 30)
+    while one.keeper.taken[-1].snapshot.step != one.state._position[0]:
+        train(one, clock, 1)
+        one.saving._finish_copy()
+    entries = one.state.entries()
+    assert one.keeper.taken[-1].saving is ms.Saving.NONE
+    one.saving.finish(lambda: True)
+    last = one.keeper.taken[-1]
+    assert last.saving is ms.Saving.USUAL
+    assert same(one.keeper.state(last)["net"], entries["net"])
+    (question,) = one.keeper.of(ms.Await)
+    assert question.snapshot == last.snapshot
+
+
+def test_plan_is_said_once_before_the_first(one: Case, clock: Clock) -> None:
+    """And later what it turned out to cost."""
+    train(one, clock, 300)
+    assert one.said[0].startswith("A snapshot of every step is kept in memory: ")
+    assert one.said[1].startswith("A snapshot of every step ")
+    assert len(one.said) == 2

@@ -1,0 +1,140 @@
+"""How many steps lie between two snapshots in memory: as few as fit, and cost little."""
+
+from itertools import pairwise
+
+import pytest
+
+from elasticd.checkpoint.format.manifest import Tensor
+from elasticd.checkpoint.format.share_layout import Slab, laid_out
+from elasticd.train.save.memory_pace import (
+    COST_LIMIT,
+    LEAST,
+    UNSETTLED,
+    UNTOUCHED,
+    USUAL,
+    MemoryPace,
+)
+from elasticd.train.save.share_plan import SharePart, SharePlan
+
+STEP_S = 0.1
+TENSORS = (Tensor("w", "float32", (1 << 20,)),)
+LAYOUT = laid_out(TENSORS, [Slab(0, (0,), (1 << 20,))])
+PARTS = SharePlan(TENSORS, (None,), (SharePart(0, 0, LAYOUT, (), (0,), is_alone=True),))
+
+
+class Rank:
+    """Rank 0, whose snapshots are whole after some steps, each of which they make longer."""
+
+    def __init__(self, *, whole: int, longer_s: float = 0.0) -> None:
+        self.pace, self.now_s, self.step = MemoryPace(), 50.0, 0
+        self.whole, self.longer_s = whole, longer_s
+        self.taken: list[int] = []
+
+    def train(self, steps: int) -> list[int]:
+        """Train so many steps; return those after which a snapshot was taken."""
+        before = len(self.taken)
+        for _ in range(steps):
+            self.step += 1
+            age = self.step - self.taken[-1] if self.taken else None
+            is_beside = age is not None and age <= self.whole
+            self.now_s += STEP_S + (self.longer_s if is_beside else 0.0)
+            self.pace.stepped(self.step, self.now_s)
+            is_whole = age is None or age >= self.whole
+            if self.pace.is_due(self.step, is_whole=is_whole, now_s=self.now_s):
+                self.taken.append(self.step)
+        return self.taken[before:]
+
+    def settled(self) -> list[int]:
+        """Return the steps between two snapshots when the first ones have been measured."""
+        self.train(20 * (UNTOUCHED + LEAST))
+        found = self.train(200)
+        return [after - before for before, after in pairwise(found)]
+
+
+def test_none_is_taken_before_a_step_without_one_is_known() -> None:
+    """The first steps of a generation are slower than others, and are not compared with."""
+    rank = Rank(whole=1)
+    assert rank.train(UNSETTLED + USUAL) == []
+    assert rank.train(1) == [UNSETTLED + USUAL + 1]
+
+
+def test_every_step_has_one_where_that_costs_nothing() -> None:
+    """As was asked for."""
+    assert set(Rank(whole=1).settled()) == {1}
+
+
+@pytest.mark.parametrize("whole", [2, 3, 7])
+def test_next_one_begins_when_the_one_before_is_whole(whole: int) -> None:
+    """Not earlier, however little it costs: the newest whole one would be written over."""
+    assert set(Rank(whole=whole).settled()) == {whole}
+
+
+@pytest.mark.parametrize("longer_s", [0.004, 0.012, 0.047, 0.207])
+def test_interval_grows_until_the_cost_is_within_the_limit(longer_s: float) -> None:
+    """And no further than it must."""
+    (interval,) = set(Rank(whole=1, longer_s=longer_s).settled())
+    assert longer_s / (interval * STEP_S) <= COST_LIMIT + 1e-9
+    assert interval == 1 or longer_s / ((interval - 1) * STEP_S) > COST_LIMIT
+
+
+def test_one_slow_snapshot_changes_nothing() -> None:
+    """A machine that did something else for a moment says nothing of the next one."""
+    rank = Rank(whole=1)
+    rank.settled()
+    rank.longer_s = 3.0
+    rank.train(1)
+    rank.longer_s = 0.0
+    found = rank.train(50)
+    assert len(found) >= 49
+
+
+def test_first_snapshots_do_not_count() -> None:
+    """They meet memory that nobody has touched."""
+    rank = Rank(whole=1, longer_s=5.0)
+    while len(rank.taken) < UNTOUCHED:
+        rank.train(1)
+    rank.train(1)
+    rank.longer_s = 0.0
+    assert set(rank.settled()) == {1}
+
+
+def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
+    """Once each, with what was measured, and again only when it has changed a lot."""
+    rank = Rank(whole=1, longer_s=0.012)
+    said: list[str] = []
+    rank.train(UNSETTLED + USUAL + 1)
+    rank.pace.say(PARTS, 2, said.append)
+    (plan,) = said
+    assert "rank 0 copies 4 MiB beside a step of 100 ms" in plan
+    assert "sends 8 MiB to the next one (84 MB/s)" in plan
+    for _ in range(100):
+        rank.train(1)
+        rank.pace.say(PARTS, 2, said.append)
+    (fits,) = said[1:]
+    assert fits == (
+        "A snapshot of every step does not fit: a snapshot is whole within 1 step of 100 ms and "
+        "costs 12 ms. So one is taken every 3 steps, which costs 4.0% of the time."
+    )
+    rank.longer_s = 0.047
+    for _ in range(200):
+        rank.train(1)
+        rank.pace.say(PARTS, 2, said.append)
+    assert len(said) == 3 and "every 10 steps" in said[2]
+
+
+def test_that_it_fits_is_said_too() -> None:
+    """So that nobody has to guess."""
+    rank = Rank(whole=1)
+    said: list[str] = []
+    rank.settled()
+    rank.pace.say(PARTS, 1, said.append)
+    assert said[1].startswith("A snapshot of every step fits: ")
+
+
+def test_step_that_is_committed_again_is_not_a_fast_one() -> None:
+    """The end of an epoch commits the same step twice."""
+    rank = Rank(whole=1)
+    for _ in range(UNSETTLED + USUAL + 1):
+        rank.train(1)
+        rank.pace.stepped(rank.step, rank.now_s + 0.0001)
+    assert rank.pace.step_s == pytest.approx(STEP_S)
