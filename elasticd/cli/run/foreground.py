@@ -2,7 +2,7 @@
 
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,13 @@ from elasticd.control.local_run.etcd_guard import EtcdGuard
 from elasticd.control.local_run.fork_server import LocalForkServer
 from elasticd.control.local_run.last_checkpoint import wait_for_keepers
 from elasticd.control.local_run.last_events import wait_for_event_writers
-from elasticd.control.local_run.launch import AgentCall, Agents, adopt_orphans, end_descendants
+from elasticd.control.local_run.launch import (
+    AgentCall,
+    Agents,
+    adopt_orphans,
+    end_descendants,
+    event_writers,
+)
 from elasticd.control.local_run.run_folder import JobFolder
 from elasticd.control.local_run.session import Interrupt, LocalRun, RunNews, exit_code
 from elasticd.control.logs.output import HttpFetch, Tail
@@ -75,7 +81,9 @@ class Foreground:
         self._interrupt = Interrupt()
         self._agents = Agents()
         self._fork_server = LocalForkServer()
+        # In in-process mode the script itself waits, and says what was not saved.
         self._awaits_checkpoint = spec.checkpoint is not None
+        self._writers: Collection[int] = ()
         self._interrupt.kill = lambda: self._agents.signal(signal.SIGKILL)
         for note in request.notes:
             self._screen.note(note)
@@ -214,9 +222,9 @@ class Foreground:
         reporter.start()
         try:
             status = session.run()
-            # In in-process mode the script itself has waited, and has said what was not saved.
             self._awaits_checkpoint &= not status.is_in_process
         finally:
+            self._writers = event_writers() if self._spec.tensorboard is not None else ()
             reporter.stop()
             tail.finish(OUTPUT_END_S)
             if folder is not None and etcd is not None:
@@ -277,7 +285,7 @@ class Foreground:
         """Let the last checkpoint and events be written, then end whatever is left below us."""
         try:
             if self._spec.tensorboard is not None and not wait_for_event_writers(
-                self._screen.line, lambda: self._interrupt.count > 1
+                self._screen.line, lambda: self._interrupt.count > 1, known=self._writers
             ):
                 self._screen.line(
                     "the last steps were not written for TensorBoard; agents/*.tensorboard.log in "

@@ -6,7 +6,7 @@ our descendants, which would be ended with the rest.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from elasticd.control.local_run.launch import event_writers
 
@@ -22,16 +22,18 @@ def wait_for_event_writers(
     say: Callable[[str], object],
     is_given_up: Callable[[], bool],
     *,
+    known: Collection[int] = (),
     now_s: Callable[[], float] = time.monotonic,
 ) -> bool:
     """Wait until the event writers below this process have ended; return False if steps were not
     written.
 
-    `say` gets a sentence about it if that takes long.
+    `say` gets a sentence about it if that takes long. `known` are those that lived at the job's
+    end: of one that has ended since, and that nobody has reaped, only the number is left.
     """
     begun_s = now_s()
     say_s, until_s = begun_s + SAY_AFTER_S, begun_s + LIMIT_S
-    left = set(event_writers())
+    left = {*known, *event_writers()}
     is_written = True
     while left:
         for pid in tuple(left):

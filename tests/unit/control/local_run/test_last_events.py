@@ -1,6 +1,7 @@
 """What a run does while the last event file is still on its way."""
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from elasticd.control.local_run.last_events import LIMIT_S, wait_for_event_writers
+from elasticd.control.local_run.launch import event_writers
 
 WRITES = "import sys; sys.exit(int(sys.stdin.readline()))"
 """A writer that is done when it is told with which exit code to end."""
@@ -71,6 +73,22 @@ def test_steps_that_were_not_written_are_known(make: Make) -> None:
         return False
 
     assert not wait_for_event_writers(str, is_given_up)
+
+
+@pytest.mark.parametrize(("code", "is_written"), [(0, True), (3, False)])
+def test_writer_that_has_ended_unreaped_is_known_by_its_number(
+    make: Make, code: int, is_written: bool
+) -> None:
+    """It ended between the job's end and the look: no command line is left of it, but its exit
+    code is. One that its agent has reaped says nothing."""
+    writer, reaped = make(), make()
+    end(reaped)
+    reaped.wait()
+    known = {*event_writers(), reaped.pid}
+    end(writer, code)
+    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
+    assert writer.pid not in event_writers()
+    assert wait_for_event_writers(str, lambda: False, known=known) is is_written
 
 
 def test_it_is_given_up_in_time_or_by_a_person(make: Make) -> None:
