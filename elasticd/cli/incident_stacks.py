@@ -11,6 +11,7 @@ from elasticd.bundle.job_files import is_folder_of
 from elasticd.bundle.mask import Mask
 from elasticd.bundle.secret import secrets_of_job
 from elasticd.bundle.stacks import stacks_from_agent, stacks_from_disk, stacks_name
+from elasticd.control.report.hang_stacks import hang_stacks
 from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.ids import Generation, NodeId
@@ -66,24 +67,28 @@ def read_stacks(
     raise NotFound(f"Node {node} does not have them: there is no {name} in its folder of the job.")
 
 
-def local_stacks_by_change(source: Source, report: JobReport) -> Mapping[Generation, str]:
-    """Return the stacks of the ranks that hung, by the generation of the change.
+def local_stacks_by_change(
+    source: Source, report: JobReport
+) -> Mapping[Generation, Mapping[NodeId, str]]:
+    """Return the stacks of the ranks that hung, by the generation of the change and the node.
 
-    Only of a run on this machine, and only those whose file is there; the newest come first if
-    there is no room for all.
+    Where all ranks were silent these are the stacks of all nodes. Only of a run on this machine,
+    and only those whose file is there; the newest come first if there is no room for all.
     """
-    found: dict[Generation, str] = {}
+    found: dict[Generation, dict[NodeId, str]] = {}
     room = PAGE_ROOM if source.settings is None else 0
     for change in reversed(report.changes):
-        culprit = change.culprit
-        of = culprit.stacks_generation if culprit is not None else None
-        if culprit is None or of is None or room <= 0:
-            continue
-        with suppress(NotFound):
-            text = _local_stacks(source, report.spec, of, culprit.node)
-            room -= len(text)
-            left_out = f"[elasticd] This page has no room for them: see {culprit.log_path}."
-            found[change.generation] = text if room > 0 else left_out
+        place = hang_stacks(report, change)
+        for node in place.nodes if place is not None else ():
+            if place is None or room <= 0:
+                break
+            with suppress(NotFound):
+                text = _local_stacks(source, report.spec, place.generation, node)
+                room -= len(text)
+                path = change.culprit.log_path if change.culprit is not None else ""
+                where = path or f"{stacks_name(place.generation, node)} in the job's folder"
+                left_out = f"[elasticd] This page has no room for them: see {where}."
+                found.setdefault(change.generation, {})[node] = text if room > 0 else left_out
     return found
 
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from elasticd.control.report.hang_stacks import hang_stacks
 from elasticd.control.report.report import ChangeReport, JobReport, NodeReport
 from elasticd.dashboard.samples import ProgressSample
 from elasticd.records.account.late import LateNode
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.reason import Phase, Reason
+from elasticd.records.reason import Phase
 
 __all__ = [
     "Plain",
@@ -206,17 +207,10 @@ def change_view(report: JobReport, change: ChangeReport, say: Sentences) -> Plai
 def stacks_place(report: JobReport, change: ChangeReport) -> tuple[Generation, NodeId] | None:
     """Return which stacks show why a world ended: their generation, and the node to begin with.
 
-    None if nothing hung. Where no rank wrote anything for too long nobody is to blame, and every
-    node of the world before has stacks.
+    The result is None if nothing hung.
     """
-    if change.culprit is not None:
-        of = change.culprit.stacks_generation
-        return (of, change.culprit.node) if of is not None else None
-    if change.reason is not Reason.NO_OUTPUT:
-        return None
-    before = [each for each in report.changes if each.generation < change.generation]
-    told = next((each for each in reversed(before) if each.members), None)
-    return (told.generation, told.members[0]) if told is not None else None
+    found = hang_stacks(report, change)
+    return (found.generation, found.nodes[0]) if found is not None else None
 
 
 def _stacks(report: JobReport, change: ChangeReport) -> Plain | None:

@@ -18,7 +18,7 @@ from elasticd.cli.why.earlier_changes import EarlierChanges, earlier_lines
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation
+from elasticd.records.ids import Generation, NodeId
 
 __all__ = ["why_page"]
 
@@ -63,13 +63,13 @@ FAULT, PLANNED = "\u2715", "\u25c7"
 def why_page(
     report: JobReport,
     written_unix_s: float,
-    stacks: Mapping[Generation, str] | None = None,
+    stacks: Mapping[Generation, Mapping[NodeId, str]] | None = None,
     earlier: EarlierChanges | None = None,
 ) -> str:
     """Return the page; it says when it was written, since it may be read days later.
 
-    `stacks` are those of the ranks that hung, by the generation of the change; `earlier` are the
-    sums of the changes that etcd no longer has.
+    `stacks` are those of the ranks that hung, by the generation of the change and the node;
+    `earlier` are the sums of the changes that etcd no longer has.
     """
     spec = report.spec
     parts = [
@@ -83,7 +83,7 @@ def why_page(
     parts.append("<h2>What changed</h2>")
     parts += [_said(line) for line in earlier_lines(report, earlier or EarlierChanges())]
     known = stacks or {}
-    parts += [_change(report, each, known.get(each.generation, "")) for each in report.changes]
+    parts += [_change(report, each, known.get(each.generation, {})) for each in report.changes]
     parts += _sizes(report)
     late = late_history(report.late, is_over=report.status.phase.is_final)
     parts += [_said(line) for line in (*late, *words.training_lines(report))]
@@ -154,7 +154,7 @@ def _sizes(report: JobReport) -> list[str]:
     return parts
 
 
-def _change(report: JobReport, change: ChangeReport, stacks: str) -> str:
+def _change(report: JobReport, change: ChangeReport, stacks: Mapping[NodeId, str]) -> str:
     sign = FAULT if change.is_fault else PLANNED
     lines = [
         f"<p>{_moment(change.at_unix_s)}</p>",
@@ -171,10 +171,10 @@ def _change(report: JobReport, change: ChangeReport, stacks: str) -> str:
         lines.append(_said(words.progress(change)))
     if change.culprit is not None and change.culprit.traceback:
         lines.append(f"<pre>{escape(change.culprit.traceback)}</pre>")
-    if change.culprit is not None and stacks:
+    for node, text in stacks.items():
         lines.append(
-            f"<details><summary>stacks of the ranks of {escape(change.culprit.node)}</summary>"
-            f"<pre>{escape(stacks)}</pre></details>"
+            f"<details><summary>stacks of the ranks of {escape(node)}</summary>"
+            f"<pre>{escape(text)}</pre></details>"
         )
     return f"<article{' class=fault' if change.is_fault else ''}>{''.join(lines)}</article>"
 

@@ -113,7 +113,7 @@ def report() -> JobReport:
 def test_stacks_of_a_page_are_those_that_are_there(tmp_path: Path) -> None:
     """By their change; of a cluster none, whose files lie on other machines."""
     place = Place(run_folder=written(tmp_path, "in f\n", "gen-3.node-1.stacks.txt"))
-    assert local_stacks_by_change(place, report()) == {4: "in f\n"}
+    assert local_stacks_by_change(place, report()) == {4: {"node-1": "in f\n"}}
     assert local_stacks_by_change(replace(place, settings=CLUSTER), report()) == {}
 
 
@@ -123,5 +123,35 @@ def test_a_page_has_room_for_the_newest(tmp_path: Path, monkeypatch: pytest.Monk
     for generation in (3, 4):
         written(tmp_path, "in f, g\n", f"gen-{generation}.node-1.stacks.txt")
     found = local_stacks_by_change(Place(run_folder=tmp_path), report())
-    assert found[Generation(5)] == "in f, g\n"
-    assert "no room for them: see /runs/digits/incidents/gen-3" in found[Generation(4)]
+    node = NodeId("node-1")
+    assert found[Generation(5)] == {node: "in f, g\n"}
+    assert "no room for them: see /runs/digits/incidents/gen-3" in found[Generation(4)][node]
+
+
+def test_where_no_rank_wrote_anything_a_page_has_the_stacks_of_every_node(tmp_path: Path) -> None:
+    """Of the world before, as far as their files are there and there is room."""
+    store = filled()
+    change_world(store, 4, Reason.JOINED, ("node-0", "node-1", "node-2"), 100.0)
+    change_world(store, 5, Reason.NO_OUTPUT, ("node-0",), 120.0)
+    found = job_report(store.list(KEYS.job(JOB)).items, KEYS, JOB)
+    assert found is not None
+    for name in ("name-0", "name-2"):
+        written(tmp_path, f"in {name}\n", f"gen-4.{name}.stacks.txt")
+    place = Place(run_folder=tmp_path)
+    each = {"node-0": "in node-0\n", "node-2": "in node-2\n"}
+    assert local_stacks_by_change(place, found) == {5: each}
+
+
+def test_stacks_of_silent_ranks_without_room_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their file: there is no culprit that names it."""
+    monkeypatch.setattr(module, "PAGE_ROOM", 1)
+    store = filled()
+    change_world(store, 4, Reason.JOINED, ("node-0",), 100.0)
+    change_world(store, 5, Reason.NO_OUTPUT, ("node-0",), 120.0)
+    found = job_report(store.list(KEYS.job(JOB)).items, KEYS, JOB)
+    assert found is not None
+    place = Place(run_folder=written(tmp_path, "in f\n", "gen-4.node-0.stacks.txt"))
+    said = local_stacks_by_change(place, found)[Generation(5)][NodeId("node-0")]
+    assert said.endswith("see incidents/gen-4.node-0.stacks.txt in the job's folder.")

@@ -42,7 +42,9 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def page_of(report: JobReport, stacks: Mapping[Generation, str] | None = None) -> Reader:
+def page_of(
+    report: JobReport, stacks: Mapping[Generation, Mapping[NodeId, str]] | None = None
+) -> Reader:
     reader = Reader()
     reader.feed(why_page(report, WRITTEN_S, stacks))
     reader.close()
@@ -110,10 +112,19 @@ def test_stacks_stand_with_their_change_as_text() -> None:
     """And with no other one; a reader opens them without a script."""
     found = report()
     of = next(change.generation for change in found.changes if change.culprit is not None)
-    page = page_of(found, {of: f"in {EVIL}\n"})
+    page = page_of(found, {of: {NodeId(EVIL): f"in {EVIL}\n"}})
     assert "script" not in page.tags and page.tags.count("details") == 1
-    assert f"stacks of the ranks of bin {EVIL}" in page.text
+    assert f"stacks of the ranks of {EVIL}in {EVIL}" in page.text
     assert "details" not in page_of(found).tags
+
+
+def test_where_no_rank_wrote_anything_every_node_has_its_stacks() -> None:
+    """Nobody is to blame, so the change has no culprit."""
+    found = report()
+    of = next(change.generation for change in found.changes if change.culprit is None)
+    page = page_of(found, {of: {NodeId("a"): "in f\n", NodeId("b"): "in g\n"}})
+    assert page.tags.count("details") == 2
+    assert "ranks of ain f" in page.text and "ranks of bin g" in page.text
 
 
 def test_a_job_without_anything_has_a_page() -> None:
