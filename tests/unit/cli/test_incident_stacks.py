@@ -135,7 +135,7 @@ def test_where_no_rank_wrote_anything_a_page_has_the_stacks_of_every_node(tmp_pa
     change_world(store, 5, Reason.NO_OUTPUT, ("node-0",), 120.0)
     found = job_report(store.list(KEYS.job(JOB)).items, KEYS, JOB)
     assert found is not None
-    for name in ("name-0", "name-2"):
+    for name in ("node-0", "node-2"):
         written(tmp_path, f"in {name}\n", f"gen-4.{name}.stacks.txt")
     place = Place(run_folder=tmp_path)
     each = {"node-0": "in node-0\n", "node-2": "in node-2\n"}
