@@ -147,10 +147,8 @@ class Checkpoints:
         self._keeper.is_awaited = False
         self._origin = restored.snapshot
         if saving is not None:
-            # What only the ranks have is in no snapshot.
-            is_saved = restored.snapshot is not None and restored.place != "ranks"
             saving.run = restored.run
-            saving.saved_step = restored.snapshot.step if restored.snapshot and is_saved else -1
+            saving.restored(restored.snapshot.step if restored.snapshot else -1, restored.place)
             if restored.place == "storage":
                 self._restored_step = saving.saved_step
         if restored.snapshot is None and not self._state._is_clean:

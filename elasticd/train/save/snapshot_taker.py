@@ -155,6 +155,11 @@ class SnapshotTaker:
         self._is_ahead = False
         self._forget_plans()
 
+    def restored(self, step: int, place: str) -> None:
+        """Take note of the step from which the run goes on: is it saved, or only in memory?"""
+        is_saved = place == "storage" or (place == "memory" and self._upload_every is None)
+        self.saved_step = step if is_saved else -1
+
     def end(self) -> None:
         """End the generation; nothing reads the state's memory when this returns."""
         self._schedule = None

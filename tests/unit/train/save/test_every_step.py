@@ -99,3 +99,23 @@ def test_plan_is_said_once_before_the_first(one: Case, clock: Clock) -> None:
     assert one.said[0].startswith("A snapshot of every step is kept in memory: ")
     assert one.said[1].startswith("A snapshot of every step ")
     assert len(one.said) == 2
+
+
+@pytest.mark.parametrize("place", ["memory", "ranks", "storage"])
+def test_step_that_was_restored_from_memory_is_uploaded_at_once(
+    one: Case, clock: Clock, place: str
+) -> None:
+    """A stop that comes first uploads that very step; and else the first snapshot is uploaded."""
+    one.saving.end()
+    one.saving.restored(0, place)
+    one.begin(generation=4)
+    one.saving.take_last(0)
+    assert one.steps == ([] if place == "storage" else [0])
+
+
+def test_step_that_was_restored_from_memory_is_on_its_way_where_each_is_uploaded() -> None:
+    """As without snapshots of each step."""
+    one = Case("blocking", (0,), Every(steps=1))
+    for place, saved in (("memory", 5), ("storage", 5), ("ranks", -1)):
+        one.saving.restored(5, place)
+        assert one.saving.saved_step == saved
