@@ -19,6 +19,17 @@ from elasticd.records.codec import to_plain
 
 __all__ = ["nodes"]
 
+NONE = "There are no nodes: `elasticd agent --etcd ...` on a machine makes it one."
+NONE_YET = "No node of the run in progress has registered yet."
+NONE_IN_PROGRESS = (
+    "No local run is in progress, so there are no nodes now: `elasticd why JOB` tells of the nodes "
+    "of one that is over."
+)
+NONE_LOST = "No job lost a node in the last day."
+NONE_LOST_IN_PROGRESS = (
+    "No local run is in progress: `elasticd why JOB` tells which nodes one that is over has lost."
+)
+
 
 @click.command()
 @click.option("--lost", "is_lost", is_flag=True, help="Those alone that were lost lately.")
@@ -30,9 +41,12 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
     """
     found: list[NodeReport] = []
     lost: list[LostNode] = []
+    none, none_lost = NONE_IN_PROGRESS, NONE_LOST_IN_PROGRESS
     with sources(values) as opened:
         for source in opened:
             if not source.is_archive:
+                none = NONE if source.settings is not None else NONE_YET
+                none_lost = NONE_LOST
                 store, keys = source.store, source.keys
                 reports = job_reports(store.list(keys.jobs).items, keys)
                 here = node_reports(
@@ -52,7 +66,7 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
     if is_lost:
         found = []
     elif not found:
-        click.echo("There are no nodes: `elasticd agent --etcd ...` on a machine makes it one.")
+        click.echo(none)
     if found:
         show_table(
             ("NODE", "HOST", "ADDRESS", "SLOTS", "USED", "FREE", "JOBS", "STATE", *_MORE),
@@ -63,7 +77,7 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
         ago = words.duration(time.time() - each.at_unix_s)
         click.echo(f"lost: {each.node}, {ago} ago, by job {each.job}: {words.because(each.reason)}")
     if is_lost and not lost:
-        click.echo("No job lost a node in the last day.")
+        click.echo(none_lost)
     return 0
 
 

@@ -2,16 +2,20 @@
 
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from elasticd.cli.main import main
+from elasticd.cli.record_source import RecordSource
 from elasticd.records.account.incident import Incident
 from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import StoreSettings
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put, world
 
@@ -94,6 +98,35 @@ def test_late_node_is_shown_with_its_state(
 
 def late_b(ratio: float) -> LateNode:
     return LateNode(node=NodeId("b"), ratio=ratio, cost_nodes=0.8, since_unix_s=1.0)
+
+
+def test_of_runs_that_are_over_it_says_so_and_where_to_look(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that a machine without an agent is missing, nor that nothing was lost."""
+    put(store, KEYS.incident(JOB, Generation(2), NodeId("a")), incident(2, "gone", 120))
+    over = RecordSource(store=store, keys=KEYS, run_folder=Path(), is_archive=True)
+    live = RecordSource(store=MemoryStore(), keys=KEYS, run_folder=Path())
+
+    def said(*flags: str, opened: list[RecordSource]) -> str:
+        monkeypatch.setattr("elasticd.cli.jobs.nodes.sources", lambda _: nullcontext(opened))
+        assert main(["nodes", *flags]) == 0
+        return capfd.readouterr().out
+
+    for runs in ([over], [over, over], []):
+        assert said(opened=runs) == (
+            "No local run is in progress, so there are no nodes now: `elasticd why JOB` tells of "
+            "the nodes of one that is over.\n"
+        )
+        assert said("--lost", opened=runs) == (
+            "No local run is in progress: `elasticd why JOB` tells which nodes one that is over "
+            "has lost.\n"
+        )
+        assert json.loads(said("--json", opened=runs)) == []
+    assert said(opened=[over, live]) == "No node of the run in progress has registered yet.\n"
+    assert said("--lost", opened=[over, live]) == "No job lost a node in the last day.\n"
+    cluster = replace(live, settings=StoreSettings(endpoints=("http://127.0.0.1:1",)))
+    assert said(opened=[cluster]).startswith("There are no nodes: `elasticd agent --etcd ...`")
 
 
 def test_no_lost_node_is_said(store: MemoryStore, capfd: pytest.CaptureFixture[str]) -> None:
