@@ -77,8 +77,11 @@ def decode(kind: type[R], value: bytes) -> R:
 
 def to_plain(value: object) -> object:
     """Turn dataclasses, enums, tuples and mappings into JSON's types."""
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
+    if kind is tuple or kind is list:  # A layout has a thousand of them.
+        return [to_plain(item) for item in value]  # type: ignore[attr-defined]
     if is_dataclass(value) and not isinstance(value, type):
         return {name: to_plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, Enum):
@@ -128,12 +131,21 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 def _dataclass_reader(kind: type) -> Callable[[Any], Any]:
     hints = _hints(kind)
 
+    readers: dict[str, Callable[[Any], Any]] = {}
+    """Those that were needed so far: a kind may have a field of its own kind."""
+
     def read(value: Any) -> Any:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise TypeError(f"{kind} wants an object, not {value!r}")
-        return kind(
-            **{name: _reader(hints[name])(item) for name, item in value.items() if name in hints}
-        )
+        found = {}
+        for name, item in value.items():
+            reader = readers.get(name)
+            if reader is None:
+                if name not in hints:
+                    continue
+                reader = readers[name] = _reader(hints[name])
+            found[name] = reader(item)
+        return kind(**found)
 
     return read
 
