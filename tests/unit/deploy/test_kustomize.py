@@ -251,6 +251,45 @@ def test_what_has_several_pods_loses_one_at_a_time(folder: str) -> None:
         assert budget["spec"]["maxUnavailable"] == 1
 
 
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_what_is_not_ready_while_etcd_is_away_keeps_no_node(folder: str) -> None:
+    """A drain would wait for etcd. etcd's own member goes while the others do without it.
+
+    Servers before 1.26 refuse the field.
+    """
+    policies = {
+        m["metadata"]["name"]: m["spec"].get("unhealthyPodEvictionPolicy")
+        for m in built(folder)
+        if m["kind"] == "PodDisruptionBudget"
+    }
+    wanted: dict[str, str | None] = {
+        "elasticd-autoscaler": "AlwaysAllow",
+        "elasticd-etcd": "IfHealthyBudget",
+        "elasticd-operator": "AlwaysAllow",
+    }
+    if folder.endswith("1.20"):
+        wanted = dict.fromkeys(wanted)
+    assert policies == {name: wanted[name] for name in policies}
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_pods_of_a_kind_prefer_nodes_of_their_own(folder: str) -> None:
+    """One node that is lost takes one of them. It is a wish: a cluster of one node has them all."""
+    kinds = [
+        m
+        for m in built(folder)
+        if m["kind"] in ("Deployment", "StatefulSet") and m["spec"].get("replicas", 1) > 1
+    ]
+    assert {m["metadata"]["name"] for m in kinds} >= {"elasticd-autoscaler", "elasticd-operator"}
+    for each in kinds:
+        template = template_of(each)
+        apart = template["spec"]["affinity"]["podAntiAffinity"]
+        (wish,) = apart["preferredDuringSchedulingIgnoredDuringExecution"]
+        term = wish["podAffinityTerm"]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        assert term["labelSelector"]["matchLabels"] == each["spec"]["selector"]["matchLabels"]
+
+
 def test_crd_of_an_old_server_is_the_one_that_is_made_for_it() -> None:
     """The overlay takes out what the generated file lacks."""
     (found,) = (
