@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from elasticd.control.report.report import ChangeReport
 from elasticd.kube.decide.action import TellEvent
 from elasticd.kube.resource.elastic_job import ElasticJob, JobKey
-from elasticd.kube.resource.job_records import JobRecords
+from elasticd.kube.resource.job_records import JobRecords, failure_text
 from elasticd.kube.resource.status import ConditionType, ElasticJobStatus, ElasticPhase
 from elasticd.records.ids import names
 from elasticd.records.reason import Reason
@@ -83,7 +83,7 @@ def _world(job: JobKey, change: ChangeReport) -> TellEvent:
     if change.lost:
         parts.append(f"without {names(change.lost)}")
     if change.culprit is not None:
-        parts.append(f"rank {change.culprit.rank} on {change.culprit.host} failed first")
+        parts.append(failure_text(change.culprit))
     is_bad = change.reason is not Reason.FIRST_WORLD and not change.reason.is_planned
     return TellEvent(
         job=job,

@@ -5,16 +5,26 @@ from dataclasses import dataclass, field
 
 from elasticd.control.report.report import ChangeReport, JobReport
 from elasticd.records.autoscale.policy import Policy
+from elasticd.records.failure import Failure
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
 
-__all__ = ["CHANGES_KEPT", "OPERATOR", "JobRecords", "ReportedProgress", "job_records"]
+__all__ = [
+    "CHANGES_KEPT",
+    "OPERATOR",
+    "JobRecords",
+    "ReportedProgress",
+    "failure_text",
+    "job_records",
+]
 
 OPERATOR = "operator"
 """The writer of the operator's wants."""
 CHANGES_KEPT = 32
 """How many of the newest changes of world are kept: an operator that was away writes events about
 as many."""
+FAILURE_LIMIT = 400
+"""The characters of an exception that a status and an event show: an event has room for 1,024."""
 UNSERVED_LIMIT_S = 10.0
 """How long a job may have no node: after an etcd that was away, agents need a lease's time to come
 back, with workers that save."""
@@ -125,6 +135,20 @@ def job_records(
         ended_at=_ended_at(report),
         measured=measured or ReportedProgress(),
     )
+
+
+def failure_text(failure: Failure) -> str:
+    """Return which rank failed and how, in one line.
+
+    The text of an exception is its first line. A worker that only exited with a code has the last
+    line that it wrote, which is where an interpreter says what it could not do.
+    """
+    said = failure.exception
+    if not said or said.startswith("SystemExit"):
+        said = failure.traceback.rstrip().rpartition("\n")[2] or said
+    first = said.strip().partition("\n")[0]
+    text = f"rank {failure.rank} on {failure.host} failed first: {failure.ending}"
+    return f"{text}, {first[:FAILURE_LIMIT]}" if first else text
 
 
 def _ended_at(report: JobReport) -> int | None:

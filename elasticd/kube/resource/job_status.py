@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from elasticd.kube.resource.elastic_job import ElasticJob
-from elasticd.kube.resource.job_records import OPERATOR, JobRecords
+from elasticd.kube.resource.job_records import OPERATOR, JobRecords, failure_text
 from elasticd.kube.resource.name import selector
 from elasticd.kube.resource.status import (
     CheckpointStatus,
@@ -153,6 +153,11 @@ def _message(phase: ElasticPhase, found: JobRecords) -> str:
     if phase is ElasticPhase.STOPPING:
         why = next((want.why for want in found.wants.values() if want.is_stop and want.why), "")
         return f"It is being stopped{f': {why}' if why else ''}."
+    failure = found.status.failure
+    if phase is ElasticPhase.FAILED and failure is not None:
+        return (
+            f"{found.message}; {failure_text(failure)}" if found.message else failure_text(failure)
+        )
     return found.message
 
 
