@@ -6,6 +6,7 @@ loop with snapshots ends with SIGKILL of a node: how many committed steps are do
 long is it until the next commit?
 """
 
+import os
 import random
 import re
 import signal
@@ -80,7 +81,8 @@ def _run(
     folder.mkdir()
     since = len(feed.all)
     more = {"BENCH_BALLAST_MIB": str(STATE_MIB), "BENCH_PAUSE_S": str(PAUSE_S)}
-    more["PYTHONPATH"] = str(ROOT)
+    # The script imports from here, and agents may be of another tree than this one's.
+    more["PYTHONPATH"] = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     site = InProcessSite(folder, feed, slots=RANKS // 2, more=more, flags=flags, script=SCRIPT)
     site.start()
     try:
