@@ -51,6 +51,8 @@ class Lineage:
     """Generation and number of steps that a rank had applied and that were done again."""
     undone: list[tuple[int, int]] = field(default_factory=list)
     """The same for steps that all ranks had applied: these must not be lost."""
+    taken_back: dict[int, int] = field(default_factory=dict)
+    """How many steps each generation took back that a rank had applied; those alone that did."""
     starts_over: list[int] = field(default_factory=list)
     """Generations that began from nothing although steps were committed."""
     wrong: list[str] = field(default_factory=list)
@@ -117,6 +119,7 @@ def _discard(each: Round, line: dict[int, Round], lineage: Lineage) -> None:
     for step in dropped:
         maker = line.pop(step)
         if step in maker.applied:
+            lineage.taken_back[each.generation] = lineage.taken_back.get(each.generation, 0) + 1
             lineage.discarded.append((maker.generation, step))
         if maker.is_committed(step):
             lineage.undone.append((maker.generation, step))

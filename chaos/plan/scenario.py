@@ -105,6 +105,10 @@ class Verdict:
     most_changes: int = -1
     most_lost_steps_per_fault: int = 1
     """Steps done again; lost is at most the step in flight."""
+    most_steps_back: int = 0
+    """Committed steps that one change of world may take back; 0: none. It is for a state of which
+    no rank has a copy, so that a failure goes back to a snapshot. Steps that a rank alone had
+    applied count too."""
     least_goodput: float = 0.0
     full_s: float = 60.0
     """The most time from a fault's undoing to a commit at full size."""

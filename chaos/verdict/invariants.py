@@ -304,7 +304,14 @@ def _budget(history: History, want: Verdict) -> Finding:
 
 def _lost(history: History, lineage: Lineage, want: Verdict) -> Finding:
     wrong = []
-    if not want.may_start_over:
+    if want.most_steps_back:
+        wrong += [
+            f"generation {generation} took back {count} steps, at most {want.most_steps_back} may "
+            "lie between two snapshots"
+            for generation, count in lineage.taken_back.items()
+            if count > want.most_steps_back
+        ]
+    elif not want.may_start_over:
         wrong += [
             f"step {step} was applied by all ranks of generation {generation} and is gone"
             for generation, step in lineage.undone

@@ -1,10 +1,11 @@
 """Compares the goodput that `elasticd why` shows in the end with what the ranks wrote down. Pure.
 
 elasticd's goodput is a share of the *slots'* time. So of the history it is, for each generation,
-the time from its first commit to the last one that stands, for each of its ranks; what goes before
-is recovery. Steps that waited for data or for a copy of the state are in that time: elasticd counts
-them apart, the history cannot tell them. Of what all this is a share, elasticd alone knows: for how
-long each agent held its slots.
+the time from its first commit to its last one, for each of its ranks; what goes before is recovery.
+Steps that were done before (a job without replicas goes back to a snapshot) are left out: elasticd
+counts them as done again, and the first time as training. Steps that waited for data or for a copy
+of the state are in that time: elasticd counts them apart, the history cannot tell them. Of what all
+this is a share, elasticd alone knows: for how long each agent held its slots.
 """
 
 import json
@@ -48,7 +49,7 @@ def judged_goodput(
     if not account["has_steps"] or used_s <= 0 or not found:
         return (rest,)
     told = sum(seconds[cause] for cause in STEPS) / used_s
-    seen = trained_s(lineage, found) / used_s
+    seen = trained_s(found) / used_s
     sentence = f"{told:.1%} of the slots' time went to steps by the account, {seen:.1%} by commits"
     changes_s = CHANGE_S * (len(lineage.rounds) - 1) * max(each.size for each in lineage.rounds)
     most = max(POINT, changes_s / used_s)
@@ -56,13 +57,19 @@ def judged_goodput(
     return (finding_of("slots", sentence, 1, wrong), rest)
 
 
-def trained_s(lineage: Lineage, found: Sequence[Commit]) -> float:
-    """Return the slot-seconds between commits of one generation, as far as they stand."""
-    ends: dict[int, list[float]] = {}
-    sizes: dict[int, int] = {}
+def trained_s(found: Sequence[Commit]) -> float:
+    """Return the slot-seconds between commits of one generation, of steps that are done for the
+    first time.
+    """
+    by_generation: dict[int, list[Commit]] = {}
     for commit in found:
-        maker = lineage.steps.get(commit.step)
-        if maker is not None and maker.generation == commit.generation:
-            ends.setdefault(commit.generation, []).append(commit.kept_s)
-            sizes[commit.generation] = commit.size
-    return sum((max(each) - min(each)) * sizes[number] for number, each in ends.items())
+        by_generation.setdefault(commit.generation, []).append(commit)
+    total_s, newest = 0.0, 0
+    for _, every in sorted(by_generation.items()):
+        again_s = [each.kept_s for each in every if each.step <= newest]
+        first_s = [each.kept_s for each in every if each.step > newest]
+        if first_s:
+            began_s = max(again_s, default=min(first_s))
+            total_s += (max(first_s) - began_s) * every[0].size
+        newest = max(newest, *(each.step for each in every))
+    return total_s

@@ -27,12 +27,20 @@ from elasticd.train.state.state import State
 from elasticd.train.sync.newest_state import SourceDecision, StateLost
 from elasticd.train.world import World
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "NothingSaved"]
 
 
 class KeeperMissing(Unavailable):
     """The keeper does not answer, so nobody knows what is to be restored; it may be there at the
     next try.
+    """
+
+    is_plain = True
+
+
+class NothingSaved(StateLost):
+    """A state was lost before its first snapshot. All ranks raise it, and new processes begin anew:
+    it is the same on each, and yet a restart helps.
     """
 
     is_plain = True
@@ -152,9 +160,10 @@ class Checkpoints:
             if restored.place == "storage":
                 self._restored_step = saving.saved_step
         if restored.snapshot is None and not self._state._is_clean:
-            raise StateLost(
-                "No rank has a state to go on from, and there is no checkpoint: start it again."
-            )
+            lost = "No rank has a state to go on from, and there is no checkpoint"
+            if saving is None:
+                raise StateLost(f"{lost}: start it again.")
+            raise NothingSaved(f"{lost} yet: the training begins anew.")
         return restored
 
     def begin(

@@ -19,9 +19,15 @@ NEWEST = 6
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def slots() -> int:
+    """Of each node."""
+    return 1
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, slots: int) -> Iterator[Cluster]:
     with cluster_on(tmp_path / "cluster") as cluster:
-        for daemon in [cluster.daemon(node) for node in NODES]:
+        for daemon in [cluster.daemon(node, slots) for node in NODES]:
             daemon.wait_registered()  # One node is enough for the job, and would begin alone.
         yield cluster
 
@@ -145,6 +151,32 @@ def test_loss_of_a_node_goes_back_to_a_step_that_only_memory_has(
     last = [line for line in every_line(cluster, job) if line.startswith('{"weights"')]
     assert is_close(json.loads(last[0])["weights"], expected(FAR_LAST))
     assert assert_whole(f"file://{saved}")[0].snapshot.step == FAR_LAST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [2])
+def test_training_begins_anew_where_a_shard_is_lost_before_the_first_snapshot(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Both ranks of the node that is left say so alike, and that does not end the job."""
+    job = cluster.submit(
+        "early", "--nnodes", "1:2", "--nproc-per-node", "2", "--checkpoint", f"file://{tmp_path}/s",
+        "--checkpoint-every", "1h", "--env", "MIRRORED_GATE=3", script="mirrored.py",
+    )  # fmt: skip
+    until(
+        lambda: any('"gate"' in line for line in every_line(cluster, job)),
+        lambda: (job.status, every_line(cluster, job)),
+    )
+    cluster.daemons[job.node_of(0)].kill_node()
+    until(
+        lambda: any("the training begins anew" in line for line in every_line(cluster, job, "err")),
+        lambda: (job.status, every_line(cluster, job, "err")),
+    )
+    for generation in range(1, 9):
+        (tmp_path / "cluster" / f"gate-{generation}").touch()
+    assert job.finish().phase.value == "succeeded"
+    last = [line for line in every_line(cluster, job) if line.startswith('{"weights"')]
+    assert is_close(json.loads(last[0])["weights"], expected())
 
 
 def assert_no_token(folder: Path) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.train.checkpoints import Checkpoints
+from elasticd.train.checkpoints import Checkpoints, NothingSaved
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
+from elasticd_agent.pool.worker.raised import describe
 from tests.unit.train.state.state_case import entered, model, plain_step
 
 
@@ -80,3 +81,13 @@ def test_what_no_commit_counted_is_in_no_checkpoint(
     else:
         sentence, waited = saving.done
         assert "after the last commit (step 3)" in sentence and waited == "waited"
+
+
+def test_loss_before_the_first_snapshot_is_no_error_of_a_line_of_the_script() -> None:
+    """All ranks raise it alike. One with a line would end the job: a restart would not help."""
+    try:
+        raise NothingSaved("No rank has a state.")
+    except NothingSaved as exc:
+        told = describe("w", exc)
+    assert (told.where, told.traceback, told.ends_job) == ("", "", False)
+    assert told.exception == "NothingSaved: No rank has a state."

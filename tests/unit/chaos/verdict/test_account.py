@@ -42,7 +42,7 @@ def test_a_rank_that_was_stopped_and_writes_its_step_down_later_holds_nobody_up(
     play.change(Applied, {"at_s": play.now_s + 4.0}, generation=1, step=5, rank=1)
     lineage = trace(play.history())
     assert seen_stalls(commits(lineage.rounds)) == {2: pytest.approx(2.0 + STEP_S)}
-    found = trained_s(lineage, commits(lineage.rounds))
+    found = trained_s(commits(lineage.rounds))
     assert found == pytest.approx(4 * STEP_S * 2 + STEP_S)
 
 
@@ -58,7 +58,7 @@ def test_a_rank_that_waited_in_commit_for_one_that_was_cut_off_stood_still() -> 
     lineage = trace(play.history())
     found = commits(lineage.rounds)
     assert seen_stalls(found) == {2: pytest.approx(play.now_s - STEP_S + 0.01 - called_s)}
-    assert trained_s(lineage, found) == pytest.approx(4 * STEP_S * 2 + STEP_S)
+    assert trained_s(found) == pytest.approx(4 * STEP_S * 2 + STEP_S)
 
 
 def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:

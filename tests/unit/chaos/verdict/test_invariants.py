@@ -252,6 +252,17 @@ def test_a_start_from_nothing_is_right_only_where_it_may_be() -> None:
     assert broken(play, want=Verdict(may_start_over=True)) == set()
 
 
+def test_a_state_without_replicas_may_go_back_by_some_steps_with_each_change() -> None:
+    play = Play()
+    play.generation(1, [11, 12], base=0, steps=8)
+    play.fault()
+    play.generation(2, [11, 13], base=5, steps=8)
+    play.generation(3, [11, 14], base=10, steps=8)
+    assert broken(play) == {"lost"}
+    assert broken(play, want=Verdict(most_steps_back=3)) == set()
+    assert broken(play, want=Verdict(most_steps_back=2)) == {"lost"}
+
+
 def test_a_loss_that_differs_breaks_parity() -> None:
     play = right()
     play.change(Took, {"loss": 0.3}, step=9, rank=0)
