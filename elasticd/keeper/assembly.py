@@ -24,6 +24,8 @@ from elasticd.keeper.service import Service
 
 __all__ = ["KeeperSettings", "KeeperParts", "keep"]
 
+LEAVE_LIMIT_S = 5.0
+"""How long workers may take to leave once their agent or their job has ended."""
 START_LIMIT_S = 20.0
 """How long a restore asks a storage that does not answer."""
 
@@ -67,6 +69,8 @@ class KeeperParts:
         up.
         """
         deadline_s = time.monotonic() + timeout_s
+        # A script may end right after its last save, before a thread here has read of it.
+        self.service.wait_left(min(LEAVE_LIMIT_S, timeout_s))
         is_saved = self.saver.close(timeout_s)
         self.sender.finish(max(0.0, deadline_s - time.monotonic()))
         self.sender.close()

@@ -5,8 +5,8 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from threading import Thread
+from dataclasses import dataclass, field
+from threading import Condition, Thread
 from typing import Any
 
 from elasticd import __version__, errors
@@ -51,6 +51,9 @@ class Service:
     sender: MirrorSender | None = None
     """It sends to the next node's keeper; `receiver` takes from the one before."""
     receiver: MirrorReceiver | None = None
+    _workers: set[int] = field(default_factory=set, init=False)
+    """Those whose connection is not at its end."""
+    _left: Condition = field(default_factory=Condition, init=False)
 
     def listen(self, name: str) -> None:
         """Serve an abstract unix socket of this name until the process ends."""
@@ -74,7 +77,20 @@ class Service:
                     log.warning("worker.refused", user=user)
                     sock.close()
                     continue
-                Thread(target=self._serve, args=(sock, worker), daemon=True).start()
+                self._begin(sock, worker)
+
+    def wait_left(self, timeout_s: float) -> bool:
+        """Wait until all workers that connected have left; return False if one has not in time.
+
+        What they told last has been taken then: it may have been waiting in a connection.
+        """
+        with self._left:
+            return self._left.wait_for(lambda: not self._workers, timeout_s)
+
+    def _begin(self, sock: socket.socket, worker: int) -> None:
+        with self._left:
+            self._workers.add(worker)
+        Thread(target=self._serve, args=(sock, worker), daemon=True).start()
 
     def _serve(self, sock: socket.socket, worker: int) -> None:
         line = KeeperConnection(sock, ms.QUESTIONS)
@@ -88,6 +104,9 @@ class Service:
             self.finder.leave(worker)
             if self.sender is not None:
                 self.sender.leave(worker)
+            with self._left:
+                self._workers.discard(worker)
+                self._left.notify_all()
 
     def _serve_one(self, line: KeeperConnection, worker: int) -> None:
         """Answer one question; what was sent is not held until the next comes."""

@@ -5,10 +5,11 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -16,9 +17,11 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.errors import InvariantBroken, NotFound, Unavailable
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
+from elasticd.keeper.assembly import KeeperParts
 from elasticd.keeper.client import Client
 from elasticd.keeper.finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
 from elasticd.train.restore.checkpoint_stream import mapped
@@ -321,3 +324,40 @@ def test_snapshot_that_is_held_in_memory_only_is_never_uploaded(place: Place) ->
     assert newest.snapshot == a_snapshot(19) and not newest.is_saved
     assert [each.snapshot.step for each in committed(place.node.bucket)] == [11]
     assert not place.node.saver.is_busy
+
+
+def test_what_a_worker_told_last_is_saved_though_the_keeper_is_to_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script may end right after its last save, before any thread here has read of it."""
+    is_read, may_go_on = Event(), Event()
+    take = Service._take
+
+    def late(self: Service, worker: int, told: ms.Taken) -> None:
+        is_read.set()
+        assert may_go_on.wait(PATIENCE_S)
+        take(self, worker, told)
+
+    monkeypatch.setattr(Service, "_take", late)
+    client = place.worker()
+    planned(client)
+    said, memory = client.ask_memory(ms.Claim(plan=PLAN.id), ms.Claimed)
+    assert memory is not None
+    memory.view[:] = b"\x0a" * memory.size
+    made = a_snapshot(10)
+    client.tell(
+        ms.Taken(
+            plan=PLAN.id, buffer=said.buffer, snapshot=made, epoch=0, world_size=1, skeleton="{}"
+        )
+    )
+    client.close()
+    assert is_read.wait(PATIENCE_S)
+    sender = MirrorSender(job="job", uid="uid")
+    kept = KeeperParts(service=place.service, saver=place.node.saver, sender=sender)
+    with ThreadPoolExecutor(1) as thread:
+        closing = thread.submit(kept.close, PATIENCE_S)
+        with pytest.raises(TimeoutError):
+            closing.result(0.1)
+        may_go_on.set()
+        assert closing.result(PATIENCE_S)
+    assert [each.snapshot for each in committed(place.node.bucket)] == [made]
