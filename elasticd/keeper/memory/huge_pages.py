@@ -29,7 +29,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 STEP_BYTES = 32 << 20
 """How much is asked for at a time."""
-LEAST_BYTES_PER_S = 0.5e9
+LEAST_BYTES_PER_S = 2e9
 """Below this rate, in processor time, the kernel is moving other pages out of the way: then the
 rest is taken as ordinary pages."""
 
