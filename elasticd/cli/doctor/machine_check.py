@@ -49,7 +49,9 @@ def check_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
     )
 
 
-def check_shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:  # noqa: S108
+def check_shared_memory(
+    folder: Path = Path("/dev/shm"),  # noqa: S108  # Nothing is written there.
+) -> Iterator[Finding]:
     """Look at the memory through which the processes of a DataLoader give batches to a worker."""
     subject = "shared memory"
     size = shutil.disk_usage(folder).total

@@ -6,7 +6,6 @@ records are read has not changed since, so that shape is what the older version 
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +67,25 @@ def holds(larger: Any, smaller: Any) -> bool:
     return bool(larger == smaller)
 
 
+def known_then(kind: Any, seen: Any) -> Any:
+    """Return what the version before knows of a value; in it, too, a record may have new fields."""
+    if seen is None:
+        return None
+    if isinstance(kind, str):
+        if kind not in BEFORE["records"]:
+            return seen
+        known = BEFORE["records"][kind].items()
+        return {field: known_then(each, seen[field]) for field, (each, _) in known if field in seen}
+    head, *rest = kind
+    if head == "map":
+        return {key: known_then(rest[1], each) for key, each in seen.items()}
+    if head == "tuple":
+        return [known_then(each, one) for each, one in zip(rest, seen, strict=True)]
+    if head == "optional":
+        return known_then(rest[0], seen)
+    return [known_then(rest[0], each) for each in seen]
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_what_the_version_before_wrote_is_read_whole(name: str) -> None:
     """With all its fields, and with no more than those that it had to write."""
@@ -77,13 +95,10 @@ def test_what_the_version_before_wrote_is_read_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", KEPT)
 def test_the_version_before_reads_what_is_written_now(name: str) -> None:
-    """What it knows of it; what is new it keeps and writes back."""
+    """What it knows of it; a new field of the record itself it keeps and writes back."""
     for text in examples(shape_of(OURS), name):
         read = decode(THEIRS[name], encode(from_plain(OURS[name], text)))
-        known = {each.name for each in fields(THEIRS[name])}
-        assert holds(
-            to_plain(read), {field: seen for field, seen in text.items() if field in known}
-        )
+        assert holds(to_plain(read), known_then(name, text))
 
 
 def written(name: str, text: dict[str, Any]) -> bytes:
