@@ -6,6 +6,8 @@ plain `python` it is the undisturbed run that others are compared with.
 
 import argparse
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -22,13 +24,32 @@ EPOCHS = 1_000_000
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(1)
-    recorder = Recorder(args.folder, is_in_pod=args.in_pod)
     model = make_model()
     state = elasticd.State(
         model=model,
         optimizer=make_optimizer(model),
         data=elasticd.Loader(Noisy(args.samples), batch_size=args.batch_size, seed=0),
     )
+
+    run_recorded(
+        state,
+        args,
+        replica_of=DistributedDataParallel,
+        digest=lambda: digest_of(state.model, state.optimizer),
+    )
+
+
+def run_recorded(
+    state: elasticd.State,
+    args: argparse.Namespace,
+    *,
+    replica_of: Callable[[Any], torch.nn.Module],
+    digest: Callable[[], str],
+) -> None:
+    """Train this state and write down each step: `replica_of` gives what the model is called by in
+    a world, `digest` the hash of what this rank has now.
+    """
+    recorder = Recorder(args.folder, is_in_pod=args.in_pod)
 
     def train(state: elasticd.State, world: elasticd.World) -> None:
         recorder.entered(
@@ -37,10 +58,10 @@ def main() -> None:
             size=world.size,
             step=state.step,
             epoch=state.epoch,
-            digest=digest_of(state.model, state.optimizer),
+            digest=digest(),
         )
         try:
-            loop(state, recorder, args)
+            loop(state, recorder, args, replica_of(state.model), digest)
         except BaseException as exc:
             recorder.left(step=state.step, why=type(exc).__name__)
             raise
@@ -49,8 +70,13 @@ def main() -> None:
     elasticd.run(train, state)
 
 
-def loop(state: elasticd.State, recorder: Recorder, args: argparse.Namespace) -> None:
-    replica = DistributedDataParallel(state.model)
+def loop(
+    state: elasticd.State,
+    recorder: Recorder,
+    args: argparse.Namespace,
+    replica: torch.nn.Module,
+    digest: Callable[[], str],
+) -> None:
     for epoch in state.epochs(EPOCHS):
         for indices, x, y in state.data:
             step = state.step + 1
@@ -78,8 +104,7 @@ def loop(state: elasticd.State, recorder: Recorder, args: argparse.Namespace) ->
             finally:
                 # A change of world may leave `train` from within commit(), which then has applied.
                 if state.step == step:
-                    digest = digest_of(state.model, state.optimizer)
-                    recorder.applied(step=step, digest=digest, called_s=called_s, is_late=is_late)
+                    recorder.applied(step=step, digest=digest(), called_s=called_s, is_late=is_late)
             recorder.obey(Point.COMMITTED, step)
             if recorder.is_over(step) or step == args.steps:
                 return

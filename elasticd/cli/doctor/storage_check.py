@@ -41,12 +41,7 @@ def check_bucket(bucket: Bucket) -> Iterator[Finding]:
     """
     fault = fault_of(bucket, SMALL_BYTES)
     if fault is not None:
-        yield Finding(
-            subject="storage",
-            verdict=Verdict.PROBLEM,
-            found=f"{bucket.url} {fault.value}",
-            advice="Nothing can be saved there safely: give another --checkpoint.",
-        )
+        yield _problem(f"{bucket.url} {fault.value}")
         return
     name, data = trial_name(secrets.token_hex(8)), secrets.token_bytes(LARGE_BYTES)
     try:

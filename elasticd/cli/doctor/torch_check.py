@@ -70,26 +70,23 @@ def findings_of(report: TorchReport, gpus: int) -> Iterator[Finding]:
     """Judge an interpreter, on a machine whose environment shows this many GPUs."""
     where = f"Python {report.python} at {report.path}"
     if _numbers(report.python) < OLDEST_PYTHON:
-        yield Finding(
-            subject="python",
-            verdict=Verdict.PROBLEM,
-            found=f"{where} is older than 3.11",
-            advice="Make an environment with a newer Python.",
+        yield _problem(
+            "python",
+            f"{where} is older than 3.11",
+            "Make an environment with a newer Python.",
         )
     if report.failure:
-        yield Finding(
-            subject="torch",
-            verdict=Verdict.PROBLEM,
-            found=f"{where} cannot import torch: {report.failure}",
-            advice="Install the build for this machine: pip install torch.",
+        yield _problem(
+            "torch",
+            f"{where} cannot import torch: {report.failure}",
+            "Install the build for this machine: pip install torch.",
         )
         return
     if _numbers(report.torch) < OLDEST_TORCH:
-        yield Finding(
-            subject="torch",
-            verdict=Verdict.PROBLEM,
-            found=f"{where} has torch {report.torch}, and elasticd supports 2.9 and later",
-            advice="pip install --upgrade torch",
+        yield _problem(
+            "torch",
+            f"{where} has torch {report.torch}, and elasticd supports 2.9 and later",
+            "pip install --upgrade torch",
         )
         return
     backends = [name for name in ("gloo", "nccl") if getattr(report, name)]
@@ -101,11 +98,10 @@ def findings_of(report: TorchReport, gpus: int) -> Iterator[Finding]:
         f"with {' and '.join(backends) or 'no backend'}",
     )
     if not report.gloo:
-        yield Finding(
-            subject="torch",
-            verdict=Verdict.PROBLEM,
-            found="this torch was built without Gloo, which elasticd uses on every machine",
-            advice="Install a build with it: those of pip have it.",
+        yield _problem(
+            "torch",
+            "this torch was built without Gloo, which elasticd uses on every machine",
+            "Install a build with it: those of pip have it.",
         )
     yield from _of_gpus(report, gpus)
 
@@ -114,22 +110,20 @@ def _of_gpus(report: TorchReport, gpus: int) -> Iterator[Finding]:
     if not gpus and not report.gpus:
         return
     if report.gpus < gpus:
-        yield Finding(
-            subject="GPUs",
-            verdict=Verdict.PROBLEM,
-            found=f"this machine shows {counted(gpus, 'GPU')}, and torch can use "
+        yield _problem(
+            "GPUs",
+            f"this machine shows {counted(gpus, 'GPU')}, and torch can use "
             f"{report.gpus or 'none'} of them",
-            advice="Install the torch that was built for this driver (https://pytorch.org), and "
+            "Install the torch that was built for this driver (https://pytorch.org), and "
             "look at what nvidia-smi or rocm-smi says."
             if report.cuda
             else "Install a torch that was built for GPUs: this one is for CPUs.",
         )
     elif not report.nccl:
-        yield Finding(
-            subject="GPUs",
-            verdict=Verdict.PROBLEM,
-            found="this torch was built without NCCL",
-            advice="Install a build with it: those of pip for Linux have it.",
+        yield _problem(
+            "GPUs",
+            "this torch was built without NCCL",
+            "Install a build with it: those of pip for Linux have it.",
         )
     else:
         yield Finding(
@@ -142,12 +136,15 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no word")
 
 
+def _problem(subject: str, found: str, advice: str) -> Finding:
+    return Finding(subject=subject, verdict=Verdict.PROBLEM, found=found, advice=advice)
+
+
 def _broken(found: str) -> Finding:
-    return Finding(
-        subject="torch",
-        verdict=Verdict.PROBLEM,
-        found=found,
-        advice="Call it by hand, and mend what it says; --python names another interpreter.",
+    return _problem(
+        "torch",
+        found,
+        "Call it by hand, and mend what it says; --python names another interpreter.",
     )
 
 
