@@ -50,6 +50,9 @@ def _perform(line: Connection) -> None:
         scene, args, rank, size, path = line.recv()
         store = dist.FileStore(path, size)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        # A rank whose scene ends at once would close connections that others are still making.
+        store.set(f"formed/{rank}", "")
+        store.wait([f"formed/{each}" for each in range(size)])
         try:
             line.send(("", scene(rank, *args)))
         except BaseException:
