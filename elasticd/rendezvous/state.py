@@ -14,8 +14,8 @@ from elasticd.records.job import JobSpec, JobStatus, Want
 from elasticd.records.member import Exit, Member, Peer, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.slot_failures import SlotFailure
-from elasticd.rendezvous.table import Table
 
 __all__ = [
     "JobState",
@@ -182,14 +182,14 @@ class JobState:
     """True if the lease is not surely alive: nothing may be written."""
 
     # What etcd showed us.
-    members: Table[SeenMember] = field(default_factory=Table)
+    members: PersistentMap[SeenMember] = field(default_factory=PersistentMap)
     """All members if `has_all_members`, otherwise the proposers that we watch."""
     members_revision: int = 0
-    deleted: Table[int] = field(default_factory=Table)
+    deleted: PersistentMap[int] = field(default_factory=PersistentMap)
     """Members deleted since the last list, by the last revision of theirs that we saw; anything not
     newer is outdated."""
     has_all_members: bool = False
-    results: Table[Result] = field(default_factory=Table)
+    results: PersistentMap[Result] = field(default_factory=PersistentMap)
     has_results: bool = False
     world: World | None = None
     world_revision: int = 0

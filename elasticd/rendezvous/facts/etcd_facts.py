@@ -31,6 +31,7 @@ from elasticd.rendezvous.next_world.node_condition import (
     is_world_missed,
 )
 from elasticd.rendezvous.next_world.propose import PROPOSERS, look
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import (
     JobState,
     SeenMember,
@@ -38,7 +39,6 @@ from elasticd.rendezvous.state import (
     due_in_s,
     replace,
 )
-from elasticd.rendezvous.table import Table
 
 __all__ = [
     "member_deleted",
@@ -61,7 +61,7 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
     if (event.watched is None) != (state.observed is None):
         return state  # An answer to what we watched before.
     before = state.members
-    members = Table(
+    members = PersistentMap(
         (member.node, _seen(before, member, created, modified, now_s))
         for member, created, modified in event.members
     )
@@ -69,7 +69,7 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
         state,
         members=members,
         members_revision=max(state.members_revision, event.revision),
-        deleted=Table(),
+        deleted=PersistentMap(),
         has_all_members=event.watched is None,
         is_in_process=state.is_in_process
         or any(_is_prepared(member) for member, _, _ in event.members),
@@ -236,7 +236,7 @@ def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
 
 
 def _seen(
-    before: Table[SeenMember], member: Member, created: int, modified: int, now_s: float
+    before: PersistentMap[SeenMember], member: Member, created: int, modified: int, now_s: float
 ) -> SeenMember:
     known = before.get(member.node)
     is_same = known is not None and known.member.incarnation == member.incarnation

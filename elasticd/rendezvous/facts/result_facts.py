@@ -6,14 +6,14 @@ from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.event import ResultsListed
 from elasticd.rendezvous.next_world.propose import look
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import JobState, replace
-from elasticd.rendezvous.table import Table
 
 __all__ = ["count_ok_ranks", "result_deleted", "result_seen", "results_listed"]
 
 
 def results_listed(state: JobState, event: ResultsListed, now_s: float) -> JobState:
-    results = Table((result.node, result) for result in event.results)
+    results = PersistentMap((result.node, result) for result in event.results)
     ok_ranks = sum(count_ok_ranks(state.world, result) for result in event.results)
     state = replace(state, results=results, has_results=True, ok_ranks=ok_ranks)
     return look(state, Reason.NODE_LOST, now_s=now_s)

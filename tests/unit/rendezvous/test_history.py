@@ -12,8 +12,8 @@ from elasticd.rendezvous.history import (
     oldest_kept,
     unneeded_results,
 )
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import replace
-from elasticd.rendezvous.table import Table
 from tests.unit.rendezvous.cases import member, name, proposer, result, world
 
 
@@ -36,7 +36,7 @@ def test_results_that_no_world_needs_go() -> None:
     told.members(member(0), member(1), member(4))
     results = [result(i, 4, has_left=True) for i in range(7)] + [result(7, 5)]
     results[6] = dataclasses.replace(results[6], trained_in=Generation(5))
-    told.state = replace(told.state, results=Table((r.node, r) for r in results))
+    told.state = replace(told.state, results=PersistentMap((r.node, r) for r in results))
     assert unneeded_results(told.state, world(6, 0, 2)) == (name(3), name(5))
     assert unneeded_results(replace(told.state, world=None), world(1, 0, 2)) == ()
 
@@ -46,6 +46,6 @@ def test_one_world_deletes_no_more_results_than_a_transaction_may_hold() -> None
     told = proposer(1)
     told.state = replace(told.state, world=world(5, 0, 1))
     many = [result(i, 2, has_left=True) for i in range(10, 500)]
-    told.state = replace(told.state, results=Table((r.node, r) for r in many))
+    told.state = replace(told.state, results=PersistentMap((r.node, r) for r in many))
     gone = unneeded_results(told.state, world(6, 0, 1))
     assert len(gone) == RESULTS_PER_WORLD <= 120

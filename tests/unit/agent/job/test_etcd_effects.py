@@ -20,8 +20,8 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import history
 from elasticd.rendezvous.next_world import exclusion
 from elasticd.rendezvous.next_world.propose import propose
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import SeenMember, replace
-from elasticd.rendezvous.table import Table
 from elasticd.store.api import Put, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.job import etcd_effects as perform
@@ -104,8 +104,8 @@ def _next_world(told: Told, etcd: Etcd, spot: int) -> None:
     told.state, effects = propose(
         replace(
             told.state,
-            members=Table((s.member.node, s) for s in seen),
-            results=Table((r.node, r) for r in results),
+            members=PersistentMap((s.member.node, s) for s in seen),
+            results=PersistentMap((r.node, r) for r in results),
             members_revision=etcd.revision(KEYS.world(JOB)),
             world_revision=etcd.revision(KEYS.world(JOB)),
             status_revision=etcd.revision(KEYS.status(JOB)),

@@ -12,8 +12,8 @@ from elasticd.records.ids import Generation, Incarnation, JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import JobState, SeenMember, replace
-from elasticd.rendezvous.table import Table
 from elasticd.store.api import Lease, LeaseId, Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.late import late_judge as module
@@ -110,7 +110,7 @@ class Scene:
                     SeenMember(member=one, create_revision=1, mod_revision=1, seen_s=self.now_s),
                 )
             )
-        self.state = replace(self.state, members=Table(seen))
+        self.state = replace(self.state, members=PersistentMap(seen))
         self.look(for_s)
 
     def look(self, for_s: float) -> None:

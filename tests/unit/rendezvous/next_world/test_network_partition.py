@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.world import World
 from elasticd.rendezvous.next_world.network_partition import cut_off
+from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import JobState, SeenMember
-from elasticd.rendezvous.table import Table
 from tests.unit.rendezvous.cases import Told, member, name, world
 
 LOOKS_PER_EDGE = 8
@@ -49,7 +49,7 @@ def _accusing(accused: Mapping[int, Collection[int]], size: int) -> tuple[JobSta
         )
         record = SeenMember(member=told, create_revision=1, mod_revision=1, seen_s=0.0)
         seen.append((names[index], record))
-    return dataclasses.replace(Told(0).state, members=Table(seen), world=found), found
+    return dataclasses.replace(Told(0).state, members=PersistentMap(seen), world=found), found
 
 
 def _left_out(accused: Mapping[int, Collection[int]], size: int) -> set[int]:

@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.rendezvous.table import Table
+from elasticd.rendezvous.persistent_map import PersistentMap
 
 STEPS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers() | st.none()))
 
 
 @given(STEPS)
-def test_table_is_a_dict_whose_old_versions_stay(steps: list[tuple[str, int | None]]) -> None:
+def test_map_is_a_dict_whose_old_versions_stay(steps: list[tuple[str, int | None]]) -> None:
     """Against the plain dict, with every version compared at the end."""
-    table: Table[int] = Table()
+    table: PersistentMap[int] = PersistentMap()
     plain: dict[str, int] = {}
     versions = []
     for key, value in steps:
@@ -24,17 +24,17 @@ def test_table_is_a_dict_whose_old_versions_stay(steps: list[tuple[str, int | No
         versions.append((table, dict(plain)))
     for version, expected in versions:
         assert list(version.items()) == sorted(expected.items())
-        assert len(version) == len(expected) and version == Table(expected.items())
+        assert len(version) == len(expected) and version == PersistentMap(expected.items())
         assert all(version.get(key) == expected.get(key) for key in "abcdefgh")
 
 
 def test_iteration_is_sorted_by_key() -> None:
     """So that no hash seed leaks into a decision."""
-    table = Table((f"node-{i}", i) for i in range(50, 0, -1))
+    table = PersistentMap((f"node-{i}", i) for i in range(50, 0, -1))
     assert [key for key, _ in table.items()] == sorted(f"node-{i}" for i in range(1, 51))
 
 
 def test_key_that_is_not_there_changes_nothing() -> None:
     """Not even the object."""
-    table = Table([("a", 1)])
+    table = PersistentMap([("a", 1)])
     assert table.without("b") is table and "b" not in table and "a" in table

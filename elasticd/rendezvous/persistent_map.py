@@ -1,14 +1,15 @@
 """An immutable mapping whose update costs little, so that a state of 5,000 members stays a value.
 
-Copying a dict for each of n events would make n members cost n^2 steps. The keys are spread over
-a fixed number of small dicts; an update copies one of them and the tuple of references.
+"Persistent" is said of a data structure whose old versions stay as they were; nothing is written
+to a disk. Copying a dict for each of n events would make n members cost n^2 steps. The keys are
+spread over a fixed number of small dicts; an update copies one of them and the tuple of references.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
-__all__ = ["Table"]
+__all__ = ["PersistentMap"]
 
 V = TypeVar("V")
 _BUCKETS = 128
@@ -17,7 +18,7 @@ _NOTHING: dict[str, Any] = {}
 _EMPTY = (_NOTHING,) * _BUCKETS
 
 
-class Table(Generic[V]):
+class PersistentMap(Generic[V]):
     """A mapping with string keys; iteration is sorted by key, so that no hash seed can affect a
     decision.
     """
@@ -33,11 +34,11 @@ class Table(Generic[V]):
             self._buckets = tuple(filled.get(index, _NOTHING) for index in range(_BUCKETS))
         self._size = sum(map(len, filled.values()))
 
-    def with_item(self, key: str, value: V) -> "Table[V]":
+    def with_item(self, key: str, value: V) -> "PersistentMap[V]":
         bucket = self._buckets[_bucket(key)]
         return self._replaced(key, {**bucket, key: value}, self._size + (key not in bucket))
 
-    def without(self, key: str) -> "Table[V]":
+    def without(self, key: str) -> "PersistentMap[V]":
         bucket = self._buckets[_bucket(key)]
         if key not in bucket:
             return self
@@ -64,16 +65,16 @@ class Table(Generic[V]):
         return self._size
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self._buckets == other._buckets
+        return isinstance(other, PersistentMap) and self._buckets == other._buckets
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Table({dict(self.items())!r})"
+        return f"PersistentMap({dict(self.items())!r})"
 
-    def _replaced(self, key: str, bucket: dict[str, V], size: int) -> "Table[V]":
+    def _replaced(self, key: str, bucket: dict[str, V], size: int) -> "PersistentMap[V]":
         index = _bucket(key)
-        table: Table[V] = Table.__new__(Table)
+        table: PersistentMap[V] = PersistentMap.__new__(PersistentMap)
         table._buckets = (*self._buckets[:index], bucket, *self._buckets[index + 1 :])
         table._size = size
         return table
