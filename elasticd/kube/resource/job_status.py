@@ -53,7 +53,7 @@ def status_of(
         observed_generation=job.generation,
         job=name,
         phase=phase,
-        message=message,
+        message=message if phase.is_final else _with_wrong(message, wrong),
         size=f"{nodes}/{wanted}",
         nodes=nodes,
         wanted=wanted,
@@ -159,6 +159,11 @@ def _message(phase: ElasticPhase, found: JobRecords) -> str:
             f"{found.message}; {failure_text(failure)}" if found.message else failure_text(failure)
         )
     return found.message
+
+
+def _with_wrong(message: str, wrong: str) -> str:
+    """Return what is said of a job that goes on though its object asks for what cannot be done."""
+    return f"{message.rstrip('.')}. {wrong}" if message and wrong else message or wrong
 
 
 def _step(before: ElasticJobStatus, found: JobRecords) -> int | None:

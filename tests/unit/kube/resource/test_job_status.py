@@ -28,14 +28,19 @@ RAISED = Failure(
 SPEC = JobSpec(name=JobName("team.x"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
 
 
-def message(phase: Phase, failure: Failure | None, said: str = "the restarts are spent") -> str:
+def message(
+    phase: Phase,
+    failure: Failure | None,
+    said: str = "the restarts are spent",
+    wrong: str = "",
+) -> str:
     """Return what the object says of a job in this phase."""
     status = JobStatus(phase=phase, failure=failure)
     return status_of(
         ElasticJob(namespace="team", name="x", uid="u"),
         JobName("team.x"),
         JobRecords(spec=SPEC, status=status, message=said),
-        wrong="",
+        wrong=wrong,
         now_unix_s=0.0,
     ).message
 
@@ -52,6 +57,15 @@ def test_a_job_that_failed_names_its_exception() -> None:
 def test_a_job_that_did_not_fail_names_no_exception(phase: Phase) -> None:
     """It survived the one that is on record."""
     assert message(phase, RAISED, said="said") == "said"
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.WAITING])
+def test_a_running_job_says_what_its_object_asks_for_in_vain(phase: Phase) -> None:
+    """The job goes on as it was, and `kubectl get` shows why the edit has no effect."""
+    wrong = "spec.replicas is 9, more than spec.maxNodes, 4."
+    assert message(phase, None, said="", wrong=wrong) == wrong
+    assert message(phase, None, said="It waits.", wrong=wrong) == f"It waits. {wrong}"
+    assert message(Phase.SUCCEEDED, None, said="said", wrong=wrong) == "said"
 
 
 def test_a_worker_that_only_exits_is_named_by_its_last_line() -> None:
