@@ -67,7 +67,7 @@ def wake_at_s(state: JobState) -> float | None:
     times += [w.leave_by_s for w in state.workers.values() if not w.stop_sent]
     if state.is_in_process:
         free = [slot for slot in state.slots if slot not in state.workers]
-        times += [m.retry_at_s for slot in free if (m := state.mishaps.get(slot)) is not None]
+        times += [f.retry_at_s for slot in free if (f := state.slot_failures.get(slot)) is not None]
     if may_propose(state):
         times += [state.plan_at_s, state.join_at_s]
     if state.formed_s is None and state.me.node in proposers(state):
@@ -227,10 +227,11 @@ def _ticked(state: JobState, now_s: float) -> JobState:
         state = replace(state, world_due_s=None)
         if is_world_missed(state):
             state = replace(state, reread_at_s=now_s)
-    due = [s for s, m in state.mishaps.items() if m.retry_at_s and m.retry_at_s <= now_s]
+    failures = state.slot_failures
+    due = [slot for slot, f in failures.items() if f.retry_at_s and f.retry_at_s <= now_s]
     if due:
-        over = {slot: dataclasses.replace(state.mishaps[slot], retry_at_s=None) for slot in due}
-        state = replace(state, mishaps={**state.mishaps, **over})
+        over = {slot: dataclasses.replace(failures[slot], retry_at_s=None) for slot in due}
+        state = replace(state, slot_failures={**failures, **over})
     deadline_s = state.formation_deadline_s
     if state.formed_s is None and deadline_s is not None and deadline_s <= now_s:
         if state.is_world_ended:

@@ -73,7 +73,7 @@ def desired_member(state: JobState) -> Member:
         short_stall=None if is_long else stall,
         is_paused=any(worker.is_paused for worker in state.workers.values()),
         wait=state.wait,
-        given_up=tuple(sorted(s for s, m in state.mishaps.items() if m.is_given_up)),
+        given_up=tuple(sorted(s for s, m in state.slot_failures.items() if m.is_left_out)),
     )
 
 

@@ -3,7 +3,7 @@
 The other slots must not pay for it. The next process of that slot waits longer each time, and its
 cost is charged as the loss of a machine, not as an error of the script. A slot whose process
 trained for a while begins with a clean record; steps that the other slots make meanwhile do not
-count for it. A slot that took too many worlds with it is given up, until its agent is started anew
+count for it. A slot that took too many worlds with it is left out, until its agent is started anew
 or undrained.
 """
 
@@ -28,8 +28,8 @@ class SlotFailure:
     """How many processes failed in a row."""
     retry_at_s: float | None = None
     """Another one is not started before then; None for whenever there is reason to."""
-    is_given_up: bool = False
-    """True if no other process is started here."""
+    is_left_out: bool = False
+    """True if no other process is started here: the member's record says `given_up` of it."""
 
 
 def following(before: SlotFailure | None, *, steps: int | None, now_s: float) -> SlotFailure:
@@ -45,5 +45,5 @@ def following(before: SlotFailure | None, *, steps: int | None, now_s: float) ->
     pause_s = 0.0 if count < grace else PAUSE_S * 2.0 ** min(count - grace, 16)
     pause_s = min(_PAUSE_MOST_S, pause_s)
     if steps is not None and count >= SLOT_LIMIT:
-        return SlotFailure(count=count, is_given_up=True)
+        return SlotFailure(count=count, is_left_out=True)
     return SlotFailure(count=count, retry_at_s=now_s + pause_s if pause_s else None)

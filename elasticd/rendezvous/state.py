@@ -272,7 +272,7 @@ class JobState:
     pace: Pace | None = None
     wait: NodeWait | None = None
     """What the others should know of the waits of our steps."""
-    mishaps: Mapping[Slot, SlotFailure] = field(default_factory=dict)
+    slot_failures: Mapping[Slot, SlotFailure] = field(default_factory=dict)
     """The slots whose last process failed by itself."""
     leaving: Reason | None = None
     member_sent: Member | None = None

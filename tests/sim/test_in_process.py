@@ -160,7 +160,11 @@ def test_replacements_that_die_at_their_start_disturb_nobody(seed: int) -> None:
     sim.run(100.0)
     assert len(sim.history.worlds) == 2
     agent = sim.nodes[node(1)].agent
-    assert agent is not None and agent.state is not None and agent.state.mishaps[Slot(0)].count <= 8
+    assert (
+        agent is not None
+        and agent.state is not None
+        and agent.state.slot_failures[Slot(0)].count <= 8
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

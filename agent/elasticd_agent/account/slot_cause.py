@@ -78,8 +78,8 @@ def _beside_world(state: JobState, slot: Slot) -> TimeCause:
     """Return the cause for a slot of ours that the world does not name: it was lost, or is about to
     join.
     """
-    mishap = state.mishaps.get(slot)
-    return TimeCause.RECOVER if mishap is not None and mishap.is_given_up else TimeCause.START
+    failure = state.slot_failures.get(slot)
+    return TimeCause.RECOVER if failure is not None and failure.is_left_out else TimeCause.START
 
 
 def _in_process(state: JobState, world: World, worker: Worker | None) -> TimeCause:

@@ -209,8 +209,9 @@ def prepare(state: JobState, now_s: float) -> Step:
     if mine is not None and not _is_under_way(state, mine):
         return state, ()
     free = [slot for slot in state.slots if slot not in state.workers]
-    held = {slot for slot, m in state.mishaps.items() if m.retry_at_s and now_s < m.retry_at_s}
-    held |= {slot for slot, m in state.mishaps.items() if m.is_given_up}
+    failures = state.slot_failures
+    held = {slot for slot, f in failures.items() if f.retry_at_s and now_s < f.retry_at_s}
+    held |= {slot for slot, f in failures.items() if f.is_left_out}
     free = [slot for slot in free if slot not in held]
     if not free:
         return state, ()

@@ -67,7 +67,7 @@ def _exited(state: JobState, worker: Worker, event: ev.WorkerExited, now_s: floa
     state = replace(state, exits=exits)
     if event.code == 0 and worker.is_attached and not worker.is_finished:
         # It left in the middle; should its last word come late, nothing hangs on this.
-        state = _with_mishap(state, worker, _steps_made(state, worker), now_s)
+        state = _with_slot_failure(state, worker, _steps_made(state, worker), now_s)
     if event.code == 0:
         state = replace(state, done={**state.done, worker.slot: worker.nonce})
     if event.code == 0 or worker.stage is WorkerStage.FAILED:
@@ -81,8 +81,8 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
     if worker.generation != state.adopted:
         return state
     if state.is_in_process and failure is not None and not failure.is_secondary:
-        state = _with_mishap(state, worker, _steps_made(state, worker), now_s)
-        failure = dataclasses.replace(failure, in_a_row=state.mishaps[worker.slot].count)
+        state = _with_slot_failure(state, worker, _steps_made(state, worker), now_s)
+        failure = dataclasses.replace(failure, in_a_row=state.slot_failures[worker.slot].count)
     known = state.failure
     if failure is not None:
         is_echo = known is not None and _is_echo_of(state, known, failure)
@@ -108,12 +108,14 @@ def _never_attached(
 ) -> JobState:
     """Handle a worker that ended too soon while it was being prepared."""
     state = replace(state, failure=failure or state.failure)
-    return _with_mishap(state, worker, None, now_s)
+    return _with_slot_failure(state, worker, None, now_s)
 
 
-def _with_mishap(state: JobState, worker: Worker, steps: int | None, now_s: float) -> JobState:
-    mishap = following(state.mishaps.get(worker.slot), steps=steps, now_s=now_s)
-    return replace(state, mishaps={**state.mishaps, worker.slot: mishap})
+def _with_slot_failure(
+    state: JobState, worker: Worker, steps: int | None, now_s: float
+) -> JobState:
+    failure = following(state.slot_failures.get(worker.slot), steps=steps, now_s=now_s)
+    return replace(state, slot_failures={**state.slot_failures, worker.slot: failure})
 
 
 def _steps_made(state: JobState, worker: Worker) -> int:

@@ -31,7 +31,9 @@ def test_prepared_worker_that_ends_early_is_tried_ever_more_slowly() -> None:
     for count, pause_s in enumerate((1.0, 2.0, 4.0), start=1):
         nonce = told.state.workers[Slot(1)].nonce
         told.tell(ev.WorkerExited(slot=Slot(1), nonce=nonce, code=1, failure=failure()))
-        assert told.state.mishaps[Slot(1)].count == count and Slot(1) not in told.state.workers
+        assert (
+            told.state.slot_failures[Slot(1)].count == count and Slot(1) not in told.state.workers
+        )
         told.tick(pause_s - 0.1)
         assert Slot(1) not in told.state.workers and Slot(2) in told.state.workers
         told.tick(0.2)
@@ -45,24 +47,24 @@ def test_worker_that_fails_again_after_its_first_steps_is_replaced_ever_more_slo
     for count, pause_s in enumerate((0.0, 1.0, 2.0), start=1):
         _fail(told, steps=3, step=step)
         assert told.state.failure is not None and told.state.failure.in_a_row == count
-        retry_at_s = told.state.mishaps[Slot(0)].retry_at_s or told.now_s
+        retry_at_s = told.state.slot_failures[Slot(0)].retry_at_s or told.now_s
         assert retry_at_s == pytest.approx(told.now_s + pause_s)
         step = _replace(told, count + 1, pause_s, step + 10)
     _fail(told, steps=STEADY_STEPS, step=step)
-    assert told.state.mishaps[Slot(0)].count == 1
+    assert told.state.slot_failures[Slot(0)].count == 1
 
 
-def test_slot_whose_processes_are_killed_waits_longer_and_is_given_up() -> None:
+def test_slot_whose_processes_are_killed_waits_longer_and_is_left_out() -> None:
     """As the kernel does for want of memory; the progress of the others is no merit of the slot."""
     told = training(1)
     step = 5
     for count in range(1, SLOT_LIMIT + 1):
         _fail(told, steps=3, step=step, signal="SIGKILL")
-        assert told.state.mishaps[Slot(0)].count == count
+        assert told.state.slot_failures[Slot(0)].count == count
         if count == SLOT_LIMIT:
             break
         pause_s = 0.0 if count == 1 else min(60.0, 2.0 ** (count - 2))
-        retry_at_s = told.state.mishaps[Slot(0)].retry_at_s or told.now_s
+        retry_at_s = told.state.slot_failures[Slot(0)].retry_at_s or told.now_s
         assert retry_at_s == pytest.approx(told.now_s + pause_s)
         step = _replace(told, count + 1, pause_s, step + 1000)
     assert told.state.failure is not None and told.state.failure.is_last_of_slot
@@ -87,11 +89,11 @@ def test_slot_whose_process_leaves_in_the_middle_with_0_waits_too() -> None:
     """It did not fail by its own word, and the others lost it all the same."""
     told = training(1)
     told.tell(ev.WorkerExited(slot=Slot(0), nonce=Nonce(1), code=0))
-    assert told.state.mishaps[Slot(0)].count == 1
+    assert told.state.slot_failures[Slot(0)].count == 1
     told = training(1)
     finished(told)
     told.tell(ev.WorkerExited(slot=Slot(0), nonce=Nonce(1), code=0))
-    assert not told.state.mishaps, "that one had trained to the end"
+    assert not told.state.slot_failures, "that one had trained to the end"
 
 
 def _fail(told: Told, *, steps: int, step: int, signal: str = "") -> None:
