@@ -18,7 +18,7 @@ from elasticd.records.world import World
 from elasticd.store.api import ReadableStore
 
 __all__ = [
-    "Cluster",
+    "ClusterOccupancy",
     "Use",
     "broken",
     "elsewhere",
@@ -42,7 +42,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterOccupancy:
     """All nodes, those that are drained, and who uses them."""
 
     nodes: tuple[Node, ...] = ()
@@ -77,7 +77,7 @@ def uses_of(
     return tuple(uses)
 
 
-def read_cluster(store: ReadableStore, keys: Keys) -> Cluster:
+def read_cluster(store: ReadableStore, keys: Keys) -> ClusterOccupancy:
     """Read the nodes, and what the jobs that are not over hold of them."""
     uses: list[Use] = []
     for item in store.list(keys.active).items:
@@ -93,7 +93,7 @@ def read_cluster(store: ReadableStore, keys: Keys) -> Cluster:
             decode(World, world.value) if world is not None else None,
             [decode(Member, member.value) for member in members],
         )
-    return Cluster(
+    return ClusterOccupancy(
         nodes=tuple(decode(Node, item.value) for item in store.list(keys.nodes).items),
         drained=frozenset(
             NodeId(item.key.removeprefix(keys.drains))
@@ -157,7 +157,7 @@ def _has_state(member: Member) -> bool:
     return any(offer.has_state and offer.is_prepared for offer in member.slots)
 
 
-def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str:
+def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
     """Return what holds the nodes that a waiting job does not have; begins with "; "."""
     here = {member.node for member in members}
     nodes = {node.node: node for node in cluster.nodes if spec.may_run_on(node.labels)}

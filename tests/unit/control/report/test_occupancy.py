@@ -6,7 +6,7 @@ import pytest
 
 from elasticd.control import jobs
 from elasticd.control.report.occupancy import (
-    Cluster,
+    ClusterOccupancy,
     Use,
     elsewhere,
     left_out,
@@ -138,7 +138,7 @@ def test_node_that_can_start_no_worker_is_not_being_prepared() -> None:
 
 def test_it_is_said_who_holds_the_other_nodes() -> None:
     """Grouped by holder; what has room is not mentioned, nor what the job has already."""
-    cluster = Cluster(
+    cluster = ClusterOccupancy(
         nodes=(node_of("a"), node_of("b"), node_of("c", slots=2), node_of("d"), node_of("e")),
         drained=frozenset({NodeId("e")}),
         uses=(use(A, "a"), use(A, "b"), use(A, "c"), use(B, "d", is_training=False)),
@@ -149,7 +149,7 @@ def test_it_is_said_who_holds_the_other_nodes() -> None:
 
 def test_holder_that_has_too_few_nodes_itself_is_told_as_such() -> None:
     """Jobs are served in their order: a large one keeps what it has while it waits."""
-    cluster = Cluster(
+    cluster = ClusterOccupancy(
         nodes=(node_of("a"), node_of("b"), node_of("c")),
         uses=(
             use(A, "a", is_training=False),
@@ -163,7 +163,7 @@ def test_holder_that_has_too_few_nodes_itself_is_told_as_such() -> None:
 
 def test_it_is_said_where_waiting_does_not_help() -> None:
     """Too few machines are there, whoever uses them."""
-    cluster = Cluster(nodes=(node_of("a"), node_of("b", slots=8)))
+    cluster = ClusterOccupancy(nodes=(node_of("a"), node_of("b", slots=8)))
     more = "start `elasticd agent` on more machines"
     assert (
         elsewhere(spec_of(B, min_nodes=5), [], cluster)
@@ -178,7 +178,7 @@ def test_it_is_said_where_waiting_does_not_help() -> None:
 def test_nodes_without_the_labels_of_a_job_are_not_told_of() -> None:
     """They would not help, whoever uses them; what would is said."""
     nodes = (node_of("a", labels={"gpu": "a100"}), node_of("b", labels={"gpu": "h100"}))
-    cluster = Cluster(nodes=nodes, drained=frozenset({NodeId("a")}), uses=(use(A, "a"),))
+    cluster = ClusterOccupancy(nodes=nodes, drained=frozenset({NodeId("a")}), uses=(use(A, "a"),))
     spec = spec_of(B, node_labels={"gpu": "h100"})
     more = "start `elasticd agent --label gpu=h100` on more machines"
     assert elsewhere(spec, [], cluster) == f"; there is 1 such node in all: {more}"
