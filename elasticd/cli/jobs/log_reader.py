@@ -11,7 +11,14 @@ from elasticd.cli.jobs.follow import run_folder_of
 from elasticd.cli.record_source import RecordSource
 from elasticd.control.logs.console import ERR, OUT
 from elasticd.control.logs.log_slice import LogSlice, OpenLog, line_count, read_slice
-from elasticd.control.logs.output import Fetch, HttpFetch, LogName, local_log, log_path, remote_log
+from elasticd.control.logs.output import (
+    HttpFetch,
+    LogFetch,
+    LogName,
+    local_log,
+    log_path,
+    remote_log,
+)
 from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
@@ -84,7 +91,7 @@ class RemoteLogs:
     answer is asked once.
     """
 
-    def __init__(self, nodes: Sequence[Node], fetch: Fetch) -> None:
+    def __init__(self, nodes: Sequence[Node], fetch: LogFetch) -> None:
         self._nodes, self._fetch = list(nodes), fetch
         self._silent: set[NodeId] = set()
         self._last: dict[Rank, Node] = {}

@@ -29,7 +29,7 @@ from elasticd.store.api import StoreSettings
 
 __all__ = [
     "TROUBLE",
-    "Fetch",
+    "LogFetch",
     "HttpFetch",
     "LogName",
     "Tail",
@@ -69,7 +69,7 @@ def log_path(run_folder: Path, name: LogName) -> Path:
     return run_folder / name.job / f"gen-{name.generation}" / f"rank-{name.rank}.{name.suffix}"
 
 
-class Fetch(Protocol):
+class LogFetch(Protocol):
     """Read a log from another host's agent."""
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
@@ -218,7 +218,7 @@ class Tail:
         choice: Choice,
         write: Callable[[int, bytes], None],
         own_nodes: frozenset[NodeId] = frozenset(),
-        fetch: Fetch | None = None,
+        fetch: LogFetch | None = None,
         own_host: str = "",
         wanted: LogSlice | None = None,
     ) -> None:
@@ -373,7 +373,7 @@ def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
     return OpenLog(read=read, size=lambda: os.fstat(file.fileno()).st_size, times=times)
 
 
-def remote_log(fetch: Fetch, node: Node, name: LogName) -> OpenLog:
+def remote_log(fetch: LogFetch, node: Node, name: LogName) -> OpenLog:
     """Open a log of another node; an agent that does not answer counts as its end."""
 
     def read(offset: int, count: int) -> bytes:
