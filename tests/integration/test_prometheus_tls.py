@@ -10,7 +10,7 @@ from elasticd.records.codec import encode
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.discovery import Discovery
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
@@ -42,8 +42,8 @@ class Site:
             raise Unavailable("etcd is away.")
         return self._store.list(prefix)
 
-    def _metrics(self, path: str, query: str) -> Answer | None:
-        return Answer(body=b"elasticd_slots 7\n") if path == "/metrics" else None
+    def _metrics(self, path: str, query: str) -> HttpAnswer | None:
+        return HttpAnswer(body=b"elasticd_slots 7\n") if path == "/metrics" else None
 
 
 @pytest.fixture

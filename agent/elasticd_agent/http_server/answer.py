@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-__all__ = ["ANSWER_TIMEOUT_S", "Answer", "PLAIN", "Route", "told"]
+__all__ = ["ANSWER_TIMEOUT_S", "HttpAnswer", "PLAIN", "Route", "text_answer"]
 
 ANSWER_TIMEOUT_S = 1.0
 """How long a route waits for the owner's thread, which answers in milliseconds unless it is
@@ -13,7 +13,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """What a route answers to a GET."""
 
     status: HTTPStatus = HTTPStatus.OK
@@ -22,10 +22,10 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Route = Callable[[str, str], Answer | None]
+Route = Callable[[str, str], HttpAnswer | None]
 """Answers a path and its query, on a thread that may wait; None if the path is not its own."""
 
 
-def told(status: HTTPStatus, sentence: str) -> Answer:
-    """Answer with a sentence for people."""
-    return Answer(status=status, body=f"{sentence}\n".encode("utf-8", "backslashreplace"))
+def text_answer(status: HTTPStatus, sentence: str) -> HttpAnswer:
+    """Return an answer that is a sentence for people."""
+    return HttpAnswer(status=status, body=f"{sentence}\n".encode("utf-8", "backslashreplace"))

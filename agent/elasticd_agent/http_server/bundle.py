@@ -21,7 +21,7 @@ from elasticd.bundle.versions import versions
 from elasticd.errors import CallError
 from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName, checked_name
-from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.http_server.answer import HttpAnswer, text_answer
 
 __all__ = ["PREFIX", "BundleFiles"]
 
@@ -53,25 +53,27 @@ class BundleFiles:
         own = [MaskedValue(name="etcd-password", value=password)] if password else []
         self._mask = Mask([*own, *found])
 
-    def __call__(self, path: str, query: str) -> Answer | None:
+    def __call__(self, path: str, query: str) -> HttpAnswer | None:
         if not path.startswith(PREFIX):
             return None
         try:
             match path.removeprefix(PREFIX).split("/"):
                 case ["agent.log"]:
-                    return Answer(body=self._own_log())
+                    return HttpAnswer(body=self._own_log())
                 case ["versions"]:
-                    return Answer(body=json.dumps(versions(), indent=1).encode())
+                    return HttpAnswer(body=json.dumps(versions(), indent=1).encode())
                 case ["jobs", job]:
                     files = self._files_of(job).list()
-                    return Answer(body=json.dumps(to_plain(files)).encode())
+                    return HttpAnswer(body=json.dumps(to_plain(files)).encode())
                 case ["jobs", job, *name]:
                     most = parse_qs(query).get("bytes", ["0"])[0]
                     limit = int(most) if _NUMBER.fullmatch(most) else 0
-                    return Answer(body=self._files_of(job).end("/".join(name), self._mask, limit))
+                    return HttpAnswer(
+                        body=self._files_of(job).end("/".join(name), self._mask, limit)
+                    )
         except (CallError, OSError):
             pass
-        return told(HTTPStatus.NOT_FOUND, "There is no such file for a bundle.")
+        return text_answer(HTTPStatus.NOT_FOUND, "There is no such file for a bundle.")
 
     def _files_of(self, job: str) -> JobFiles:
         """Return the files of a job.

@@ -15,7 +15,7 @@ from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import WatchSnapshot
-from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.http_server.answer import HttpAnswer, text_answer
 
 __all__ = ["Discovery"]
 
@@ -31,13 +31,15 @@ class Discovery:
     ) -> None:
         self._listed, self._cluster, self._is_tls = listed, cluster, is_tls
 
-    def __call__(self, path: str, query: str) -> Answer | None:
+    def __call__(self, path: str, query: str) -> HttpAnswer | None:
         if path != "/sd":
             return None
         try:
             items = self._listed(Keys(self._cluster).nodes).items
         except ElasticdError as exc:
-            return told(HTTPStatus.SERVICE_UNAVAILABLE, f"etcd does not say who is there: {exc}")
+            return text_answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"etcd does not say who is there: {exc}"
+            )
         nodes = []
         for item in items:
             try:
@@ -46,11 +48,11 @@ class Discovery:
                 continue  # Of a newer version: the others are there all the same.
         targets = [self._target(node) for node in nodes if node.http_port]
         if not targets:
-            return told(
+            return text_answer(
                 HTTPStatus.SERVICE_UNAVAILABLE, "etcd knows of no agent, not even this one."
             )
         body = json.dumps(targets, separators=(",", ":")).encode()
-        return Answer(body=body, content_type=_JSON)
+        return HttpAnswer(body=body, content_type=_JSON)
 
     def _target(self, node: Node) -> dict[str, object]:
         """Make one target group for each node, so that each has labels of its own before

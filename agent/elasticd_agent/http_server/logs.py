@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 
 from elasticd.errors import CallError
 from elasticd.records.ids import JobName, checked_name
-from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.http_server.answer import HttpAnswer, text_answer
 
 __all__ = ["ANSWER_LIMIT_BYTES", "LogFiles", "Progress", "ProgressAnswers"]
 
@@ -41,7 +41,7 @@ class LogFiles:
         self._run_folder = run_folder
         self._folders = {} if folders is None else folders
 
-    def __call__(self, path: str, query: str) -> Answer | None:
+    def __call__(self, path: str, query: str) -> HttpAnswer | None:
         if not path.startswith(_LOGS):
             return None
         try:
@@ -51,8 +51,8 @@ class LogFiles:
                 file.seek(min(offset, size))
                 body = file.read(ANSWER_LIMIT_BYTES)
         except (CallError, OSError):
-            return told(HTTPStatus.NOT_FOUND, "There is no such log.")
-        return Answer(body=body, headers={"X-Elasticd-Size": str(size)})
+            return text_answer(HTTPStatus.NOT_FOUND, "There is no such log.")
+        return HttpAnswer(body=body, headers={"X-Elasticd-Size": str(size)})
 
     def _log_of(self, path: str, query: str) -> tuple[Path, int]:
         """Find the file that a request names, and the offset from which it is wanted.
@@ -91,10 +91,10 @@ class ProgressAnswers:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def __call__(self, path: str, query: str) -> Answer | None:
+    def __call__(self, path: str, query: str) -> HttpAnswer | None:
         if not path.startswith(_PROGRESS):
             return None
         found = self._progress(JobName(path.removeprefix(_PROGRESS)))
         if found is None:
-            return told(HTTPStatus.NOT_FOUND, "There is no such job here.")
-        return Answer(body=found)
+            return text_answer(HTTPStatus.NOT_FOUND, "There is no such job here.")
+        return HttpAnswer(body=found)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from elasticd.control.logs.output import TROUBLE
-from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.http_server.answer import HttpAnswer, text_answer
 
 __all__ = ["BUSY_LIMIT_S", "PATHS", "Probes"]
 
@@ -41,25 +41,25 @@ class Probes:
     ) -> None:
         self._busy_s, self._is_ready, self._trouble = busy_s, is_ready, trouble
 
-    def __call__(self, path: str, query: str) -> Answer | None:
+    def __call__(self, path: str, query: str) -> HttpAnswer | None:
         if path == "/healthz":
             return self._health()
         return self._readiness() if path == "/readyz" else None
 
-    def _health(self) -> Answer:
+    def _health(self) -> HttpAnswer:
         busy_s = self._busy_s()
         if busy_s > BUSY_LIMIT_S:
-            return told(
+            return text_answer(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"This agent has been at one thing for {busy_s:.0f} s: does a disk hang?",
             )
         trouble = self._trouble()
-        return told(HTTPStatus.OK, f"ok\n{TROUBLE}{trouble}" if trouble else "ok")
+        return text_answer(HTTPStatus.OK, f"ok\n{TROUBLE}{trouble}" if trouble else "ok")
 
-    def _readiness(self) -> Answer:
+    def _readiness(self) -> HttpAnswer:
         if self._is_ready():
-            return told(HTTPStatus.OK, "ok")
-        return told(
+            return text_answer(HTTPStatus.OK, "ok")
+        return text_answer(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "This node holds no lease in etcd: it is not registered yet, or etcd is away.",
         )

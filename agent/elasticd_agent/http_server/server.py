@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from elasticd.net.http_server import BoundedServer, Handler
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.http_server.answer import Answer, Route, told
+from elasticd_agent.http_server.answer import HttpAnswer, Route, text_answer
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.probes import PATHS
 
@@ -66,10 +66,12 @@ class _Handler(Handler):
             answer = next((each for each in answers if each is not None), None)
         except Exception:  # Of a route: a bug of ours, which must not look like a dead network.
             log.exception("request.crashed", path=parts.path)
-            answer = told(HTTPStatus.INTERNAL_SERVER_ERROR, "This is a bug: see the agent's log.")
-        self._send(answer or told(HTTPStatus.NOT_FOUND, NOTHING))
+            answer = text_answer(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "This is a bug: see the agent's log."
+            )
+        self._send(answer or text_answer(HTTPStatus.NOT_FOUND, NOTHING))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpAnswer) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, Histogram, Sample, exposition
-from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.http_server.answer import HttpAnswer, text_answer
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.metrics.job_samples import job_samples
 from elasticd_agent.metrics.keeper_file import KeeperFiles
@@ -25,7 +25,7 @@ class Scrape:
         self._sources = sources
         self._keepers = KeeperFiles()
 
-    def answer(self) -> Answer:
+    def answer(self) -> HttpAnswer:
         """Give them; a 503 where the owner does not answer: Prometheus takes the agent for down.
 
         The values of before would be a lie that no alert sees through.
@@ -33,7 +33,7 @@ class Scrape:
         begun = self._keepers.begin()
         readings = self._sources.readings()
         if readings is None:
-            return told(HTTPStatus.SERVICE_UNAVAILABLE, "The agent does not answer in time.")
+            return text_answer(HTTPStatus.SERVICE_UNAVAILABLE, "The agent does not answer in time.")
         samples: list[Sample] = [*node_samples(self._node(), readings), *process_samples()]
         for job in readings.jobs:
             samples += job_samples(job)
@@ -43,7 +43,7 @@ class Scrape:
             (s.name, self._path(s, "tensorboard")) for s in specs if s.tensorboard is not None
         ]
         samples += self._keepers.samples(files, begun)
-        return Answer(body=exposition(samples), content_type=CONTENT_TYPE)
+        return HttpAnswer(body=exposition(samples), content_type=CONTENT_TYPE)
 
     def _node(self) -> NodeReading:
         sources = self._sources

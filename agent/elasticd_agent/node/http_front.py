@@ -12,7 +12,7 @@ from elasticd.records.ids import JobName
 from elasticd.store.api import Store
 from elasticd.store.request_times import RequestTimes
 from elasticd.telemetry.log import recent_lines
-from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S, Answer, Route
+from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S, HttpAnswer, Route
 from elasticd_agent.http_server.discovery import Discovery
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.logs import LogFiles, Progress, ProgressAnswers
@@ -89,7 +89,7 @@ class HttpFront:
         for server in self._servers:
             server.close()
 
-    def _scraped(self, path: str, query: str) -> Answer | None:
+    def _scraped(self, path: str, query: str) -> HttpAnswer | None:
         if path != "/metrics":
             return None
         if self._scrape is None:
@@ -99,7 +99,7 @@ class HttpFront:
             self._scrape = Scrape(self._sources)
         return self._scrape.answer()
 
-    def _bundled(self, path: str, query: str) -> Answer | None:
+    def _bundled(self, path: str, query: str) -> HttpAnswer | None:
         if not path.startswith("/v1/bundle/"):
             return None
         if self._bundle is None:

@@ -13,7 +13,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import Put, Txn, WatchSnapshot
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.discovery import Discovery
 
 KEYS = Keys("c")
@@ -42,7 +42,7 @@ def a_node(name: str, **given: Any) -> Node:
     )
 
 
-def answer_of(discovery: Discovery) -> Answer:
+def answer_of(discovery: Discovery) -> HttpAnswer:
     answer = discovery("/sd", "")
     assert answer is not None
     return answer

@@ -14,7 +14,7 @@ from elasticd.control.logs.console import OUT
 from elasticd.control.logs.output import HttpFetch, LogName
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation, JobName, Rank
-from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
 from elasticd_agent.http_server.server import HttpServer
@@ -231,7 +231,7 @@ def test_answer_goes_out_in_one_piece(server: HttpServer, run_folder: Path) -> N
 def test_bug_in_a_route_is_answered(run_folder: Path) -> None:
     """Not with a connection that breaks off: that looks like the network. Others go on."""
 
-    def broken(path: str, query: str) -> Answer | None:
+    def broken(path: str, query: str) -> HttpAnswer | None:
         raise ValueError(path)
 
     server = HttpServer(HttpListener("127.0.0.1"), (broken,))

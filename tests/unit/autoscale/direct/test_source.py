@@ -14,7 +14,7 @@ from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.member import Node
 from elasticd.telemetry.metrics.catalog import by_name
 from elasticd.telemetry.metrics.exposition import Sample, exposition
-from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.ports import free_port
@@ -33,9 +33,9 @@ class Site:
         self.now_s = 100.0
 
     def agent(self, name: str) -> None:
-        def metrics(path: str, query: str) -> Answer | None:
+        def metrics(path: str, query: str) -> HttpAnswer | None:
             body = self.bodies.get(name) or exposition(self.samples.get(name, []))
-            return Answer(body=body, status=self.status) if path == "/metrics" else None
+            return HttpAnswer(body=body, status=self.status) if path == "/metrics" else None
 
         server = HttpServer(HttpListener("127.0.0.1"), (metrics,))
         self._stack.callback(server.close)

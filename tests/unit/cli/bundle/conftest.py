@@ -21,7 +21,7 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.store.api import StoreSettings
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.bundle import BundleFiles
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
@@ -102,8 +102,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     server.close()
 
 
-def _metrics(path: str, query: str) -> Answer | None:
-    return Answer(body=b"elasticd_slots 2\n") if path == "/metrics" else None
+def _metrics(path: str, query: str) -> HttpAnswer | None:
+    return HttpAnswer(body=b"elasticd_slots 2\n") if path == "/metrics" else None
 
 
 def _stored(port: int, here: Path) -> MemoryStore:
