@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life
-from elasticd_agent.account.slot_history import Span, spent_between
+from elasticd_agent.account.slot_history import SlotSpan, spent_between
 
 __all__ = ["LONGEST_GAP_S", "KnownGenerations", "gap_of"]
 
@@ -35,7 +35,7 @@ class KnownGenerations:
     """How long each generation that is over lasted: until the next one was seen."""
     named: Mapping[Generation, frozenset[Life]] = field(default_factory=dict)
     """The agents that each generation names."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[SlotSpan, ...] = ()
     """What the slots of this node did, moment by moment."""
 
 

@@ -13,7 +13,7 @@ from elasticd.goodput.account import Account
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Slot
 
-__all__ = ["SlotHistory", "Span", "spent_between"]
+__all__ = ["SlotHistory", "SlotSpan", "spent_between"]
 
 KEPT_S = 150.0
 """How much history is kept: longer than the age of any record from which an account is inferred."""
@@ -28,7 +28,7 @@ was known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class SlotSpan:
     """The time of a slot that was settled at once."""
 
     slot: Slot
@@ -45,12 +45,12 @@ class SlotHistory:
     """Keep the history of one job's slots. All methods run on the owner's thread."""
 
     def __init__(self) -> None:
-        self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
-        self._newest: dict[Slot, Span] = {}
+        self._spans: deque[SlotSpan] = deque(maxlen=MOST_SPANS)
+        self._newest: dict[Slot, SlotSpan] = {}
         """The newest span of each slot, into which the next one may be merged."""
 
     @property
-    def spans(self) -> tuple[Span, ...]:
+    def spans(self) -> tuple[SlotSpan, ...]:
         """Return all spans that are known now."""
         return (*self._spans, *self._newest.values())
 
@@ -64,9 +64,9 @@ class SlotHistory:
         slot = next((each for each in before.slots if _is_moved(each, before, after)), None)
         if not seconds or slot is None:
             return
-        self._add(Span(slot=slot, since_s=before.slots[slot].since_s, seconds=seconds))
+        self._add(SlotSpan(slot=slot, since_s=before.slots[slot].since_s, seconds=seconds))
 
-    def _add(self, span: Span) -> None:
+    def _add(self, span: SlotSpan) -> None:
         last = self._newest.get(span.slot)
         if last is not None and _is_merged(last, span):
             seconds = {
@@ -84,7 +84,7 @@ class SlotHistory:
 
 
 def spent_between(
-    spans: Sequence[Span], since_s: float, until_s: float
+    spans: Sequence[SlotSpan], since_s: float, until_s: float
 ) -> Mapping[TimeCause, float]:
     """Return what a slot of the world spent this time on, as far as this node knows.
 
@@ -116,7 +116,7 @@ def _is_moved(slot: Slot, before: Account, after: Account) -> bool:
     return held is None or held.since_s != before.slots[slot].since_s
 
 
-def _is_merged(last: Span, span: Span) -> bool:
+def _is_merged(last: SlotSpan, span: SlotSpan) -> bool:
     are_steps = last.seconds.keys() <= set(_STEPS) and span.seconds.keys() <= set(_STEPS)
     is_short = span.until_s - last.since_s <= MERGED_S
     return are_steps and is_short and abs(span.since_s - last.until_s) < 1e-6

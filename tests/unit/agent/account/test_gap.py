@@ -6,7 +6,7 @@ from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life, NodeId, Slot
 from elasticd_agent.account.gap import LONGEST_GAP_S, KnownGenerations, gap_of
-from elasticd_agent.account.slot_history import Span
+from elasticd_agent.account.slot_history import SlotSpan
 
 ONE, TWO, THREE = Generation(1), Generation(2), Generation(3)
 DEAD = Life("dead")
@@ -24,7 +24,7 @@ def known(*, is_named: bool = True, lasted_s: float = 10.0) -> KnownGenerations:
         began_s={ONE: 100.0},
         lasted_s={ONE: lasted_s},
         named={ONE: frozenset({DEAD} if is_named else ())},
-        spans=(Span(slot=Slot(0), since_s=100.0, seconds=parts),),
+        spans=(SlotSpan(slot=Slot(0), since_s=100.0, seconds=parts),),
     )
 
 
@@ -64,7 +64,7 @@ def test_generations_in_which_it_came_to_no_word_are_part_of_it() -> None:
         began_s=full.began_s,
         lasted_s={ONE: 10.0, TWO: 2.6, THREE: 50.0},
         named={**full.named, TWO: frozenset({DEAD}), THREE: frozenset()},
-        spans=(*full.spans, Span(slot=Slot(0), since_s=112.6, seconds=parts)),
+        spans=(*full.spans, SlotSpan(slot=Slot(0), since_s=112.6, seconds=parts)),
     )
     found = gap_of(record(), DEAD, later)
     assert sum(found.values()) == pytest.approx(2 * 8.6)

@@ -23,7 +23,7 @@ from elasticd_agent.account.record_writer import (
     RecordWriter,
     fitted,
 )
-from elasticd_agent.account.slot_history import Span
+from elasticd_agent.account.slot_history import SlotSpan
 
 KEYS, JOB, UID = Keys(), JobName("job"), "u1"
 A, B = Life("aaaa"), Life("bbbb")
@@ -169,7 +169,7 @@ def test_what_nobody_can_know_of_a_node_that_died_is_unexplained() -> None:
 def after_death(store: MemoryStore, other: RecordWriter | None = None) -> AccountReading:
     """b wrote 30 s of training 4 s into generation 1, in which a trained 8 of the 9 s."""
     parts = {TimeCause.TRAIN: 8.0, TimeCause.NOTICE: 1.0}
-    span = Span(slot=Slot(0), since_s=100.0, seconds=parts)
+    span = SlotSpan(slot=Slot(0), since_s=100.0, seconds=parts)
     known = KnownGenerations(
         began_s={Generation(1): 100.0},
         lasted_s={Generation(1): 9.0},
