@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from elasticd.train.data.ledger import Span
+from elasticd.train.data.ledger import SampleSpan
 
 __all__ = ["Cursor", "DataPosition"]
 
@@ -23,7 +23,7 @@ class Cursor:
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._spans: list[Span] = []
+        self._spans: list[SampleSpan] = []
         self.committed = self.pending = DataPosition(0, 0)
 
     def deliver(self, stop: int) -> None:
@@ -36,14 +36,14 @@ class Cursor:
             self._move(self._length, is_left_out=True)
         self.pending = DataPosition(self.pending.epoch + 1, 0)
 
-    def commit(self) -> tuple[Span, ...]:
+    def commit(self) -> tuple[SampleSpan, ...]:
         """Make pending the committed position; return each span since the last commit once."""
         self.committed = self.pending
         spans = tuple(self._spans)
         self._spans.clear()
         return spans
 
-    def take_spans(self) -> tuple[Span, ...]:
+    def take_spans(self) -> tuple[SampleSpan, ...]:
         """Return what was delivered or left out since the last commit, each span once."""
         spans = tuple(self._spans)
         self._spans.clear()
@@ -64,4 +64,4 @@ class Cursor:
             if last.epoch == epoch and last.is_left_out == is_left_out:
                 # Pending moves forward only, so the last span of this epoch ends where this begins.
                 start = self._spans.pop().start
-        self._spans.append(Span(epoch, start, stop, self._length, is_left_out))
+        self._spans.append(SampleSpan(epoch, start, stop, self._length, is_left_out))

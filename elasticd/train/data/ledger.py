@@ -1,9 +1,9 @@
 """Counts samples, and so proves that every sample of an epoch counted exactly once.
 
-A loader says which positions of which epoch it delivered (`Span`); the ledger compares each span
-with where the last one ended. It knows nothing of how the loader works, so that a loader that goes
-back or jumps is caught by something that cannot share its mistake. Positions, not samples: that a
-position is one sample and always the same one is the permutation's business.
+A loader says which positions of which epoch it delivered (`SampleSpan`); the ledger compares each
+span with where the last one ended. It knows nothing of how the loader works, so that a loader that
+goes back or jumps is caught by something that cannot share its mistake. Positions, not samples:
+that a position is one sample and always the same one is the permutation's business.
 
 Every position that goes by is exactly one of: counted, skipped (a bug of ours), left out (the
 script ended the epoch early, or `drop_last` cut its tail). So ``samples + skipped + left_out ==
@@ -13,10 +13,10 @@ epochs * length + consumed`` from the beginning of an epoch on.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Ledger", "Span"]
+__all__ = ["Ledger", "SampleSpan"]
 
 
-class Span(NamedTuple):
+class SampleSpan(NamedTuple):
     """Positions [start, stop) of an epoch's order, over all ranks, and what became of them.
 
     A named tuple, as one is made for each batch: a frozen dataclass takes four times as long.
@@ -50,7 +50,7 @@ class Ledger:
         """Ended, whether all of it was read or not."""
         self._length: int | None = None  # of the epoch that we are in; None: nothing seen of it
 
-    def take(self, spans: Iterable[Span]) -> None:
+    def take(self, spans: Iterable[SampleSpan]) -> None:
         """Count what became part of a commit, in the order in which it was delivered."""
         for span in spans:
             epoch, start, stop, length, is_left_out = span
@@ -85,7 +85,7 @@ class Ledger:
         self.left_out = state["left_out"] or 0
         self.epochs = state["epochs"] or 0
 
-    def _take(self, span: Span) -> None:
+    def _take(self, span: SampleSpan) -> None:
         if span.epoch < self.epoch:
             # That epoch is over: all of it was accounted for, so this is there twice.
             self.repeated += 0 if span.is_left_out else span.stop - span.start

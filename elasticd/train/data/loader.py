@@ -27,7 +27,7 @@ from elasticd.train.data.batch_share import BatchShare, EpochCourse
 from elasticd.train.data.cursor import Cursor, DataPosition
 from elasticd.train.data.dataloader import BatchReader, FetchSettings
 from elasticd.train.data.kept_batches import KeptBatches
-from elasticd.train.data.ledger import Span
+from elasticd.train.data.ledger import SampleSpan
 from elasticd.train.data.loader_pass import LoaderPass
 from elasticd.train.data.prefetched_batch import PrefetchCheck
 from elasticd.train.introspection.time_spent import SecondsSpent
@@ -243,7 +243,7 @@ class Loader:
         self._spent = watch.spent
         self._go_back()
 
-    def _commit(self) -> tuple[Span, ...]:
+    def _commit(self) -> tuple[SampleSpan, ...]:
         """Make the pending position the committed one; return the spans since the last commit, each
         once.
         """
@@ -251,7 +251,7 @@ class Loader:
             self._ahead.commit()
         return self._cursor.commit()
 
-    def _end_epoch(self, epoch: int) -> tuple[Span, ...]:
+    def _end_epoch(self, epoch: int) -> tuple[SampleSpan, ...]:
         """Be at the beginning of `epoch` after the `_commit` that must follow.
 
         What is unread of the epochs before was left out by the script. It returns all that was

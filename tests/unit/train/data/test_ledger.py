@@ -2,14 +2,14 @@
 
 import json
 
-from elasticd.train.data.ledger import Ledger, Span
+from elasticd.train.data.ledger import Ledger, SampleSpan
 
 
-def _span(epoch: int, start: int, stop: int, *, is_left_out: bool = False) -> Span:
-    return Span(epoch=epoch, start=start, stop=stop, length=100, is_left_out=is_left_out)
+def _span(epoch: int, start: int, stop: int, *, is_left_out: bool = False) -> SampleSpan:
+    return SampleSpan(epoch=epoch, start=start, stop=stop, length=100, is_left_out=is_left_out)
 
 
-def _counts(*spans: Span) -> tuple[int, int, int, int]:
+def _counts(*spans: SampleSpan) -> tuple[int, int, int, int]:
     ledger = Ledger()
     ledger.take(spans)
     return ledger.samples, ledger.repeated, ledger.skipped, ledger.left_out
