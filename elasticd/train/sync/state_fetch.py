@@ -33,14 +33,14 @@ from elasticd.train.sync import transfer_protocol
 from elasticd.train.sync.newest_state import SourceDecision
 from elasticd.train.sync.state_server import SILENCE_LIMIT_S, StateServer
 from elasticd.train.sync.transfer_protocol import (
-    ASK_LIMIT_BYTES,
     BYTES,
     DIGESTS,
     MANIFEST,
     PIECE_BYTES,
+    REQUEST_LIMIT_BYTES,
     SUM_BYTES,
-    Ask,
-    Manifest,
+    TransferManifest,
+    TransferRequest,
     sum_of,
 )
 
@@ -137,8 +137,8 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
         lines = [_connect(group, rank, open_lines) for rank in order]
         modes = _told_modes(group, order[0])
         with _explained(order[0]):
-            Ask(MANIFEST).send(lines[0])
-            manifest = Manifest.from_json(transfer_protocol.read_text(lines[0]))
+            TransferRequest(MANIFEST).send(lines[0])
+            manifest = TransferManifest.from_json(transfer_protocol.read_text(lines[0]))
         slots = _slots(manifest, state._tree())
         # The threads below have streams of their own, which wait for nobody's.
         cuda.synchronize(slot.tensor for slot in slots)
@@ -178,7 +178,7 @@ def _connect(group: FetchGroup, rank: int, open_lines: ExitStack) -> socket.sock
     return line
 
 
-def _slots(manifest: Manifest, own: Tree) -> list[_Slot]:
+def _slots(manifest: TransferManifest, own: Tree) -> list[_Slot]:
     """Return a place for each tensor: the one of the same path, type and shape, otherwise a new
     one.
     """
@@ -223,8 +223,8 @@ def _compare(
                 first = piece * PIECE_BYTES
                 ranges.append((index, first, min(PIECE_BYTES, size - first)))
             start = size
-        for first in range(start, size, ASK_LIMIT_BYTES):
-            ranges.append((index, first, min(ASK_LIMIT_BYTES, size - first)))
+        for first in range(start, size, REQUEST_LIMIT_BYTES):
+            ranges.append((index, first, min(REQUEST_LIMIT_BYTES, size - first)))
 
 
 def _differing(
@@ -235,7 +235,7 @@ def _differing(
     """
     if count <= 0:
         return []
-    Ask(DIGESTS, index, first, count).send(line)
+    TransferRequest(DIGESTS, index, first, count).send(line)
     numbers = range(first, first + count)
     starts = [each * PIECE_BYTES for each in numbers]
     own = [sum_of(data.read(at, min(PIECE_BYTES, len(data) - at))) for at in starts]
@@ -248,7 +248,7 @@ def _differing(
 
 
 def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, int, int]]) -> None:
-    """Thread: fetch ranges; one question is always under way while an answer is read."""
+    """Thread: fetch ranges; one request is always under way while an answer is read."""
     asked: deque[tuple[int, int, int]] = deque()
     while True:
         while len(asked) < 2:
@@ -256,7 +256,7 @@ def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, 
                 one = ranges.popleft()
             except IndexError:
                 break
-            Ask(BYTES, *one).send(line)
+            TransferRequest(BYTES, *one).send(line)
             asked.append(one)
         if not asked:
             return

@@ -11,13 +11,13 @@ from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree
 from elasticd.train.sync import transfer_protocol
 from elasticd.train.sync.transfer_protocol import (
-    ASK_LIMIT_BYTES,
     BYTES,
     DIGESTS,
     MANIFEST,
     PIECE_BYTES,
-    Ask,
-    Manifest,
+    REQUEST_LIMIT_BYTES,
+    TransferManifest,
+    TransferRequest,
     sum_of,
 )
 
@@ -25,7 +25,7 @@ __all__ = ["StateServer"]
 
 _HELLO_LIMIT_S = 5.0
 SILENCE_LIMIT_S = 60.0
-"""The longest silence between two questions: a target that computes sums is silent for a
+"""The longest silence between two requests: a target that computes sums is silent for a
 while."""
 
 _CONNECTION_LIMIT = 1024
@@ -41,7 +41,7 @@ class StateServer:
         cuda.synchronize(tree.tensors)
         self._data = [TensorBytes(tensor) for tensor in tree.tensors]
         self._generation = generation
-        self._manifest = Manifest(
+        self._manifest = TransferManifest(
             tree.skeleton,
             tuple((each.dtype, tuple(each.shape), each.device.type) for each in tree.tensors),
         ).to_json()
@@ -96,29 +96,30 @@ class StateServer:
             line.settimeout(_HELLO_LIMIT_S)
             if transfer_protocol.verify_hello(line, self.token, self._generation) is not None:
                 line.settimeout(SILENCE_LIMIT_S)
-                while (ask := transfer_protocol.read_ask(line)) is not None:
-                    self._answer(line, ask)
+                while (request := transfer_protocol.read_request(line)) is not None:
+                    self._answer(line, request)
         with self._lock:
             self._lines.discard(line)
 
-    def _answer(self, line: socket.socket, ask: Ask) -> None:
-        if ask.kind == MANIFEST:
+    def _answer(self, line: socket.socket, request: TransferRequest) -> None:
+        if request.kind == MANIFEST:
             transfer_protocol.send_text(line, self._manifest)
             return
-        if not 0 <= ask.tensor < len(self._data) or ask.length > ASK_LIMIT_BYTES:
-            raise ValueError("a question out of range")
-        data = self._data[ask.tensor]
-        if ask.kind == DIGESTS and ask.start + ask.length <= -(-len(data) // PIECE_BYTES):
-            pieces = range(ask.start, ask.start + ask.length)
-            line.sendall(b"".join(self._digest(ask.tensor, data, piece) for piece in pieces))
-        elif ask.kind == BYTES and ask.start + ask.length <= len(data):
-            piece = data.read(ask.start, ask.length)
+        if not 0 <= request.tensor < len(self._data) or request.length > REQUEST_LIMIT_BYTES:
+            raise ValueError("a request out of range")
+        data = self._data[request.tensor]
+        stop = request.start + request.length
+        if request.kind == DIGESTS and stop <= -(-len(data) // PIECE_BYTES):
+            pieces = range(request.start, stop)
+            line.sendall(b"".join(self._digest(request.tensor, data, piece) for piece in pieces))
+        elif request.kind == BYTES and stop <= len(data):
+            piece = data.read(request.start, request.length)
             line.sendall(piece)
             line.sendall(sum_of(piece))
             with self._lock:
-                self.sent_bytes += ask.length
+                self.sent_bytes += request.length
         else:
-            raise ValueError("a question out of range")
+            raise ValueError("a request out of range")
 
     def _digest(self, index: int, data: TensorBytes, piece: int) -> bytes:
         """Return a digest, with a cache: many targets ask for the same ones."""

@@ -1,7 +1,7 @@
 """The messages between a source and a target of a state transfer, over a plain TCP connection.
 
 The target sends a hello, with the token that only readers of the generation's store know, and then
-asks; the source answers each question with exactly the bytes asked for, and those of a tensor with
+asks; the source answers each request with exactly the bytes asked for, and those of a tensor with
 their sum behind them: TCP's own are 16 bits. By the same sum a target finds the pieces that it has
 already. No pickle, nothing nested but one JSON text, sizes checked on both sides.
 """
@@ -18,12 +18,12 @@ import xxhash
 from elasticd.errors import Fenced
 
 __all__ = [
-    "ASK_LIMIT_BYTES",
+    "REQUEST_LIMIT_BYTES",
     "PIECE_BYTES",
     "SUM_BYTES",
-    "Ask",
-    "Manifest",
-    "read_ask",
+    "TransferRequest",
+    "TransferManifest",
+    "read_request",
     "read_exactly",
     "read_into",
     "read_summed",
@@ -34,7 +34,7 @@ __all__ = [
     "verify_hello",
 ]
 
-ASK_LIMIT_BYTES = 4 << 20
+REQUEST_LIMIT_BYTES = 4 << 20
 """The most bytes of one answer: small enough to divide among connections, large beside a round
 trip."""
 
@@ -46,7 +46,7 @@ TEXT_LIMIT_BYTES = 256 << 20
 
 _HELLO = struct.Struct("<16s32sQI")
 _MAGIC = b"elasticd-heal-1\n"
-_ASK = struct.Struct("<BIQQ")
+_REQUEST = struct.Struct("<BIQQ")
 _LENGTH = struct.Struct("<Q")
 SUM_BYTES = 8
 
@@ -56,8 +56,8 @@ _DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, 
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A question: for the manifest, for digests of pieces, or for bytes of a tensor."""
+class TransferRequest:
+    """A request: for the manifest, for digests of pieces, or for bytes of a tensor."""
 
     kind: int
     tensor: int = 0
@@ -65,11 +65,11 @@ class Ask:
     length: int = 0
 
     def send(self, line: socket.socket) -> None:
-        line.sendall(_ASK.pack(self.kind, self.tensor, self.start, self.length))
+        line.sendall(_REQUEST.pack(self.kind, self.tensor, self.start, self.length))
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class TransferManifest:
     """A state without the contents of its tensors."""
 
     skeleton: str
@@ -81,7 +81,7 @@ class Manifest:
         return json.dumps([self.skeleton, plain]).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> "Manifest":
+    def from_json(cls, text: bytes) -> "TransferManifest":
         """Read a source's manifest.
 
         Raises: Fenced: it is no manifest.
@@ -110,10 +110,10 @@ def verify_hello(line: socket.socket, token: str, generation: int) -> int | None
     return int(rank) if magic == _MAGIC and is_ours and number == generation else None
 
 
-def read_ask(line: socket.socket) -> Ask | None:
-    """Return the next question; None when the target hung up."""
+def read_request(line: socket.socket) -> TransferRequest | None:
+    """Return the next request; None when the target hung up."""
     try:
-        return Ask(*_ASK.unpack(read_exactly(line, _ASK.size)))
+        return TransferRequest(*_REQUEST.unpack(read_exactly(line, _REQUEST.size)))
     except EOFError:
         return None
 

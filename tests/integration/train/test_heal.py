@@ -245,7 +245,7 @@ def test_questions_out_of_range_end_the_connection() -> None:
     wrong = [
         (transfer_protocol.BYTES, 1, 0, 4),
         (transfer_protocol.BYTES, 0, 8, 8),
-        (transfer_protocol.BYTES, 0, 0, transfer_protocol.ASK_LIMIT_BYTES + 1),
+        (transfer_protocol.BYTES, 0, 0, transfer_protocol.REQUEST_LIMIT_BYTES + 1),
         (transfer_protocol.DIGESTS, 0, 1, 1),
         (transfer_protocol.DIGESTS, 0, 0, 1 << 30),
         (9, 0, 0, 0),
