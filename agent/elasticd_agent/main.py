@@ -5,7 +5,7 @@ from elasticd.telemetry.log import bind, get_logger
 from elasticd_agent.loop.open_file_limit import raise_limit
 from elasticd_agent.node.presence import Presence
 from elasticd_agent.pod.first_process import end_on_signals
-from elasticd_agent.pod.leave import wait_for_keepers
+from elasticd_agent.pod.keeper_wait import wait_for_keepers
 from elasticd_agent.pod.memory import log_limit
 from elasticd_agent.pod.orphans import Children, adopt_orphans
 from elasticd_agent.pod.reaper import Reaper

@@ -3,7 +3,7 @@
 Its node's name comes from outside (`downward_api`), folders may be missing (`mounts`), memory has a
 limit and the kernel kills who passes it (`memory`), nobody else may be there to reap a process
 whose parent is gone (`reaper`), process 1 gets no signal that it has no handler for
-(`first_process`), and what an agent leaves behind ends with it (`leave`). Nothing in here
+(`first_process`), and what an agent leaves behind ends with it (`keeper_wait`). Nothing in here
 knows of Kubernetes' API, and nothing needs it.
 """
 

@@ -24,7 +24,7 @@ from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.store.api import NODE_LEASE_TTL_S
 from elasticd.telemetry import log
 from elasticd_agent.pod.downward_api import node_name
-from elasticd_agent.pod.leave import default_keeper_wait_s
+from elasticd_agent.pod.keeper_wait import default_keeper_wait_s
 from elasticd_agent.pod.mounts import check_shared_memory, check_temporary
 from elasticd_agent.settings import AgentSettings, ForwardedRanks
 

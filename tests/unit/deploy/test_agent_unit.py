@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd_agent.pod.leave import KEEPER_WAIT_S
+from elasticd_agent.pod.keeper_wait import KEEPER_WAIT_S
 from tests.fixtures.manifests import DEPLOY, SHUTDOWN_S, parsed, variables
 
 FOLDER = DEPLOY / "systemd"

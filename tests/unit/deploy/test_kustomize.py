@@ -14,7 +14,7 @@ from elasticd.kube.resource.__main__ import crd_text
 from elasticd.store.private_etcd.etcd_program import find_etcd
 from elasticd_agent.http_server.probes import BUSY_LIMIT_S
 from elasticd_agent.loop.owner_watchdog import LIMIT_S
-from elasticd_agent.pod.leave import KEEPER_WAIT_S
+from elasticd_agent.pod.keeper_wait import KEEPER_WAIT_S
 from tests.fixtures.manifests import (
     DEPLOY,
     OVERLAYS,

@@ -10,9 +10,9 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from elasticd.cli.daemons.agent import agent_settings
-from elasticd_agent.pod import leave
+from elasticd_agent.pod import keeper_wait
 from elasticd_agent.pod.first_process import end_on_signals
-from elasticd_agent.pod.leave import wait_for_keepers
+from elasticd_agent.pod.keeper_wait import wait_for_keepers
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.process.process_table import children_of
 from tests.fixtures.patience import patience_s
@@ -28,7 +28,7 @@ NAMESPACE = (
 FIRST = """
 import os, time
 from elasticd_agent.pod.first_process import end_on_signals
-from elasticd_agent.pod.leave import default_keeper_wait_s
+from elasticd_agent.pod.keeper_wait import default_keeper_wait_s
 end_on_signals()
 print(os.getpid(), default_keeper_wait_s(), flush=True)
 while True:  # A signal just before one sleep is seen after it.
@@ -79,7 +79,7 @@ def test_agent_ends_once_its_keepers_have() -> None:
     with capture_logs() as logs:
         wait_for_keepers(children, 0.0)
         assert logs == []
-        wait_for_keepers(children, 2 * leave.PAUSE_S)
+        wait_for_keepers(children, 2 * keeper_wait.PAUSE_S)
         assert [each["event"] for each in logs] == ["keepers.awaited", "keepers.left"]
         logs.clear()
         assert keeper.stdin is not None
