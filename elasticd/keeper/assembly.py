@@ -13,8 +13,8 @@ from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.checkpoint.storage.storage_trial import TriedBucket
 from elasticd.checkpoint.storage.unusable_bucket import UnusableBucket
 from elasticd.errors import ElasticdError
+from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.cleanup import Cleanup
-from elasticd.keeper.finder import CheckpointFinder
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.receiver import MirrorReceiver

@@ -14,7 +14,7 @@ from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.errors import ElasticdError, InvariantBroken
-from elasticd.keeper.finder import CheckpointFinder
+from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import ShareRecord, held_of
 from elasticd.keeper.memory.vault import ShareMemory

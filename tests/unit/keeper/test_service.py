@@ -18,8 +18,8 @@ from elasticd.errors import InvariantBroken, NotFound, Unavailable
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
 from elasticd.keeper.assembly import KeeperParts
+from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.client import Client
-from elasticd.keeper.finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.service import Service

@@ -16,8 +16,8 @@ from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.retention.deletion import remove
 from elasticd.errors import Fenced, Refused, Unavailable
-from elasticd.keeper import finder as finder_module
-from elasticd.keeper.finder import CheckpointFinder
+from elasticd.keeper import checkpoint_finder
+from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.stock_case import JOB, UID, Maker
@@ -26,8 +26,8 @@ from tests.unit.keeper.site import PATIENCE_S, memfds
 
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finder_module, "POLL_S", 0.01)
-    monkeypatch.setattr(finder_module, "SHARED_S", 0.05)
+    monkeypatch.setattr(checkpoint_finder, "POLL_S", 0.01)
+    monkeypatch.setattr(checkpoint_finder, "SHARED_S", 0.05)
 
 
 def finder_of(maker: Maker, *, uid: str = UID, job: str = JOB) -> CheckpointFinder:
@@ -170,7 +170,7 @@ def test_join_waits_as_long_as_somebody_reads(
             first.open(2, 20)
 
     clock = SimpleNamespace(monotonic=lambda: now_s, sleep=sleep)
-    monkeypatch.setattr(finder_module, "time", clock)
+    monkeypatch.setattr(checkpoint_finder, "time", clock)
     assert finder.join(2, 300.0).number == 3
     assert now_s == 3000.0
     with pytest.raises(Unavailable, match="in 300 s, and nobody reads a checkpoint"):
