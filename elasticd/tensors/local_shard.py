@@ -1,12 +1,16 @@
 """Which part of a tensor is in this process: all of an ordinary one, a box of a DTensor."""
 
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.errors import NotSupported
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 __all__ = [
     "LocalShard",
@@ -44,7 +48,6 @@ def local_part(tensor: torch.Tensor) -> LocalShard:
     if not is_distributed(tensor):
         return LocalShard(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
     from torch.distributed.tensor import DTensor, Replicate, Shard
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(tensor, DTensor)
     for placement in tensor.placements:
@@ -60,12 +63,33 @@ def local_part(tensor: torch.Tensor) -> LocalShard:
         zeros = (0,) * tensor.dim()
         nothing = tensor.to_local().detach().new_empty(zeros or (0,))
         return LocalShard(nothing, zeros, is_whole=False, is_first=False)
-    _, origin = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    origin = _origin(tensor, coordinate)
     is_first = all(
         place == 0 or not isinstance(placement, Replicate)
         for place, placement in zip(coordinate, tensor.placements, strict=True)
     )
-    return LocalShard(tensor.to_local().detach(), tuple(origin), is_whole=False, is_first=is_first)
+    return LocalShard(tensor.to_local().detach(), origin, is_whole=False, is_first=is_first)
+
+
+def _origin(tensor: "DTensor", coordinate: Sequence[int]) -> tuple[int, ...]:
+    """Return where this rank's box of a tensor begins; that of an empty one is the tensor's end.
+
+    Torch's own function for it builds a list of the numbers of all rows of the box: eight bytes for
+    each, which is twice the state where that is one long row of numbers.
+    """
+    first, left = [0] * tensor.dim(), list(tensor.shape)
+    dimensions = zip(tensor.placements, tensor.device_mesh.shape, coordinate, strict=True)
+    for placement, ranks, place in dimensions:
+        if placement.is_replicate():
+            continue
+        dimension: int = placement.dim  # type: ignore[attr-defined]
+        size = -(-left[dimension] // ranks)
+        before = min(size * place, left[dimension])
+        first[dimension] += before
+        left[dimension] = min(size, left[dimension] - before)
+        if not left[dimension]:
+            first[dimension] = tensor.shape[dimension]
+    return tuple(first)
 
 
 def has_replicas(tensor: torch.Tensor) -> bool:

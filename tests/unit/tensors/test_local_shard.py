@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.errors import NotSupported
@@ -73,6 +74,38 @@ def placed(case: Case) -> torch.Tensor:
 
 def say_all(rank: int) -> dict[str, Here]:
     return {name: _say(rank, placed(case)) for name, case in CASES.items()}
+
+
+class Recorded(TorchDispatchMode):
+    """It notes the names of all operators that torch carries out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def record_operators(rank: int) -> dict[str, tuple[list[str], bool]]:
+    """Which operators each case takes, and whether torch says the same of where the box begins."""
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    found = {}
+    for name, case in CASES.items():
+        tensor = placed(case)
+        assert isinstance(tensor, DTensor)
+        with Recorded() as recorded:
+            here = local_part(tensor)
+        _, origin = compute_local_shape_and_global_offset(
+            tensor.shape, tensor.device_mesh, tensor.placements
+        )
+        found[name] = recorded.names, here.origin == tuple(origin)
+    return found
 
 
 def say_of_half(rank: int) -> list[Here]:
@@ -197,6 +230,15 @@ def test_ranks_that_are_first_have_the_whole_together(
     every = [(each.origin, each.values) for each in held]
     copies = 2 ** CASES[name][2].count("r") if CASES[name][1] != (4,) else 4
     assert (boxed(CASES[name][0], every) == (copies if "r" in CASES[name][2] else 1)).all()
+
+
+def test_box_is_found_without_a_number_for_each_of_its_rows(troupe: Troupe) -> None:
+    """It begins where torch says that it does, but no operator makes anything but a view: what
+    torch itself makes for this is twice as large as a state that is one long row of numbers."""
+    for each in troupe.play(record_operators, size=SIZE):
+        for name, (operators, is_equal) in each.items():
+            assert is_equal, name
+            assert set(operators) <= {"aten.view.default", "aten.detach.default"}, name
 
 
 def test_ranks_meet_where_another_has_what_one_has(troupe: Troupe) -> None:
