@@ -1,6 +1,11 @@
-"""Which snapshots are in the memory of the nodes, and whether they are complete. Pure."""
+"""Which snapshots are in the memory of the nodes, whether they are complete, and who brings them.
 
-from collections.abc import Iterable
+Pure. All ranks of a node can map all that their node has in memory. Were one rank to bring all of
+it, the others of the node would wait for it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.keeper.wire import message as ms
@@ -11,14 +16,40 @@ __all__ = ["age_of", "holders_of"]
 def holders_of(
     snapshot: Snapshot, every: Iterable[tuple[int, ms.Held]]
 ) -> list[tuple[int, ms.Held]] | None:
-    """Return one rank for each share that can provide it; None if a share is missing."""
-    found: dict[int, tuple[int, ms.Held]] = {}
+    """Return one rank for each share, which provides it; None if a share is missing.
+
+    The shares are spread evenly over the ranks that can provide any. Of the ranks that can provide
+    a share, the one is taken that most likely needs it itself: shares of a sharded state are in the
+    order of the ranks, and so are its parts in the next world.
+    """
+    found: dict[int, dict[int, ms.Held]] = {}
     shares = 0
     for rank, held in every:
         if held.snapshot == snapshot:
             shares = held.shares
-            found.setdefault(held.share, (rank, held))
-    return [found[share] for share in range(shares)] if shares and len(found) == shares else None
+            found.setdefault(held.share, {}).setdefault(rank, held)
+    if not shares or len(found) < shares:
+        return None
+    ranks = sorted({rank for having in found.values() for rank in having})
+    return [(rank, found[share][rank]) for share, rank in enumerate(_spread(found, ranks))]
+
+
+def _spread(having: Mapping[int, Collection[int]], ranks: Sequence[int]) -> list[int]:
+    """Return the rank that provides each share; `having` has those that can."""
+    fair = -(-len(having) // len(ranks))
+    turn = {rank: place for place, rank in enumerate(ranks)}
+    brought: Counter[int] = Counter()
+    taken = []
+    for share in range(len(having)):
+        wanted = share * len(ranks) // len(having)
+        keys = {
+            rank: (max(brought[rank] + 1, fair), abs(turn[rank] - wanted), rank)
+            for rank in having[share]
+        }
+        rank = min(keys, key=keys.__getitem__)
+        brought[rank] += 1
+        taken.append(rank)
+    return taken
 
 
 def age_of(snapshot: Snapshot | None) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import from_plain, to_plain
 from elasticd.tensors.local_shard import local_part, memory_of
 from elasticd.tensors.tensor_spec import dtype_of
-from elasticd.tensors.tree import Tree
+from elasticd.tensors.tree import Tree, paths
 from elasticd.train.restore.checkpoint_choice import choose_checkpoint
 from elasticd.train.restore.checkpoint_stream import StreamedPieces, mapped
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
@@ -117,7 +117,7 @@ class _Restore:
         self._landings = 0
         """How often what is in memory was not landed."""
         self._bad: set[ms.Held] = set()
-        """What is damaged in this node's memory; another may have the same share."""
+        """What this rank found damaged in its node's memory; another may have the same share."""
 
     def go(self) -> RestoreResult:
         began_s = time.monotonic()
@@ -178,13 +178,15 @@ class _Restore:
     def _choose(self, below: int) -> dict[str, Any]:
         """Decide on rank 0, from what is in the memory of all nodes and what is stored."""
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
-        good = tuple(each for each in held if each not in self._bad)
-        listed = self._talk.exchange("held", json.dumps(to_plain(good)))
+        listed = self._talk.exchange("held", json.dumps(to_plain((held, tuple(self._bad)))))
         if self._group.rank == 0:
-            every: list[tuple[int, ms.Held]] = [
+            told = [json.loads(text) for text in listed]
+            bad = [one for _, damaged in told for one in damaged]  # No rank maps the same memory.
+            every = [
                 (rank, from_plain(ms.Held, one))
-                for rank, text in enumerate(listed)
-                for one in json.loads(text)
+                for rank, (own, _) in enumerate(told)
+                for one in own
+                if one not in bad
             ]
             alive = self._alive.survivors.label.snapshot if self._alive is not None else None
             try:
@@ -286,8 +288,10 @@ class _Restore:
 
         Raises: CannotRestore: the model is another one.
         """
-        self._state._make_room()
         own = self._state._tree()
+        if not {each.name for each in source.tensors} <= set(paths(own)):
+            self._state._make_room()  # Optimizers take a step for it, which takes time.
+            own = self._state._tree()
         return [
             place if _is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
             for each, place in zip(

@@ -1,6 +1,8 @@
 """Ranks restore together: each brings a part, all end with the same state, or none has begun."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +76,30 @@ def test_shares_in_memory_come_from_whoever_has_them(troupe: Troupe) -> None:
     heard = troupe.play(restored, (5,), held, (), size=SIZE)
     assert [(step, fetched) for step, _, fetched, _ in heard] == [(9, [])] * SIZE
     assert all("from memory" in sentence for _, sentence, *_ in heard)
+
+
+def tried_of_one_memory(rank: int) -> tuple[int, list[int], str]:
+    """Restore where ranks 0 and 1 share a memory in which share 0 is damaged; rank 2 has a second
+    copy of that. Returns the step, the shares that this rank tried, and the sentence."""
+    stock = Stock(holders=2)
+    stock.hold(9, *((0, 1) if rank < 2 else (0,)))
+    if rank < 2:
+        stock.flipped = {stock.held[0]}
+    else:
+        stock.held = [replace(each, holder=1) for each in stock.held]
+    state = Plain(state_of(0))
+    found = restore(here(rank), stock, state, lambda: False)
+    assert same(state.entries, state_of(int(state.entries["count"])))
+    tried = [each.held.share for each in stock.of(ms.Map)]
+    return int(state.entries["count"]), tried, found.sentence
+
+
+def test_copy_that_one_rank_found_damaged_is_tried_by_none_of_its_node(troupe: Troupe) -> None:
+    """The other rank of the node would map the same bytes; the copy on the next node is taken."""
+    heard = troupe.play(tried_of_one_memory, size=3)
+    assert [step for step, *_ in heard] == [9] * 3
+    assert Counter(share for _, tried, _ in heard for share in tried) == {0: 2, 1: 2}
+    assert heard[2][1] == [0] and all("checksum" in sentence for *_, sentence in heard)
 
 
 @pytest.mark.parametrize("bad", range(3))
@@ -158,6 +184,28 @@ def whole(entries: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def moved_by_the_ranks_of_one_node(rank: int) -> tuple[int, bool]:
+    """Restore a sharded state of which every rank's node has all shares in memory; returns the
+    bytes that this rank sent in all-to-alls."""
+    stock = Stock(holders=2 * SIZE)
+    stock.hold(5, *range(2 * SIZE))
+    state = Plain(spread((SIZE,), "0"))
+    sent = 0
+    exchange = dist.all_to_all_single
+
+    def exchanged(found: Any, given: torch.Tensor, *sizes: Any) -> None:
+        nonlocal sent
+        sent += given.nbytes if sizes else 0
+        exchange(found, given, *sizes)
+
+    dist.all_to_all_single = exchanged  # type: ignore[assignment]
+    try:
+        restore(here(rank), stock, state, lambda: False)
+    finally:
+        dist.all_to_all_single = exchange
+    return sent, same(whole(state.entries), state_of(5))
+
+
 def restored_spread(
     rank: int, mesh_shape: tuple[int, ...], words: str, is_in_memory: bool
 ) -> tuple[bool, bool]:
@@ -227,6 +275,17 @@ def test_sharded_restore_moves_each_byte_to_the_rank_that_needs_it(
     moved = troupe.play(moved_spread, is_in_memory, size=SIZE)
     nbytes = sum(each.nbytes for each in state_of(5).values() if isinstance(each, torch.Tensor))
     assert 0 < sum(moved) <= 1.1 * nbytes
+
+
+def test_sharded_state_that_a_node_has_in_memory_is_not_sent_between_its_ranks(
+    troupe: Troupe,
+) -> None:
+    """Each brings the shares that it needs itself; were one to bring all, three quarters of the
+    state would go to others."""
+    heard = troupe.play(moved_by_the_ranks_of_one_node, size=SIZE)
+    assert all(is_good for _, is_good in heard)
+    nbytes = sum(state_of(5)[name].nbytes for name in SHARDED)
+    assert sum(sent for sent, _ in heard) < 0.01 * nbytes
 
 
 def loaded_spread(rank: int, mesh_shape: tuple[int, ...], words: str) -> tuple[int, bool]:

@@ -76,11 +76,11 @@ def say_all(rank: int) -> dict[str, Here]:
     return {name: _say(rank, placed(case)) for name, case in CASES.items()}
 
 
-class Recorded(TorchDispatchMode):
+class Recorded(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """It notes the names of all operators that torch carries out."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     def __torch_dispatch__(
