@@ -7,7 +7,7 @@ the box is a view of it with the strides of the piece.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -46,10 +46,9 @@ def boxes(
         if index not in spans:
             yield index, torch.empty(box.shape, dtype=_dtype(manifest, box))
     for batch in _batches(manifest, spans):
-        narrowed = replace(manifest, pieces=tuple(spans[index] for index in batch))
-        every, starts, size = extents(narrowed, range(len(batch)))
+        every, starts, size = extents(manifest, [spans[index] for index in batch])
         memory = torch.empty(size, dtype=torch.uint8)
-        fetch(bucket, narrowed, every, memory.numpy().data, pool)
+        fetch(bucket, manifest, every, memory.numpy().data, pool)
         for index, start in zip(batch, starts, strict=True):
             yield index, _view(manifest, wanted[index], spans[index], memory, start)
 

@@ -90,7 +90,7 @@ def _fill(
     tensors: list[torch.Tensor],
     pool: Executor,
 ) -> None:
-    every, starts, size = extents(manifest, batch)
+    every, starts, size = extents(manifest, [manifest.pieces[index] for index in batch])
     scratch = torch.empty(size, dtype=torch.uint8)
     fetch(bucket, manifest, every, scratch.numpy().data, pool)
     for index, start in zip(batch, starts, strict=True):

@@ -15,6 +15,7 @@ from elasticd.checkpoint.commit.read_lease import ReadLease, leases, reading
 from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.format.piece_rows import PieceRows, selected
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, Fenced, InvariantBroken, Unavailable
 from elasticd.keeper.memory.memfd import SharedMemory
@@ -38,7 +39,7 @@ class CheckpointFinder:
         self._bucket, self._committer = bucket, committer
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
         self._turn = Lock()
-        self._fetching: dict[tuple[int, tuple[int, ...]], Future[SharedMemory]] = {}
+        self._fetching: dict[tuple[int, tuple[PieceRows, ...]], Future[SharedMemory]] = {}
         self._streams: dict[int, Generator[PieceBatch]] = {}
         """The stream of each worker that restores right now; only the worker's own thread uses
         it."""
@@ -123,7 +124,7 @@ class CheckpointFinder:
         memory.view[:] = text
         return memory
 
-    def fetch(self, number: int, pieces: tuple[int, ...]) -> SharedMemory:
+    def fetch(self, number: int, pieces: tuple[PieceRows, ...]) -> SharedMemory:
         """Read pieces, verified, into memory where `fetch.extents` places them.
 
         Raises:
@@ -147,11 +148,12 @@ class CheckpointFinder:
             timer.start()
         return task.result()
 
-    def begin(self, worker: int, number: int, pieces: tuple[int, ...]) -> None:
+    def begin(self, worker: int, number: int, pieces: tuple[PieceRows, ...]) -> None:
         """Read pieces in batches for this worker; an earlier stream of it ends."""
         self.leave(worker)
         manifest = self._manifest(number)
-        self._streams[worker] = stream(self._bucket, number, manifest, pieces, self._pool)
+        wanted = selected(manifest, pieces)
+        self._streams[worker] = stream(self._bucket, number, manifest, wanted, self._pool)
 
     def more(self, worker: int) -> PieceBatch | None:
         """Return the next batch when it is there and good; None if that was all.
@@ -175,13 +177,13 @@ class CheckpointFinder:
         if ended is not None:
             ended.close()
 
-    def _forget(self, key: tuple[int, tuple[int, ...]]) -> None:
+    def _forget(self, key: tuple[int, tuple[PieceRows, ...]]) -> None:
         with self._turn:
             self._fetching.pop(key, None)
 
-    def _fetch(self, number: int, pieces: tuple[int, ...]) -> SharedMemory:
+    def _fetch(self, number: int, pieces: tuple[PieceRows, ...]) -> SharedMemory:
         manifest = self._manifest(number)
-        every, _, size = extents(manifest, pieces)
+        every, _, size = extents(manifest, selected(manifest, pieces))
         memory = SharedMemory.new(size, touch=False)
         with reading(self._bucket, number):
             fetch(self._bucket, manifest, every, memory.view, self._pool)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from elasticd.checkpoint.commit.fetch import Fetching, extents, size_of
 from elasticd.checkpoint.commit.read_lease import reading
-from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.format.manifest import Manifest, Piece
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.keeper.memory.memfd import SharedMemory
 
@@ -32,26 +32,26 @@ class PieceBatch(NamedTuple):
     memory: SharedMemory
     is_first: bool
     """True for the first batch of this slot, when the worker does not have its memory yet."""
-    pieces: tuple[int, ...]
+    pieces: tuple[Piece, ...]
 
 
-def batches(manifest: Manifest, pieces: Sequence[int], limit: int) -> list[tuple[int, ...]]:
+def batches(manifest: Manifest, pieces: Sequence[Piece], limit: int) -> list[tuple[Piece, ...]]:
     """Cut pieces, in their order, into batches of at most so many bytes, or of one piece. Pure."""
-    found: list[tuple[int, ...]] = []
-    batch: list[int] = []
+    found: list[tuple[Piece, ...]] = []
+    batch: list[Piece] = []
     held = 0
-    for index in pieces:
-        size = size_of(manifest, manifest.pieces[index])
+    for piece in pieces:
+        size = size_of(manifest, piece)
         if batch and held + size > limit:
             found.append(tuple(batch))
             batch, held = [], 0
-        batch.append(index)
+        batch.append(piece)
         held += size
     return [*found, tuple(batch)] if batch else found
 
 
 def stream(
-    bucket: Bucket, number: int, manifest: Manifest, pieces: Sequence[int], pool: Executor
+    bucket: Bucket, number: int, manifest: Manifest, pieces: Sequence[Piece], pool: Executor
 ) -> Generator[PieceBatch]:
     """Yield all pieces, in their order; asking for the next batch gives the one before back.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from elasticd.checkpoint.format.manifest import Piece
+from elasticd.checkpoint.format.piece_rows import PieceRows, leading_dimension
 from elasticd.errors import NotSupported
 
 if TYPE_CHECKING:
@@ -32,12 +33,23 @@ class LocalShard(NamedTuple):
     is_first: bool
     """True if no rank before this one holds the same elements."""
 
-    def has_any_of(self, piece: Piece) -> bool:
-        """Return whether an element of a piece is here."""
+    def rows_of(self, index: int, piece: Piece) -> PieceRows | None:
+        """Return the rows of a piece in which an element is here; None if there is none.
+
+        `index` is that of the piece in its manifest.
+        """
         if not self.tensor.numel() or 0 in piece.shape:
-            return False
-        rows = zip(self.origin, self.tensor.shape, piece.offsets, piece.shape, strict=True)
-        return all(a < b + t and b < a + s for a, s, b, t in rows)
+            return None
+        rows = PieceRows(index, 0, 1)
+        along = leading_dimension(piece.shape)
+        sides = zip(self.origin, self.tensor.shape, piece.offsets, piece.shape, strict=True)
+        for dimension, (origin, here, first, count) in enumerate(sides):
+            low, high = max(origin, first), min(origin + here, first + count)
+            if high <= low:
+                return None
+            if dimension == along:
+                rows = PieceRows(index, low - first, high - low)
+        return rows
 
 
 def local_part(tensor: torch.Tensor) -> LocalShard:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from elasticd.checkpoint.commit.fetch import extents
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.format.piece_rows import selected
 from elasticd.checkpoint.format.share_layout import CUT_BYTES
 from elasticd.errors import CallError
 from elasticd.keeper.client import Client
@@ -261,15 +262,16 @@ class _Job:
     ) -> None:
         """Fill these tensors, those of the checkpoint in their order; None for unwanted ones."""
         parts = [None if each is None else local_part(each) for each in tensors]
-        pieces = tuple(
-            index
+        rows = tuple(
+            rows
             for index, piece in enumerate(manifest.pieces)
-            if (part := parts[piece.tensor]) is not None and part.has_any_of(piece)
+            if (part := parts[piece.tensor]) is not None
+            and (rows := part.rows_of(index, piece)) is not None
         )
-        _, memory = client.ask_memory(ms.Fetch(number=number, pieces=pieces), ms.Shared)
+        _, memory = client.ask_memory(ms.Fetch(number=number, pieces=rows), ms.Shared)
         assert memory is not None
-        _, starts, _ = extents(manifest, pieces)
-        wanted = [manifest.pieces[index] for index in pieces]
+        wanted = selected(manifest, rows)
+        _, starts, _ = extents(manifest, wanted)
         found = views(memory.view, manifest.header.tensors, wanted, starts)
         with torch.no_grad():
             for piece, values in zip(wanted, found, strict=True):

@@ -8,7 +8,8 @@ from threading import Barrier
 import torch
 
 from elasticd.checkpoint.commit.fetch import extents
-from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.format.manifest import Manifest, Piece
+from elasticd.checkpoint.format.piece_rows import all_rows
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
@@ -86,8 +87,9 @@ def _restore(name: str, ranks: int, places: list[torch.Tensor]) -> float:
         assert text is not None
         manifest = Manifest.from_json(bytes(text.view))
         first, count = divided(manifest, ranks)[rank]
-        pieces = tuple(range(first, first + count))
-        _, memory = client.ask_memory(ms.Fetch(number=number, pieces=pieces), ms.Shared)
+        pieces = manifest.pieces[first : first + count]
+        rows = tuple(all_rows(first + index, piece) for index, piece in enumerate(pieces))
+        _, memory = client.ask_memory(ms.Fetch(number=number, pieces=rows), ms.Shared)
         assert memory is not None
         _copy(manifest, pieces, memory, places)
 
@@ -104,12 +106,14 @@ def _restore(name: str, ranks: int, places: list[torch.Tensor]) -> float:
 
 
 def _copy(
-    manifest: Manifest, pieces: tuple[int, ...], memory: SharedMemory, places: list[torch.Tensor]
+    manifest: Manifest,
+    pieces: tuple[Piece, ...],
+    memory: SharedMemory,
+    places: list[torch.Tensor],
 ) -> None:
     _, starts, _ = extents(manifest, pieces)
-    wanted = [manifest.pieces[index] for index in pieces]
     for piece, part in zip(
-        wanted, views(memory.view, manifest.header.tensors, wanted, starts), strict=True
+        pieces, views(memory.view, manifest.header.tensors, pieces, starts), strict=True
     ):
         place = places[piece.tensor]
         for dimension, (offset, size) in enumerate(zip(piece.offsets, piece.shape, strict=True)):

@@ -1,8 +1,8 @@
 """Reads pieces of a checkpoint into memory, in parallel, and verifies every checksum.
 
-The caller asks for pieces; what is read are the blocks in which they lie, straight to their place
-in memory where a whole block belongs there. A block whose checksum is wrong is read once more
-before the checkpoint counts as damaged: most flipped bits flip on the way.
+The caller asks for pieces, or for rows of some; what is read are the blocks in which they lie,
+straight to their place in memory where a whole block belongs there. A block whose checksum is wrong
+is read once more before the checkpoint counts as damaged: most flipped bits flip on the way.
 """
 
 from collections.abc import Sequence
@@ -39,14 +39,13 @@ def size_of(manifest: Manifest, piece: Piece) -> int:
     return prod(piece.shape) * DTYPE_BYTES[manifest.header.tensors[piece.tensor].dtype]
 
 
-def extents(manifest: Manifest, pieces: Sequence[int]) -> tuple[list[Extent], list[int], int]:
-    """Plan where the blocks of these pieces go.
+def extents(manifest: Manifest, pieces: Sequence[Piece]) -> tuple[list[Extent], list[int], int]:
+    """Plan where the blocks of these pieces go, of the manifest's or of rows of some.
 
     Returns the extents, the first byte in memory of each piece, and the size of the memory.
     """
     wanted: dict[int, set[int]] = {}
-    for index in pieces:
-        piece = manifest.pieces[index]
+    for piece in pieces:
         size = size_of(manifest, piece)
         first, last = piece.at // BLOCK_BYTES, (piece.at + size - 1) // BLOCK_BYTES
         if size:
@@ -66,8 +65,7 @@ def extents(manifest: Manifest, pieces: Sequence[int]) -> tuple[list[Extent], li
             run.append(block)
         at = _close(found, part, run, size_bytes, at)
     starts = []
-    for index in pieces:
-        piece = manifest.pieces[index]
+    for piece in pieces:
         block = piece.at // BLOCK_BYTES
         is_empty = size_of(manifest, piece) == 0
         starts.append(0 if is_empty else places[piece.part, block] + piece.at % BLOCK_BYTES)

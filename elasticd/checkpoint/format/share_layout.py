@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Part, Piece, Tensor
+from elasticd.checkpoint.format.piece_rows import leading_dimension
 
 __all__ = ["PART_BYTES", "Layout", "Slab", "laid_out", "shares"]
 
@@ -108,18 +109,10 @@ def _whole(index: int, tensor: Tensor) -> Slab:
     return Slab(index, (0,) * len(tensor.shape), tensor.shape)
 
 
-def _leading(shape: tuple[int, ...]) -> int:
-    """Return the first dimension that has more than one row, or the last."""
-    for dimension, size in enumerate(shape):
-        if size != 1:
-            return dimension
-    return max(0, len(shape) - 1)
-
-
 def _row_bytes(tensor: Tensor) -> int:
     if not tensor.shape or not tensor.nbytes:
         return tensor.nbytes
-    return tensor.nbytes // tensor.shape[_leading(tensor.shape)]
+    return tensor.nbytes // tensor.shape[leading_dimension(tensor.shape)]
 
 
 def _rows(index: int, tensor: Tensor, first: int, count: int) -> Slab:
@@ -129,7 +122,7 @@ def _rows(index: int, tensor: Tensor, first: int, count: int) -> Slab:
 
 
 def _box_rows(slab: Slab, first: int, count: int) -> Slab:
-    along = _leading(slab.shape)
+    along = leading_dimension(slab.shape)
     offsets, shape = list(slab.offsets), list(slab.shape)
     offsets[along] += first
     shape[along] = count
@@ -141,7 +134,7 @@ def _cut(slab: Slab, width: int) -> list[Slab]:
     size = prod(slab.shape) * width
     if size <= PART_BYTES:
         return [slab]
-    rows = slab.shape[_leading(slab.shape)]
+    rows = slab.shape[leading_dimension(slab.shape)]
     fit = max(1, PART_BYTES * rows // size)
     found: list[Slab] = []
     for first in range(0, rows, fit):

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Tensor
+from elasticd.checkpoint.format.piece_rows import PieceRows
 from elasticd.checkpoint.format.share_layout import Layout
 
 __all__ = ["ANSWERS", "LONGER", "QUESTIONS", "Saving"]
@@ -225,13 +226,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Ask for verified pieces of a checkpoint, placed as `fetch.extents` says.
+    """Ask for verified rows of pieces of a checkpoint, placed as `fetch.extents` says.
 
     It is answered by Shared.
     """
 
     number: int
-    pieces: tuple[int, ...]
+    pieces: tuple[PieceRows, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +240,7 @@ class Stream:
     """Ask for the same in batches, for this worker alone. It is answered by Batch."""
 
     number: int
-    pieces: tuple[int, ...]
+    pieces: tuple[PieceRows, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

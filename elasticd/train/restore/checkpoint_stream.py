@@ -9,6 +9,7 @@ from elasticd.checkpoint.commit.fetch import extents
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest, Piece
+from elasticd.checkpoint.format.piece_rows import PieceRows, selected
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
@@ -58,7 +59,7 @@ def mapped(client: KeeperMemoryPort, held: ms.Held) -> tuple[ms.Mapped, Streamed
 
 
 def inflow(
-    client: KeeperMemoryPort, number: int, manifest: Manifest, pieces: Sequence[int]
+    client: KeeperMemoryPort, number: int, manifest: Manifest, wanted: Sequence[PieceRows]
 ) -> Iterator[StreamedPieces]:
     """Begin to read, and return an iterator over the batches; each is valid until the next is asked
     for.
@@ -66,15 +67,15 @@ def inflow(
     Raises:
         ElasticdError: as the keeper says; here if it is about the first batch, else in the middle.
     """
-    question = ms.Stream(number=number, pieces=tuple(pieces))
+    question = ms.Stream(number=number, pieces=tuple(wanted))
     first = client.ask_memory(question, ms.Batch)
-    return _batches(client, manifest, pieces, first)
+    return _batches(client, manifest, selected(manifest, wanted), first)
 
 
 def _batches(
     client: KeeperMemoryPort,
     manifest: Manifest,
-    pieces: Sequence[int],
+    pieces: Sequence[Piece],
     answer: tuple[ms.Batch, SharedMemory | None],
 ) -> Iterator[StreamedPieces]:
     slots: dict[int, SharedMemory] = {}
@@ -85,10 +86,9 @@ def _batches(
             return
         if memory is not None:
             slots[batch.slot] = memory
-        indices = pieces[at : at + batch.count]
+        come = pieces[at : at + batch.count]
         at += batch.count
-        _, starts, size = extents(manifest, indices)
+        _, starts, size = extents(manifest, come)
         held = slots[batch.slot]
-        wanted = [manifest.pieces[index] for index in indices]
-        yield StreamedPieces(held.view[:size], wanted, starts, held)  # Its slot may be larger.
+        yield StreamedPieces(held.view[:size], come, starts, held)  # Its slot may be larger.
         answer = client.ask_memory(ms.More(), ms.Batch)

@@ -1,8 +1,9 @@
 """Which part of a stored checkpoint each rank reads, when all restore it together.
 
 Of tensors that every rank holds whole, each reads an equal share for all of them. Of sharded
-tensors each reads the pieces of which it has an element, and nobody sends it anything. Two ranks
-that share a piece both read it: over a network that costs less than to send it.
+tensors each reads the rows of which it has an element, and nobody sends it anything. What two ranks
+need, copies or a block in which both have rows, both read: over a network that costs less than to
+send it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from elasticd.checkpoint.commit.fetch import size_of
 from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.format.piece_rows import PieceRows, all_rows
 from elasticd.tensors.local_shard import LocalShard
 from elasticd.train.restore.checkpoint_stream import inflow
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
@@ -27,23 +29,25 @@ class StoredCheckpoint(NamedTuple):
 
     def divided(
         self, group: BroadcastGroup, here: Sequence[LocalShard], is_spread: Sequence[bool]
-    ) -> tuple[list[int], list[int]]:
-        """Return what this rank reads for all, and what for itself, as numbers of pieces."""
+    ) -> tuple[list[PieceRows], list[PieceRows]]:
+        """Return what this rank reads for all, and what for itself."""
         pieces = self.manifest.pieces
         alike = [index for index, piece in enumerate(pieces) if not is_spread[piece.tensor]]
         only = replace(self.manifest, pieces=tuple(pieces[index] for index in alike))
         first, count = divided(only, group.size)[group.rank]
+        whole = [all_rows(index, pieces[index]) for index in alike[first : first + count]]
         own = [
-            index
+            rows
             for index, piece in enumerate(pieces)
-            if is_spread[piece.tensor] and here[piece.tensor].has_any_of(piece)
+            if is_spread[piece.tensor]
+            and (rows := here[piece.tensor].rows_of(index, piece)) is not None
         ]
-        return alike[first : first + count], own
+        return whole, own
 
-    def read(self, client: KeeperMemoryPort, pieces: Sequence[int]) -> Iterator[Load]:
+    def read(self, client: KeeperMemoryPort, wanted: Sequence[PieceRows]) -> Iterator[Load]:
         """Make the keeper read and verify these, batch after batch."""
-        if pieces:
-            for brought in inflow(client, self.number, self.manifest, pieces):
+        if wanted:
+            for brought in inflow(client, self.number, self.manifest, wanted):
                 yield brought[:3]
 
 

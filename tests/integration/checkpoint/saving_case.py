@@ -115,15 +115,13 @@ def save(
 
 def loaded_manifest(bucket: Bucket, manifest: Manifest) -> Values:
     """Read all of it, as a process of another world size would."""
-    numbers = range(len(manifest.pieces))
-    every, starts, size = extents(manifest, numbers)
+    every, starts, size = extents(manifest, manifest.pieces)
     memory = bytearray(size)
     with ThreadPoolExecutor(2) as pool:
         fetch(bucket, manifest, every, memoryview(memory), pool)
     tensors = manifest.header.tensors
     arrays = [np.zeros((*each.shape, DTYPE_BYTES[each.dtype]), dtype=np.uint8) for each in tensors]
-    for number, start in zip(numbers, starts, strict=True):
-        piece = manifest.pieces[number]
+    for piece, start in zip(manifest.pieces, starts, strict=True):
         data = memory[start : start + size_of(manifest, piece)]
         box = tuple(slice(o, o + s) for o, s in zip(piece.offsets, piece.shape, strict=True))
         arrays[piece.tensor][box] = np.frombuffer(data, dtype=np.uint8).reshape(

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from elasticd.checkpoint.commit.fetch import size_of
+from elasticd.checkpoint.format.piece_rows import selected
 from elasticd.keeper.wire import message as ms
 from elasticd.train import save_and_load
 from elasticd.train.interrupt import Interrupted
@@ -233,11 +234,11 @@ def test_each_rank_fills_its_own_part(
     assert heard == [(True, True)] * SIZE
 
 
-def moved_spread(rank: int, is_in_memory: bool) -> int:
+def moved_spread(rank: int, is_in_memory: bool, holders: int) -> int:
     """Restore a sharded state; returns the bytes that this rank read from storage and sent."""
-    stock = Stock(holders=SIZE)
+    stock = Stock(holders=holders)
     stock.store(5)
-    if is_in_memory:
+    if is_in_memory and rank < holders:
         stock.hold(5, rank)
     state = Plain(spread((SIZE,), "0"))
     moved = 0
@@ -262,17 +263,18 @@ def moved_spread(rank: int, is_in_memory: bool) -> int:
         dist.broadcast, dist.all_to_all_single = broadcast, exchange
     assert same(whole(state.entries), state_of(5))
     manifest, _ = stock._manifest(15)
-    read = [index for each in stock.of(ms.Stream) for index in each.pieces]
-    return moved + sum(size_of(manifest, manifest.pieces[index]) for index in read)
+    read = [rows for each in stock.of(ms.Stream) for rows in each.pieces]
+    return moved + sum(size_of(manifest, piece) for piece in selected(manifest, read))
 
 
+@pytest.mark.parametrize("holders", [2, 3, SIZE])
 @pytest.mark.parametrize("is_in_memory", [True, False])
 def test_sharded_restore_moves_each_byte_to_the_rank_that_needs_it(
-    troupe: Troupe, is_in_memory: bool
+    troupe: Troupe, is_in_memory: bool, holders: int
 ) -> None:
-    """Storage and network together move hardly more than the state; a broadcast would move it to
-    every rank."""
-    moved = troupe.play(moved_spread, is_in_memory, size=SIZE)
+    """Storage and network together move hardly more than the state, by however many it was saved; a
+    broadcast would move it to every rank."""
+    moved = troupe.play(moved_spread, is_in_memory, holders, size=SIZE)
     nbytes = sum(each.nbytes for each in state_of(5).values() if isinstance(each, torch.Tensor))
     assert 0 < sum(moved) <= 1.1 * nbytes
 

@@ -14,6 +14,7 @@ from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.format.piece_rows import all_rows
 from elasticd.checkpoint.retention.deletion import remove
 from elasticd.errors import Fenced, Refused, Unavailable
 from elasticd.keeper import checkpoint_finder
@@ -211,9 +212,9 @@ def test_fetched_pieces_are_verified_and_a_lease_is_held(tmp_path: Path) -> None
     maker.bucket = Meddling(maker.bucket, before)
     finder = finder_of(maker)
     manifest = Manifest.from_json(bytes(finder.manifest(3).view))
-    pieces = tuple(range(len(manifest.pieces)))
+    pieces = tuple(all_rows(index, piece) for index, piece in enumerate(manifest.pieces))
     memory = finder.fetch(3, pieces)
-    assert memory.size == extents(manifest, pieces)[2]
+    assert memory.size == extents(manifest, manifest.pieces)[2]
     assert set(seen) == {frozenset({3})}
     assert leased(maker.bucket) == frozenset()
     spoil(tmp_path, f"{manifest.header.snapshot.folder}/{manifest.parts[0].name}")
@@ -231,12 +232,14 @@ def test_fetched_memory_is_shared_for_a_moment_and_freed(tmp_path: Path) -> None
     maker = Maker.of(tmp_path, steps=1)
     finder = finder_of(maker)
     before = memfds()
-    one, other, another = (finder.fetch(2, pieces) for pieces in ((0,), (0,), (1,)))
+    first = finder._manifest(2).pieces[0]
+    rows = (all_rows(0, first),)
+    one, other, another = (finder.fetch(2, each) for each in (rows, rows, ()))
     assert one is other is not another
     del one, other, another
     until(lambda: memfds() <= before, memfds)
     with pytest.raises(Damaged):
-        finder.fetch(1, (0,))
+        finder.fetch(1, rows)
     assert memfds() <= before
     finder.close()
     finder.close()

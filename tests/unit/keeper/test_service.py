@@ -14,6 +14,7 @@ from threading import Event, Thread
 import pytest
 
 from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.piece_rows import PieceRows
 from elasticd.errors import InvariantBroken, NotFound, Unavailable
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
@@ -113,7 +114,8 @@ def test_snapshot_goes_from_a_worker_to_storage_and_back(place: Place) -> None:
     assert standing == ms.Standing(is_busy=False, durable_step=11)
     found = client.ask(ms.Find(settle_s=PATIENCE_S), ms.Found)
     assert found.snapshot == newer
-    shared, memory = client.ask_memory(ms.Fetch(number=found.number, pieces=(0,)), ms.Shared)
+    fetch = ms.Fetch(number=found.number, pieces=(PieceRows(0, 0, 100),))
+    shared, memory = client.ask_memory(fetch, ms.Shared)
     assert memory is not None and memory.size >= shared.size >= 100
     assert bytes(memory.view[:100]) == b"\x0b" * 100
     assert [each.snapshot for each in committed(place.node.bucket)] == [newer]
@@ -197,13 +199,16 @@ def test_what_was_fetched_is_freed_when_the_worker_lets_go(
 ) -> None:
     """The keeper does not hold it until that worker asks again, which may be in an hour."""
 
-    def fetched(finder: CheckpointFinder, number: int, pieces: tuple[int, ...]) -> SharedMemory:
+    def fetched(
+        finder: CheckpointFinder, number: int, pieces: tuple[PieceRows, ...]
+    ) -> SharedMemory:
         return SharedMemory.new(5000)
 
     monkeypatch.setattr(CheckpointFinder, "fetch", fetched)
     before = memfds()
     client = place.worker()
-    _, memory = client.ask_memory(ms.Fetch(number=1, pieces=(0,)), ms.Shared, timeout_s=PATIENCE_S)
+    fetch = ms.Fetch(number=1, pieces=(PieceRows(0, 0, 1),))
+    _, memory = client.ask_memory(fetch, ms.Shared, timeout_s=PATIENCE_S)
     assert memory is not None
     del memory
     until(lambda: memfds() <= before, memfds)

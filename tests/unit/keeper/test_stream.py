@@ -11,7 +11,7 @@ from elasticd.checkpoint.commit.fetch import extents, fetch, size_of
 from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
-from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Manifest
+from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Manifest, Piece
 from elasticd.checkpoint.retention.deletion import remove
 from elasticd.keeper import stream as module
 from elasticd.keeper.memory.memfd import SharedMemory
@@ -32,15 +32,15 @@ class Site:
         self.maker = Maker.of(folder)
         self.entry: LogEntry = self.maker.save(10, count=4)
         self.manifest: Manifest = read_manifest(self.maker.bucket, self.entry)
-        self.every = tuple(range(len(self.manifest.pieces)))
+        self.every = self.manifest.pieces
 
     def batches(self, pool: ThreadPoolExecutor) -> Generator[PieceBatch]:
         return stream(self.maker.bucket, self.entry.number, self.manifest, self.every, pool)
 
-    def data_of(self, batch: tuple[int, ...], memory: SharedMemory) -> list[bytes]:
+    def data_of(self, batch: tuple[Piece, ...], memory: SharedMemory) -> list[bytes]:
         """The bytes of each piece, as a worker finds them."""
         _, starts, _ = extents(self.manifest, batch)
-        sizes = [size_of(self.manifest, self.manifest.pieces[index]) for index in batch]
+        sizes = [size_of(self.manifest, piece) for piece in batch]
         return [bytes(memory.view[s : s + n]) for s, n in zip(starts, sizes, strict=True)]
 
 
@@ -53,9 +53,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def test_batches_are_all_pieces_in_order_and_no_larger_than_they_must_be(site: Site) -> None:
     for limit in (1, 100_000, 300_000, 10**9):
         cut = batches(site.manifest, site.every, limit)
-        assert tuple(index for batch in cut for index in batch) == site.every
+        assert tuple(piece for batch in cut for piece in batch) == site.every
         for batch in cut:
-            sizes = [size_of(site.manifest, site.manifest.pieces[index]) for index in batch]
+            sizes = [size_of(site.manifest, piece) for piece in batch]
             assert len(batch) == 1 or sum(sizes) <= limit
     assert batches(site.manifest, (), 10) == []
 
@@ -92,7 +92,7 @@ def test_damage_ends_the_stream_where_it_is_met(
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    found: list[int] = []
+    found: list[Piece] = []
 
     def read() -> None:
         for batch in site.batches(pool):

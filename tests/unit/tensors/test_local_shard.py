@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elasticd.checkpoint.format.manifest import Piece
+from elasticd.checkpoint.format.piece_rows import leading_dimension
 from elasticd.errors import NotSupported
 from elasticd.tensors.local_shard import (
     LocalShard,
@@ -304,6 +305,13 @@ def test_what_boxes_have_in_common_is_what_both_hold(
     assert (set() if pair is None else set(pair[0].flatten().tolist())) == wanted
     assert pair is None or torch.equal(*pair)
     piece = Piece(0, offsets, tuple(whole[other].shape), 0, 0)
-    assert part.has_any_of(piece) is bool(wanted)
+    found = part.rows_of(3, piece)
+    assert (found is not None) is bool(wanted)
+    if found is not None:
+        along = leading_dimension(piece.shape)
+        asked = whole[other].narrow(along, found.first, found.count)
+        assert found.piece == 3 and wanted <= set(asked.flatten().tolist())
+        for row in range(found.count):
+            assert wanted & set(asked.narrow(along, row, 1).flatten().tolist()), "no row too many"
     inner = LocalShard(whole, (0,) * whole.dim(), is_whole=True, is_first=True)
     assert torch.equal(within(inner, piece), whole[other])

@@ -14,6 +14,7 @@ from elasticd.checkpoint.commit.fetch import REQUEST_BYTES, extents, fetch, size
 from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Manifest, Part, Piece, Tensor
+from elasticd.checkpoint.format.piece_rows import PieceRows, selected
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from tests.unit.checkpoint.records import header
 
@@ -50,11 +51,17 @@ SIZES = st.one_of(st.integers(0, 300), st.integers(0, 6 * BLOCK_BYTES), st.just(
 def test_every_byte_of_every_piece_is_read_once_to_its_place(
     parts: list[list[int]], gap: int, data: st.DataObject
 ) -> None:
-    """Whichever pieces are wanted, in whatever order; no two extents overlap in memory."""
+    """Whichever rows of whichever pieces are wanted, in whatever order; no two extents overlap in
+    memory."""
     manifest = manifest_of(parts, gap)
-    pieces = data.draw(st.permutations(range(len(manifest.pieces))))
+    pieces = []
+    for index in data.draw(st.permutations(range(len(manifest.pieces)))):
+        rows = manifest.pieces[index].shape[0]
+        first = data.draw(st.integers(0, rows))
+        count = data.draw(st.one_of(st.just(rows - first), st.integers(0, rows - first)))
+        pieces.append(PieceRows(index, first, count))
     pieces = pieces[: data.draw(st.integers(0, len(pieces)))]
-    every, starts, size = extents(manifest, pieces)
+    every, starts, size = extents(manifest, selected(manifest, pieces))
     end = 0
     blocks: set[tuple[int, int]] = set()
     for extent in every:
@@ -69,8 +76,8 @@ def test_every_byte_of_every_piece_is_read_once_to_its_place(
         blocks |= mine
     assert end <= size
     wanted = set()
-    for index, start in zip(pieces, starts, strict=True):
-        piece, length = manifest.pieces[index], size_of(manifest, manifest.pieces[index])
+    for piece, start in zip(selected(manifest, pieces), starts, strict=True):
+        length = size_of(manifest, piece)
         for at in {0, length // 2, length - 1} if length else ():
             (holder,) = (e for e in every if e.at <= start + at < e.at + e.size)
             assert holder.part == piece.part
@@ -105,12 +112,13 @@ def stored(manifest: Manifest) -> tuple[FsspecBucket, Manifest, list[bytes]]:
 def test_pieces_that_are_wanted_arrive_as_they_were(wanted: set[int]) -> None:
     """And no others are needed for it."""
     bucket, manifest, bodies = stored(manifest_of([[5, BIG, 0, 9], [BLOCK_BYTES, 3]], gap=7))
-    every, starts, size = extents(manifest, sorted(wanted))
+    pieces = [manifest.pieces[index] for index in sorted(wanted)]
+    every, starts, size = extents(manifest, pieces)
     memory = bytearray(size)
     with ThreadPoolExecutor(2) as pool:
         fetch(bucket, manifest, every, memoryview(memory), pool)
-    for index, start in zip(sorted(wanted), starts, strict=True):
-        piece, length = manifest.pieces[index], size_of(manifest, manifest.pieces[index])
+    for piece, start in zip(pieces, starts, strict=True):
+        length = size_of(manifest, piece)
         assert memory[start : start + length] == bodies[piece.part][piece.at : piece.at + length]
 
 
@@ -133,7 +141,7 @@ def test_memory_is_the_callers_again_when_a_fetch_fails(pool: Executor) -> None:
             return count
 
     bucket = Slow(inner.url, {})
-    every, _, size = extents(manifest, range(3))
+    every, _, size = extents(manifest, manifest.pieces)
     with pytest.raises(Damaged, match="broken"):
         fetch(bucket, manifest, every, memoryview(bytearray(size)), pool)
     assert len(late) == 2

@@ -11,6 +11,7 @@ from elasticd.checkpoint.format.checksum import block_sums
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Header, Manifest, Part, Piece
+from elasticd.checkpoint.format.piece_rows import PieceRows, selected
 from elasticd.checkpoint.format.share_layout import Layout, laid_out, shares
 from elasticd.errors import ElasticdError, NotFound, Unavailable
 from elasticd.keeper.memory.memfd import SharedMemory
@@ -91,7 +92,7 @@ class Stock:
         """What is in memory with a byte that is another than was saved."""
         self.damaged_late: set[int] = set()
         """Numbers of which only the first batch is good."""
-        self._stream: tuple[int, list[Sequence[int]]] = (0, [])
+        self._stream: tuple[int, list[Sequence[PieceRows]]] = (0, [])
         """What is being read: the number, and the batches that are left."""
         self._ring: SharedMemory | None = None
         self.refuses: str = ""
@@ -218,9 +219,9 @@ class Stock:
         os.pwrite(ring.file, data, 0)
         return ms.Batch(slot=0, count=len(batch)), given
 
-    def _fetch(self, number: int, pieces: Sequence[int]) -> bytes:
+    def _fetch(self, number: int, wanted: Sequence[PieceRows]) -> bytes:
         manifest, data = self._manifest(number)
-        every, _, size = extents(manifest, pieces)
+        every, _, size = extents(manifest, selected(manifest, wanted))
         memory = bytearray(size)
         for each in every:
             memory[each.at : each.at + each.size] = data[each.part][

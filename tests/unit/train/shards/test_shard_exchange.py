@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.format.manifest import Manifest, Part, Piece, Tensor
+from elasticd.checkpoint.format.piece_rows import PieceRows
 from elasticd.tensors.local_shard import LocalShard
 from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
 from elasticd.train.shards.shard_exchange import ShardBox, compact, packed, spread_of, turns_of
@@ -84,11 +85,11 @@ def manifest(count: int) -> Manifest:
     return Manifest(header=header(count), parts=parts, pieces=(*cut, *rest))
 
 
-def test_stored_piece_is_read_by_who_holds_some_of_it() -> None:
+def test_stored_rows_are_read_by_who_holds_them() -> None:
     """Of what is sharded each rank reads its own; of the rest one reads for all."""
     of_four = StoredCheckpoint(7, manifest(4))
-    owned: list[int] = []
-    alike: list[int] = []
+    owned: list[PieceRows] = []
+    alike: list[PieceRows] = []
     for rank in range(4):
         here = [
             LocalShard(torch.zeros(3, 5), (3 * rank, 0), is_whole=False, is_first=True),
@@ -96,15 +97,17 @@ def test_stored_piece_is_read_by_who_holds_some_of_it() -> None:
             LocalShard(torch.zeros(()), (), is_whole=True, is_first=True),
         ]
         for_all, own = of_four.divided(FakeGroup(rank, 4), here, [True, False, False])
-        assert own == [rank]
+        assert own == [PieceRows(rank, 0, 3)]
         owned += own
         alike += for_all
-        # Other ranks than it was saved by: whoever has a row of a piece reads it.
+        # Other ranks than it was saved by: each reads its own rows, and no others.
         _, own = StoredCheckpoint(7, manifest(3)).divided(
             FakeGroup(rank, 4), here, [True, False, False]
         )
-        assert own == sorted({(3 * rank) // 4, (3 * rank + 2) // 4})
-    assert owned == [0, 1, 2, 3] and alike == [4, 5]
+        rows = [4 * each.piece + each.first + row for each in own for row in range(each.count)]
+        assert rows == [3 * rank, 3 * rank + 1, 3 * rank + 2]
+    assert owned == [PieceRows(rank, 0, 3) for rank in range(4)]
+    assert alike == [PieceRows(4, 0, 7), PieceRows(5, 0, 1)]
 
 
 def test_load_is_parted_without_a_copy_where_that_can_be() -> None:
