@@ -143,7 +143,7 @@ class _Run:
         is_early = enter.at_step is not None and not self._was_training
         timeout_s = PLANNED_FORM_TIMEOUT_S if is_early else FORM_TIMEOUT_S
         self._was_training = False
-        group = Group(enter, device=device(), timeout_s=timeout_s)
+        group = Group(enter, device=device(), timeout_s=timeout_s, env=os.environ)
         self._session.use(group)
         is_done = False
         try:

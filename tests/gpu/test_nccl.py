@@ -28,7 +28,8 @@ def environment() -> None:
 
 
 def formed(generation: int) -> Group:
-    group = Group(entered(0, 1, 0, generation), device=CARD, timeout_s=PATIENCE_S)
+    entry = entered(0, 1, 0, generation)
+    group = Group(entry, device=CARD, timeout_s=PATIENCE_S, env=os.environ)
     group.form()
     return group
 

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
@@ -80,8 +80,9 @@ class Group:
         timeout_s: float,
         device: torch.device = CPU,
         backend: str | None = None,
+        env: MutableMapping[str, str] | None = None,
     ) -> None:
-        """Take what `device` this rank trains on; it decides the backend where none is named."""
+        """`device` decides the backend where none is named; NCCL's limit is set in `env`."""
         self.rank = int(enter.rank)
         self.size = enter.size
         self.generation = int(enter.generation)
@@ -93,7 +94,7 @@ class Group:
         self.arrival = DeviceProgress(device)
         self._nccl: nccl.NcclCommunicators | None = None
         if default_group.has_nccl(self._backend):
-            self._nccl = nccl.NcclCommunicators(device, connect_limit_s=self._connect_limit_s)
+            self._nccl = nccl.NcclCommunicators(device, self._connect_limit_s, env)
         self._timeout_s = timeout_s
         self._store: Any = None
         self._process_group: Any = None
@@ -104,8 +105,7 @@ class Group:
         self._guarded: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._has_begun = self._is_formed = False
-        self._is_aborted = False
-        self._is_closed = False
+        self._is_aborted = self._is_closed = False
         self._was_peer_gone = False
         self._changed = threading.Event()
         self._over = threading.Event()

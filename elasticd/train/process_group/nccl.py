@@ -13,7 +13,6 @@ doubles (docs/gpu.md).
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from threading import Lock, Thread
@@ -62,13 +61,19 @@ class NcclCommunicators:
     The training thread calls `connect` and `leave`; any thread may call the rest.
     """
 
-    def __init__(self, device: torch.device, *, connect_limit_s: float) -> None:
+    def __init__(
+        self, device: torch.device, connect_limit_s: float, env: MutableMapping[str, str] | None
+    ) -> None:
+        """`env` is the environment of this process, where torch looks for the limit; None: it is
+        not set.
+        """
         self._device = device
         self._is_connecting = False
         self._abort: NcclAbort | None = None
         self._lock = Lock()
         # Torch would hold a lock that the abort needs, half an hour for a peer that has stopped.
-        os.environ.setdefault("TORCH_NCCL_NONBLOCKING_TIMEOUT", str(math.ceil(connect_limit_s)))
+        if env is not None:
+            env.setdefault("TORCH_NCCL_NONBLOCKING_TIMEOUT", str(math.ceil(connect_limit_s)))
 
     @contextmanager
     def connecting(self) -> Iterator[None]:

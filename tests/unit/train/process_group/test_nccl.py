@@ -1,9 +1,8 @@
 """A group of NCCL is made at once, under the deadline, and left by an abort alone."""
 
-import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from datetime import timedelta
 from typing import Any
 
@@ -29,8 +28,6 @@ LIMIT_S = patience_s(20.0)
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     """Whatever a test leaves, torch knows no group afterwards."""
-    monkeypatch.setenv("TORCH_NCCL_NONBLOCKING_TIMEOUT", "")  # So that it is as before afterwards.
-    monkeypatch.delenv("TORCH_NCCL_NONBLOCKING_TIMEOUT")
     yield FakeGpu(monkeypatch)
     distributed_c10d._update_default_pg(None)
 
@@ -43,13 +40,16 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return why
 
 
-def made(gpu: FakeGpu, timeout_s: float = LIMIT_S) -> Group:
-    return Group(entered(0, 1, 0), device=gpu.own, timeout_s=timeout_s)
+def made(
+    gpu: FakeGpu, timeout_s: float = LIMIT_S, env: MutableMapping[str, str] | None = None
+) -> Group:
+    return Group(entered(0, 1, 0), device=gpu.own, timeout_s=timeout_s, env=env)
 
 
 def test_nccl_is_made_while_the_group_is_formed(gpu: FakeGpu) -> None:
     """Bound to the worker's device, with a collective that is waited for on that device."""
-    group = made(gpu)
+    env: dict[str, str] = {}
+    group = made(gpu, env=env)
     group.form()
     (first, backend, options), *others = gpu.calls
     assert (first, backend) == ("init", "cpu:gloo,cuda:nccl")
@@ -61,7 +61,7 @@ def test_nccl_is_made_while_the_group_is_formed(gpu: FakeGpu) -> None:
         "device_id": torch.device("cuda", 1),
     }
     assert others == [("all_reduce", gpu.own), ("record", "compute 1")]
-    assert os.environ["TORCH_NCCL_NONBLOCKING_TIMEOUT"] == "11", "no longer than it may take"
+    assert env["TORCH_NCCL_NONBLOCKING_TIMEOUT"] == "11", "no longer than it may take"
     group.close()
 
 
