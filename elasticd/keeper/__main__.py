@@ -12,6 +12,7 @@ import sys
 from concurrent.futures import Future
 from threading import Thread
 
+from elasticd.checkpoint.commit.fail_point import arm_fail_point
 from elasticd.keeper.assembly import KeeperParts, KeeperSettings, keep
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
@@ -26,6 +27,7 @@ answers waiting."""
 def main() -> None:
     keeping = from_plain(KeeperSettings, json.loads(sys.stdin.buffer.readline()))
     configure()
+    arm_fail_point(os.environ)
     sys.setswitchinterval(SWITCH_S)
     made: Future[KeeperParts] = Future()
     # Threads inherit: who answers the workers stays prompt, since a step may be waiting for that.

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from elasticd.channel.worker import Enter, Finished, Formed
+from elasticd.checkpoint.commit.fail_point import arm_fail_point
 from elasticd.errors import CallError, ElasticdError
 from elasticd.script.progress import ignore_progress
 from elasticd.script.save_reminder import needs_none
@@ -82,6 +83,7 @@ def run(train: Train, state: State | None = None) -> None:
     """
     global _HAS_RUN
     settings = WorkerSettings.read(os.environ)
+    arm_fail_point(os.environ)
     with _only_run():
         state = check_call(train, state, settings)
         own = use_device()

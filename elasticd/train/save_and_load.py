@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from elasticd.checkpoint.commit.fail_point import arm_fail_point
 from elasticd.checkpoint.commit.fetch import extents
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest
@@ -287,6 +288,7 @@ _JOB: _Job | None = None
 def _job() -> _Job:
     global _JOB
     if _JOB is None:
+        arm_fail_point(os.environ)
         _JOB = _Job(os.environ)
     return _JOB
 

@@ -1,14 +1,16 @@
 """Named places at which a test lets a process die, once: between any two steps of a save.
 
-Without a test it costs a look into an empty dict. `TEST_FAIL_POINT=NAME,FOLDER`: the first process
-that comes to NAME kills itself, and leaves a file in FOLDER so that no other does.
+Without a test it costs a comparison of two strings. `TEST_FAIL_POINT=NAME,FOLDER` stands in the
+environment of keepers and workers: the first process that comes to NAME kills itself, and leaves a
+file in FOLDER so that no other does.
 """
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["POINTS", "fail_point"]
+__all__ = ["POINTS", "arm_fail_point", "fail_point"]
 
 POINTS = (
     "save.claimed",
@@ -23,7 +25,13 @@ POINTS = (
 )
 """The places, in the order of a save."""
 
-_NAME, _, _FOLDER = os.environ.get("TEST_FAIL_POINT", "").partition(",")
+_NAME = _FOLDER = ""
+
+
+def arm_fail_point(env: Mapping[str, str]) -> None:
+    """Take over which place this process dies at; `env` is its environment."""
+    global _NAME, _FOLDER
+    _NAME, _, _FOLDER = env.get("TEST_FAIL_POINT", "").partition(",")
 
 
 def fail_point(name: str) -> None:
