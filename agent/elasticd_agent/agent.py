@@ -87,7 +87,9 @@ class Agent:
         self._kept: dict[JobName, Workers] = {}
         self._closings = ClosingJobs(self._inbox.put, self._mark_dirty)
         self._listings: tuple[ResyncWatch, ...] = ()
-        self._dispatch = WorkerDispatch(self._life, self._inbox.put, self._guard, self._workers_of)
+        self._dispatch = WorkerDispatch(
+            self._life, self._inbox.put, self._guard, self._workers_of, self._settings.search_path
+        )
         self._is_draining = self._is_ending = False
         self._end_by_s: float | None = None
         self._error, self._is_dirty = "", False

@@ -1,5 +1,6 @@
 """The settings that an agent gets at its start."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,3 +60,8 @@ class AgentSettings:
     labels: Mapping[str, str] = field(default_factory=dict)
     event_log: Path | None = None
     """The folder for the events and effects of each job, to replay them (a debugging aid)."""
+
+    @property
+    def search_path(self) -> str:
+        """The agent's PATH."""
+        return self.environ.get("PATH", os.defpath)

@@ -39,7 +39,6 @@ READS_ENVIRONMENT = re.compile(
 )
 """The command line, what starts processes or is one, and what a script calls."""
 READS_ENVIRONMENT_TOO = {
-    "agent/elasticd_agent/liveness/stack_dump.py",
     "elasticd/checkpoint/storage/location.py",
     "elasticd/script/progress.py",
     "elasticd/store/etcd/channel.py",

@@ -29,10 +29,13 @@ class WorkerDispatch:
         post: Callable[[Item], None],
         guard: JobGuard,
         workers_of: Callable[[JobName], Workers | None],
+        search_path: str,
     ) -> None:
-        """`workers_of` returns the workers of a job that is served here or may come back."""
+        """`workers_of` returns the workers of a job that is served here or may come back;
+        `search_path` is the agent's PATH.
+        """
         self._post, self._guard, self._workers_of = post, guard, workers_of
-        self.monitor = WorkerMonitor(life, self._spoke, self._judged)
+        self.monitor = WorkerMonitor(life, self._spoke, self._judged, search_path)
 
     def _spoke(self, pid: int, message: FromWorker) -> None:
         """Take in a worker's message; the monitor's thread calls this."""

@@ -22,11 +22,13 @@ class WorkerMonitor:
         life: Life,
         heard: Callable[[int, FromWorker], None],
         judged: Callable[[Verdict], None],
+        search_path: str,
     ) -> None:
+        """`search_path` is the agent's PATH, on which py-spy is looked for."""
         self._on_heard = heard
         self._heartbeat_watch = HeartbeatWatch(judged)
         self._attachments = WorkerSockets(life, self._heard, tick=self._heartbeat_watch.tick)
-        self._stacks = StackCollector(self._attachments.tell)
+        self._stacks = StackCollector(self._attachments.tell, search_path=search_path)
         self._jobs: dict[int, JobName] = {}
 
     @property

@@ -65,13 +65,19 @@ def stacks_path(run_folder: Path, job: JobName, generation: Generation, node: No
 class StackCollector:
     """Collect stacks in threads of its own.
 
-    `tell` is that of `WorkerSockets`. `py_spy` is a path, or empty for none; if it is left out,
-    py-spy is looked for.
+    `tell` is that of `WorkerSockets`, `search_path` the agent's PATH, with which py-spy runs.
+    `py_spy` is a path, or empty for none; if it is left out, py-spy is looked for.
     """
 
-    def __init__(self, tell: Callable[[int, ToWorker], None], *, py_spy: str | None = None) -> None:
-        self._tell = tell
-        self.py_spy = _find_py_spy() if py_spy is None else py_spy
+    def __init__(
+        self,
+        tell: Callable[[int, ToWorker], None],
+        *,
+        search_path: str,
+        py_spy: str | None = None,
+    ) -> None:
+        self._tell, self._search_path = tell, search_path
+        self.py_spy = _find_py_spy(search_path) if py_spy is None else py_spy
         self._changed = Condition()
         self._wanted: dict[int, int] = {}
         """How many collections wait for a worker's word."""
@@ -135,7 +141,7 @@ class StackCollector:
         asked = [worker.pid for worker in workers if not worker.is_frozen]
         frozen = [worker for worker in workers if worker.is_frozen]
         spied = frozen[:SPIES_LIMIT] if self.py_spy else []
-        spies = [_Spy(self.py_spy, worker.pid) for worker in spied]
+        spies = [_Spy(self.py_spy, worker.pid, self._search_path) for worker in spied]
         seen = {worker.pid: _kernel_view(worker.pid) for worker in frozen}
         said = self._wait_said(asked, start_s + ANSWER_S)
         for spy in spies:
@@ -177,7 +183,7 @@ class _Spy:
     memory.
     """
 
-    def __init__(self, program: str, pid: int) -> None:
+    def __init__(self, program: str, pid: int, search_path: str) -> None:
         self.pid = pid
         self._out = os.memfd_create("py-spy")
         self._process: subprocess.Popen[bytes] | None = None
@@ -188,7 +194,7 @@ class _Spy:
                 stdin=subprocess.DEVNULL,
                 stdout=self._out,
                 stderr=self._out,
-                env={"PATH": os.environ.get("PATH", os.defpath)},
+                env={"PATH": search_path},
                 cwd="/",
             )
         except OSError as exc:
@@ -211,10 +217,10 @@ class _Spy:
         return (f"py-spy: {self._why}\n" if self._why else "") + text + "\n"
 
 
-def _find_py_spy() -> str:
+def _find_py_spy(search_path: str) -> str:
     """Return the path of py-spy, beside this interpreter or on PATH; empty if there is none."""
-    folder = os.path.dirname(sys.executable)
-    return shutil.which("py-spy", path=folder) or shutil.which("py-spy") or ""
+    beside = os.path.dirname(sys.executable)
+    return shutil.which("py-spy", path=beside) or shutil.which("py-spy", path=search_path) or ""
 
 
 def _bury(process: subprocess.Popen[bytes]) -> None:

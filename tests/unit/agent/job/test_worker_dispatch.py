@@ -51,7 +51,9 @@ class Node:
         self.asked: list[JobName] = []
         self.inbox: Queue[Item] = Queue()
         guard = JobGuard(self.inbox.put, {})
-        self.dispatch = WorkerDispatch(Life("life"), self.inbox.put, guard, self._workers_of)
+        self.dispatch = WorkerDispatch(
+            Life("life"), self.inbox.put, guard, self._workers_of, os.defpath
+        )
         self.monitor = self.dispatch.monitor
 
     def _workers_of(self, job: JobName) -> Any:

@@ -45,7 +45,7 @@ def collector(*answers: int, py_spy: str = "") -> StackCollector:
         if pid in answers:
             made.heard(pid, f"here stands {pid}\x1b[2J\n\tin a line\ud800")
 
-    made = StackCollector(tell, py_spy=py_spy)
+    made = StackCollector(tell, search_path=os.defpath, py_spy=py_spy)
     return made
 
 
@@ -91,7 +91,9 @@ def test_ranks_are_asked_before_they_can_be_told_anything_else(path: Path) -> No
     """Else they would have left where they waited by the time that they answer."""
     askers: list[threading.Thread] = []
     asking = StackCollector(
-        lambda pid, message: askers.append(threading.current_thread()), py_spy=""
+        lambda pid, message: askers.append(threading.current_thread()),
+        search_path=os.defpath,
+        py_spy="",
     )
     done = threading.Event()
     asking.collect(path, [standing(11), standing(12, is_frozen=True)], done.set)
@@ -250,9 +252,12 @@ def test_interpreters_own_py_spy_is_found(tmp_path: Path, monkeypatch: pytest.Mo
         folder.mkdir()
         fake_spy(folder, "")
     monkeypatch.setattr(sys, "executable", str(own / "python"))
-    monkeypatch.setenv("PATH", str(other))
-    assert StackCollector(lambda pid, message: None).py_spy == str(own / "py-spy")
+
+    def found() -> str:
+        return StackCollector(lambda pid, message: None, search_path=str(other)).py_spy
+
+    assert found() == str(own / "py-spy")
     (own / "py-spy").unlink()
-    assert StackCollector(lambda pid, message: None).py_spy == str(other / "py-spy")
+    assert found() == str(other / "py-spy")
     (other / "py-spy").unlink()
-    assert StackCollector(lambda pid, message: None).py_spy == ""
+    assert found() == ""
