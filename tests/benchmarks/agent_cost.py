@@ -5,6 +5,7 @@ in the rendezvous of its c10d store; both stores run already and are watched fro
 turns. One start in five stays up for the idle figures.
 """
 
+import os
 import queue
 import signal
 import subprocess
@@ -107,7 +108,7 @@ def _compile_all(folder: Path) -> None:
 
 
 def _elasticd(folder: Path, number: int, costs: Costs, *, is_idle: bool) -> None:
-    with EmbeddedEtcd(folder / f"etcd-{number}") as etcd:
+    with EmbeddedEtcd(folder / f"etcd-{number}", env=os.environ) as etcd:
         store = EtcdStore(StoreSettings(endpoints=(etcd.url,)))
         told: queue.Queue[float] = queue.Queue()
         key = Keys("default").node(NodeId("n0"))

@@ -4,6 +4,7 @@ Both start and stop, and tell what `elasticd why` knows about each change of wor
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -91,7 +92,7 @@ class InProcessSite:
         self._folder, self._flags, self._script = folder, flags, script
         self._env = own_environ({**feed.env(), **(more or {})})
         self._nodes, self._slots, self._lease_ttl_s = nodes, slots, lease_ttl_s
-        self._etcd = EmbeddedEtcd(self._folder / f"etcd-{time.monotonic_ns()}")
+        self._etcd = EmbeddedEtcd(self._folder / f"etcd-{time.monotonic_ns()}", env=os.environ)
         self._store: EtcdStore | None = None
         self._agents: dict[int, subprocess.Popen[bytes]] = {}
 

@@ -57,7 +57,7 @@ class LateJob:
         self._folder, self._name = folder / name, JobName(name)
         self._folder.mkdir()
         self._step_s = step_s
-        self._etcd = EmbeddedEtcd(self._folder / "etcd")
+        self._etcd = EmbeddedEtcd(self._folder / "etcd", env=os.environ)
         self._agents: list[subprocess.Popen[bytes]] = []
         self._store: EtcdStore | None = None
 

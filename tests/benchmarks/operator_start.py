@@ -44,7 +44,7 @@ def measure(trials: int) -> Result:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         api = _api(folder / "api", stack)
-        etcd = stack.enter_context(EmbeddedEtcd(folder / "etcd"))
+        etcd = stack.enter_context(EmbeddedEtcd(folder / "etcd", env=os.environ))
         operator = OperatorRun(api, etcd.url, folder)
         scene = JobScene(operator, NAMESPACE)
         _fill(api, scene)

@@ -186,7 +186,7 @@ def _play(meters: JobMeters, spec: JobSpec) -> None:
 
 def _memory(folder: Path) -> tuple[float, float, list[float]]:
     """Return an agent's memory before and after its scrapes, and how long each of them took."""
-    with EmbeddedEtcd(folder / "etcd") as etcd:
+    with EmbeddedEtcd(folder / "etcd", env=os.environ) as etcd:
         store = EtcdStore(StoreSettings(endpoints=(etcd.url,)))
         argv = [program("elasticd"), "agent", "--etcd", etcd.url, "--node-id", "n0", "--log-json"]
         argv += ["--local-addr", "127.0.0.1", "--log-dir", str(folder / "agent")]

@@ -81,7 +81,7 @@ class ElasticdSite:
         self._folder.mkdir(exist_ok=True)
         self._env = own_environ(feed.env())
         self._lease_ttl_s = lease_ttl_s
-        self._etcd = EmbeddedEtcd(self._folder / f"etcd-{time.monotonic_ns()}")
+        self._etcd = EmbeddedEtcd(self._folder / f"etcd-{time.monotonic_ns()}", env=os.environ)
         self._agents: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:

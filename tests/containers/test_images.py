@@ -1,6 +1,7 @@
 """The two images of deploy/docker: really built, and what they are for runs in them."""
 
 import json
+import os
 import shutil
 import urllib.error
 import urllib.request
@@ -47,7 +48,7 @@ def agent(builder: Builder) -> str:
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd")) as etcd:
+    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd"), env=os.environ) as etcd:
         yield etcd.url
 
 

@@ -1,6 +1,7 @@
 """The stores that must keep the contract, each with a hand on its faults."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -77,7 +78,7 @@ def etcd_or_memory(
         yield None
         return
     program = installed(request.param)
-    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd"), program=program) as etcd:
+    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd"), program=program, env=os.environ) as etcd:
         yield etcd
 
 

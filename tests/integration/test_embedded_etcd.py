@@ -29,7 +29,7 @@ def is_gone(pid: int) -> bool:
 
 def test_data_outlives_a_crash_of_etcd(etcd_program: Path, tmp_path: Path) -> None:
     """Without fsync, as the page cache is enough for that; and at the same address."""
-    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, env=os.environ) as etcd:
         url = etcd.url
         store = EtcdStore(StoreSettings(endpoints=[url], timeout_s=PATIENT_S))
         store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
@@ -46,9 +46,10 @@ def test_data_outlives_a_crash_of_etcd(etcd_program: Path, tmp_path: Path) -> No
 def test_etcd_dies_with_its_parent(etcd_program: Path, tmp_path: Path) -> None:
     """Even if that is killed and can clean up nothing."""
     code = (
-        "import sys, time; from pathlib import Path;"
+        "import os, sys, time; from pathlib import Path;"
         "from elasticd.store.private_etcd.embedded import EmbeddedEtcd;"
-        "etcd = EmbeddedEtcd(Path(sys.argv[1]), program=Path(sys.argv[2])); etcd.start();"
+        "etcd = EmbeddedEtcd(Path(sys.argv[1]), env=os.environ, program=Path(sys.argv[2]));"
+        "etcd.start();"
         "print(etcd.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(
@@ -68,7 +69,7 @@ def test_etcd_dies_with_its_parent(etcd_program: Path, tmp_path: Path) -> None:
 
 def test_only_its_owner_reaches_the_etcd_of_a_run(etcd_program: Path, tmp_path: Path) -> None:
     """Who writes to it has programs run: it has no port, and its sockets' folder is private."""
-    etcd = EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, is_private=True)
+    etcd = EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, is_private=True, env=os.environ)
     with etcd:
         sockets = Path(etcd.url.removeprefix("unix://")).parent
         assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
@@ -89,7 +90,9 @@ def test_etcd_moves_when_its_disk_is_full(
     etcd_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all that it knows; the room that it took is free again on the full disk."""
-    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, is_private=True) as etcd:
+    with EmbeddedEtcd(
+        tmp_path / "etcd", program=etcd_program, is_private=True, env=os.environ
+    ) as etcd:
         store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=PATIENT_S))
         store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
         crash(etcd)
@@ -125,7 +128,7 @@ def tcp_listeners(pid: int) -> list[str]:
 
 def test_stopped_etcd_can_be_ended(etcd_program: Path, tmp_path: Path) -> None:
     """A process in SIGSTOP takes no SIGTERM."""
-    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, env=os.environ) as etcd:
         os.kill(etcd.pid, signal.SIGSTOP)
         pid = etcd.pid
     assert is_gone(pid)
@@ -137,14 +140,14 @@ def test_settings_meant_for_a_cluster_do_not_reach_it(
     """etcd reads ETCD_* and would join, or refuse to start."""
     monkeypatch.setenv("ETCD_INITIAL_CLUSTER_STATE", "existing")
     monkeypatch.setenv("ETCD_DISCOVERY", "http://127.0.0.1:1/x")
-    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, env=os.environ) as etcd:
         assert etcd.url.startswith("http://127.0.0.1:")
 
 
 def test_etcd_that_does_not_start_names_its_log(etcd_program: Path, tmp_path: Path) -> None:
     """A data folder that is a file."""
     (tmp_path / "data").write_text("x")
-    etcd = EmbeddedEtcd(tmp_path, program=etcd_program)
+    etcd = EmbeddedEtcd(tmp_path, program=etcd_program, env=os.environ)
     with pytest.raises(Unavailable, match=r"ended at its start .*etcd\.log"):
         etcd.start()
 

@@ -1,6 +1,7 @@
 """Who gets in, and the sentence that everybody else is told."""
 
 import contextlib
+import os
 import threading
 from pathlib import Path
 
@@ -181,7 +182,9 @@ def test_full_etcd_is_told_and_still_serves_leases(
     etcd_program: Path, tmp_path: Path, connect: Connect
 ) -> None:
     """Alarm NOSPACE: writes fail at once, reads and keepalives go on."""
-    etcd = EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, quota_bytes=1024 * 1024)
+    etcd = EmbeddedEtcd(
+        tmp_path / "etcd", program=etcd_program, quota_bytes=1024 * 1024, env=os.environ
+    )
     with etcd:
         store, lost = connect(etcd.url, timeout_s=PATIENT_S), threading.Event()
         lease = store.grant(patience_s(2.0), lost.set)

@@ -1,5 +1,6 @@
 """What happens to the store when etcd, or the way to it, breaks."""
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -102,14 +103,14 @@ def test_etcd_that_lost_its_past_makes_the_watch_begin_again(
 ) -> None:
     """A fresh etcd at the same address: what it does not have must go from the consumer."""
     with TcpProxy(0) as proxy:
-        with EmbeddedEtcd(tmp_path / "old", program=etcd_program) as old:
+        with EmbeddedEtcd(tmp_path / "old", program=etcd_program, env=os.environ) as old:
             proxy.lead_to(port_of(old.url))
             store, recorder = connect(proxy.url, timeout_s=PATIENT_S), Recorder()
             for count in range(20):
                 put(store, "/t/a", str(count).encode())
             store.watch(ALL, recorder)
             recorder.wait_snapshots()
-        with EmbeddedEtcd(tmp_path / "new", program=etcd_program) as new:
+        with EmbeddedEtcd(tmp_path / "new", program=etcd_program, env=os.environ) as new:
             proxy.lead_to(port_of(new.url))
             recorder.wait_snapshots(2)
             assert recorder.state() == {}

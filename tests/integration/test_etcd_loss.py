@@ -28,7 +28,7 @@ ISOLATION_LIMIT_S = 1.5 * LEASE_TTL_S
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
-    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd")) as etcd:
+    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd"), env=os.environ) as etcd:
         yield etcd
 
 

@@ -43,7 +43,7 @@ def recovered(job: Job, generation: int) -> int:
 def test_training_goes_on_after_etcd_was_restored_from_a_backup(tmp_path: Path) -> None:
     """The backup knows an older world, and the leases that the agents have still."""
     with (
-        EmbeddedEtcd(tmp_path / "etcd", program=ETCD) as etcd,
+        EmbeddedEtcd(tmp_path / "etcd", program=ETCD, env=os.environ) as etcd,
         cluster_on(tmp_path, [etcd.url]) as cluster,
     ):
         for node in ("a", "b"):

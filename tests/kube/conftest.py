@@ -1,5 +1,6 @@
 """Fixtures for tests against a real Kubernetes: `make test-kube`, and not `make test`."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -36,7 +37,7 @@ def operator(
     """An operator with an etcd of its own, for many tests: each uses a namespace of its own."""
     folder = tmp_path_factory.mktemp("operator")
     with (
-        EmbeddedEtcd(folder / "etcd") as etcd,
+        EmbeddedEtcd(folder / "etcd", env=os.environ) as etcd,
         OperatorRun(elasticd_api, etcd.url, folder) as operator,
     ):
         yield operator

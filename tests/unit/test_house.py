@@ -42,7 +42,6 @@ READS_ENVIRONMENT_TOO = {
     "elasticd/checkpoint/storage/location.py",
     "elasticd/script/progress.py",
     "elasticd/store/etcd/channel.py",
-    "elasticd/store/private_etcd/embedded.py",
     "elasticd/train/device/device.py",
     "elasticd/train/save_and_load.py",
 }

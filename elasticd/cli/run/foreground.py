@@ -103,7 +103,7 @@ class Foreground:
             stack.callback(self._end_rest)
             stack.callback(self._fork_server.close)
             fork_server = self._start_fork_server(folder)
-            etcd = EmbeddedEtcd(folder.etcd, is_private=True)
+            etcd = EmbeddedEtcd(folder.etcd, is_private=True, env=self._environ)
             stack.callback(etcd.stop)
             etcd.start()
             folder.write_endpoint(etcd.url)

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -110,16 +111,19 @@ class EmbeddedEtcd:
         self,
         folder: Path,
         *,
+        env: Mapping[str, str],
         program: Path | None = None,
         quota_bytes: int = _QUOTA_BYTES,
         is_private: bool = False,
     ) -> None:
         """Prepare it; data and log (`etcd.log`) go to the folder and stay there.
 
+        `env`: the environment of this process, which etcd gets without what it takes for flags.
         `is_private`: it listens on unix sockets that only this user reaches, and its data go when
         it is stopped.
         """
         self._folder, self._is_private = folder, is_private
+        self._env = _environment(env)
         self._sockets: Path | None = None
         self.data = folder / "data"
         """etcd's own folder: to look at or to save while it is stopped."""
@@ -267,7 +271,7 @@ class EmbeddedEtcd:
                 stdout=log,
                 stderr=log,
                 cwd=self._sockets or self._folder,
-                env=_environment(),
+                env=self._env,
                 # Ctrl-C is for us: we still want to say goodbye in etcd.
                 start_new_session=True,
             )
@@ -330,9 +334,9 @@ class EmbeddedEtcd:
         ]
 
 
-def _environment() -> dict[str, str]:
+def _environment(env: Mapping[str, str]) -> dict[str, str]:
     # etcd takes ETCD_* as flags: those are meant for the cluster, not for this one.
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("ETCD_")}
+    kept = {name: text for name, text in env.items() if not name.startswith("ETCD_")}
     # On a machine with hundreds of cores Go would run hundreds of threads for this little work.
     return {"GOMAXPROCS": "4", **kept}
 
