@@ -5,6 +5,11 @@ the interval is at least as many steps as that takes. It is longer where the ste
 slower than others, which shows in their time alone: as long as keeps the loss below a limit. Both
 are measured, since nobody knows beforehand what a network, a memory and the cores have left: after
 each of the first snapshots follow some steps without one.
+
+The next generation knows from this one what a step takes, so that its first snapshot waits for
+memory alone. Until it has measured its own snapshots it takes them in half of the interval of this
+one: that costs no more than twice the limit if a snapshot is as dear as before, and if it is
+cheaper, that is soon known.
 """
 
 from collections import deque
@@ -35,8 +40,11 @@ LEAST = 5
 class MemoryPace:
     """The interval of one generation, on rank 0."""
 
-    def __init__(self) -> None:
-        self._usual: deque[float] = deque(maxlen=KEPT)
+    def __init__(self, earlier: "MemoryPace | None" = None) -> None:
+        """`earlier` is that of the generation before, if this process was in it."""
+        # By the time at which costs count, steps of this generation have taken the place of these.
+        self._usual: deque[float] = deque(earlier._usual if earlier else (), maxlen=KEPT)
+        self._assumed = ceil(earlier.interval / 2) if earlier else 1
         self._took: deque[tuple[int, float]] = deque(maxlen=KEPT)
         """Steps and seconds from each snapshot to the step at which it was whole."""
         self._stepped_s: float | None = None
@@ -67,8 +75,9 @@ class MemoryPace:
             if self._count > UNTOUCHED:
                 self._took.append((step - at_step, now_s - at_s))
             self._taken = None
-            is_learning = len(self._took) < LEAST
-            self._next_at = step + COMPARED if is_learning else at_step + self.interval
+            self._next_at = at_step + self.interval
+            if len(self._took) < LEAST:
+                self._next_at = max(self._next_at, step + COMPARED)
         if not is_whole or not self.is_ready or step < self._next_at:
             return False
         self._taken = step, now_s
@@ -80,8 +89,8 @@ class MemoryPace:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether enough steps are known for the first snapshot."""
-        return len(self._usual) >= USUAL
+        """Return whether enough steps are known for a snapshot, and memory was asked for."""
+        return len(self._usual) >= USUAL and self._steps > 1
 
     @property
     def step_s(self) -> float:
@@ -104,7 +113,7 @@ class MemoryPace:
         """Return how many steps lie between two snapshots."""
         usual_s = self.step_s
         if len(self._took) < LEAST:
-            return 1
+            return self._assumed
         return max(1, self.whole_steps, ceil(self.cost_s / (COST_LIMIT * usual_s)))
 
     def say(self, parts: SharePlan, ranks: int, say: Callable[[str], object]) -> None:

@@ -121,7 +121,7 @@ class SnapshotTaker:
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._steps = StepTimes()
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
-        self._pace = MemoryPace() if self._upload_every is not None else None
+        self._pace = MemoryPace(self._pace) if self._upload_every is not None else None
         is_none_saved = self._pace is not None and self.saved_step < 0
         self._schedule = SnapshotSchedule(
             store,

@@ -101,6 +101,17 @@ def test_plan_is_said_once_before_the_first(one: Case, clock: Clock) -> None:
     assert len(one.said) == 2
 
 
+def test_next_generation_does_not_wait_for_steps_to_compare_with(one: Case, clock: Clock) -> None:
+    """What a step takes is known: its second step is held already."""
+    train(one, clock, 60)
+    one.saving.end()
+    one.begin(generation=4)
+    before = len(one.keeper.taken)
+    train(one, clock, 2)
+    one.saving._finish_copy()
+    assert [each.snapshot.step for each in one.keeper.taken[before:]] == [62]
+
+
 @pytest.mark.parametrize("place", ["memory", "ranks", "storage"])
 def test_step_that_was_restored_from_memory_is_uploaded_at_once(
     one: Case, clock: Clock, place: str

@@ -25,8 +25,10 @@ PARTS = SharePlan(TENSORS, (None,), (SharePart(0, 0, LAYOUT, (), (0,), is_alone=
 class Rank:
     """Rank 0, whose snapshots are whole after some steps, each of which they make longer."""
 
-    def __init__(self, *, whole: int, longer_s: float = 0.0) -> None:
-        self.pace, self.now_s, self.step = MemoryPace(), 50.0, 0
+    def __init__(
+        self, *, whole: int, longer_s: float = 0.0, earlier: MemoryPace | None = None
+    ) -> None:
+        self.pace, self.now_s, self.step = MemoryPace(earlier), 50.0, 0
         self.whole, self.longer_s = whole, longer_s
         self.taken: list[int] = []
 
@@ -96,6 +98,36 @@ def test_first_snapshots_do_not_count() -> None:
     rank.train(1)
     rank.longer_s = 0.0
     assert set(rank.settled()) == {1}
+
+
+def test_next_generation_begins_with_half_the_interval_of_this_one() -> None:
+    """Its first snapshot is that of its second step: in the first, memory is asked for."""
+    before = Rank(whole=1, longer_s=0.047)
+    assert set(before.settled()) == {10}
+    rank = Rank(whole=1, longer_s=0.047, earlier=before.pace)
+    assert rank.train(15) == [2, 7, 12]
+    assert set(rank.settled()) == {10}
+
+
+def test_what_the_generation_before_measured_is_only_assumed() -> None:
+    """In another world a snapshot costs something else, and so does a step."""
+    before = Rank(whole=1, longer_s=0.047)
+    before.settled()
+    assert set(Rank(whole=1, earlier=before.pace).settled()) == {1}
+    dear = Rank(whole=4, longer_s=0.1, earlier=Rank(whole=1).pace)
+    assert set(dear.settled()) == set(Rank(whole=4, longer_s=0.1).settled())
+
+
+def test_assumption_that_nobody_measures_does_not_last() -> None:
+    """Where one world follows the other quickly, snapshots come more and more often."""
+    pace = Rank(whole=1, longer_s=0.047)
+    pace.settled()
+    intervals = []
+    for _ in range(4):
+        pace = Rank(whole=1, longer_s=0.047, earlier=pace.pace)
+        pace.train(3)
+        intervals.append(pace.pace.interval)
+    assert intervals == [5, 3, 2, 1]
 
 
 def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
