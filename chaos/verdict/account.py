@@ -8,11 +8,15 @@ the least of those that were there before with as many slots and did not leave m
 joined tells of its start, or of what it lost before). Where every node lost a slot, what each
 tells is of those that it has left. By the history it is the time from the last commit before the
 change to the first one after it.
+
+A node tells one sum for all of its slots. If no node kept its slots through a change, and the sum
+cannot be divided exactly, it bounds what the job stood still for, and what was seen has to lie
+between the bounds (`told_bounds`).
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from chaos.history.lineage import Lineage
 from chaos.history.recovery import Commit
 from chaos.verdict.invariants import Finding, finding_of
 
-__all__ = ["judged_account", "seen_stalls", "told_stalls"]
+__all__ = ["judged_account", "seen_stalls", "told_bounds", "told_stalls"]
 
 FILE = "runs/*/incidents.jsonl"
 """The folder has the job's name."""
@@ -49,6 +53,8 @@ def judged_account(
         return ()  # Restart mode, where nobody tells of commits.
     seen = seen_stalls(found)
     told = told_stalls(incidents, slots, seen, _trained(lineage))
+    bounds = told_bounds(incidents, seen, _trained(lineage))
+    told.update({each: _nearest(seen[each], *bounds[each]) for each in bounds})
     both = sorted(told.keys() & seen.keys())
     window_s = found[-1].at_s - found[0].taken_s
     told_s, seen_s = sum(told[each] for each in both), sum(seen[each] for each in both)
@@ -79,13 +85,8 @@ def told_stalls(
     `trained`: by generation, how many slots of each node were in it; where none was whole, these
     divide what their node tells.
     """
-    told: dict[int, list[Mapping[str, Any]]] = {}
-    last = {(incident["generation"], incident["node"]): incident for incident in incidents}
-    for incident in last.values():
-        told.setdefault(incident["generation"], []).append(incident)
     found: dict[int, float] = {}
-    for generation in seen:
-        parts = [told.pop(each) for each in sorted(told) if 1 < each <= generation]
+    for generation, parts in _changes(incidents, seen):
         # Not every node tells of a generation without a step: what that cost comes with the next.
         stood: dict[str, float] = {}
         counted: list[Sequence[Mapping[str, Any]]] = [
@@ -106,6 +107,63 @@ def told_stalls(
         elif stood:
             found[generation] = max(stood.values())
     return found
+
+
+def told_bounds(
+    incidents: Iterable[Mapping[str, Any]],
+    seen: Iterable[int],
+    trained: Mapping[int, Mapping[str, int]],
+) -> dict[int, tuple[float, float]]:
+    """By generation, the least and the most that the job can have stood still for before it.
+
+    Only of changes through which no node kept its slots, and of those
+
+    * faults with a generation that nobody entered: it is not known which slots told of that one.
+      The slots that are left told of all the time, the others of a part of it;
+    * planned ones, after which a node has more slots than before: `resize` is the time of those
+      that trained before, and of a new one only from when the world was agreed on.
+    """
+    found: dict[int, tuple[float, float]] = {}
+    for generation, parts in _changes(incidents, seen):
+        before, now = _before(trained, generation), trained.get(generation, {})
+        here = [node for node in now if before.get(node)]
+        if not here or _stayed(trained, generation):
+            continue
+        told = list(chain(*parts))
+        if all(map(_is_of_joins, parts)):
+            spent_s = {node: _spent_s(told, node, ("resize",)) for node in here}
+            pairs = [(spent_s[n] / now[n], spent_s[n] / before[n]) for n in here if spent_s[n]]
+        elif any(part[0]["generation"] not in trained for part in parts):
+            spent_s = {node: _spent_s(told, node, STOOD_STILL) for node in here}
+            pairs = [(spent_s[n] / max(before[n], now[n]), spent_s[n] / now[n]) for n in here]
+        else:
+            continue
+        if pairs:
+            # They all stood still for the same time.
+            least = max(each for each, _ in pairs)
+            found[generation] = (least, max(least, min(each for _, each in pairs)))
+    return found
+
+
+def _changes(
+    incidents: Iterable[Mapping[str, Any]], seen: Iterable[int]
+) -> Iterator[tuple[int, list[list[Mapping[str, Any]]]]]:
+    """For each generation seen, return what was told of it and of those before without a step."""
+    told: dict[int, list[Mapping[str, Any]]] = {}
+    last = {(incident["generation"], incident["node"]): incident for incident in incidents}
+    for incident in last.values():
+        told.setdefault(incident["generation"], []).append(incident)
+    for generation in seen:
+        yield generation, [told.pop(each) for each in sorted(told) if 1 < each <= generation]
+
+
+def _spent_s(told: Iterable[Mapping[str, Any]], node: str, causes: Sequence[str]) -> float:
+    spent_s = [each.get("spent_s", {}) for each in told if each["node"] == node]
+    return float(sum(each.get(cause, 0.0) for each in spent_s for cause in causes))
+
+
+def _nearest(seen_s: float, least_s: float, most_s: float) -> float:
+    return min(max(seen_s, least_s), most_s)
 
 
 def _stayed(trained: Mapping[int, Mapping[str, int]], generation: int) -> set[str]:

@@ -140,6 +140,8 @@ class Raised:
     """The code with which it is going to exit."""
     ends_job: bool = False
     """True if the error says that a new process would fail in the same way."""
+    has_lost_state: bool = False
+    """True if the error says that the loss of others took the state away (`Failure`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

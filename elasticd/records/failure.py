@@ -85,6 +85,9 @@ class Failure:
     """The steps that it had applied; None if not known (restart mode)."""
     ends_job: bool = False
     """True if the error said that no other process would do better (`--on-nan stop`)."""
+    has_lost_state: bool = False
+    """True if it ended only because others were lost before the first snapshot of a sharded state:
+    that loss is the cause, and new processes begin the training anew."""
     in_a_row: int = 1
     """How many processes of its slot, this one included, ended one after the other soon after their
     start (in-process mode)."""

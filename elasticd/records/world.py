@@ -87,6 +87,8 @@ class World:
     many steps, so that nothing is lost; None to leave at once."""
     uid: str = ""
     """The uid of the job's spec, as in its status."""
+    note: str = ""
+    """What people should know of this change beside its reason, in a sentence."""
     unknown: Mapping[str, object] = field(default_factory=dict)
     # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.
     _nodes: dict[NodeId, WorldNode] = field(init=False, repr=False, compare=False)

@@ -13,7 +13,7 @@ from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.state import JobState
 
-__all__ = ["Found", "first_cause", "has_ended_by_signal"]
+__all__ = ["Found", "first_cause", "has_ended_by_signal", "is_state_lost"]
 
 Found = list[tuple[Reason, Failure | None]]
 """What happened to the nodes of a world."""
@@ -40,12 +40,42 @@ def first_cause(state: JobState, world: World, found: Found) -> Found:
             if reason is not Reason.WORKER_FAILED
             or (failure is not None and has_ended_by_signal(failure))
         ]
+    if any(_is_struck(reason, failure) for reason, failure in found):
+        found = [(r, f) for r, f in found if f is None or not f.has_lost_state]
     broken = [reason for reason, _ in found if not reason.is_planned]
     if broken and all(reason is Reason.COLLECTIVE_BROKEN for reason in broken):
         early = _left_early(state, world)
         if early is not None:
             return [*found, (Reason.WORKER_FAILED, early)]
     return found
+
+
+def is_state_lost(world: World, found: Found) -> bool:
+    """Return whether workers ended only because of the loss that this world began with.
+
+    They were in the world before, and nothing had been saved. A process that is new to this world
+    has lost nothing: if it ends with the same error, that is its script's.
+    """
+    lost = [failure for _, failure in found if failure is not None and failure.has_lost_state]
+    return (
+        world.reason.is_fault
+        and bool(lost)
+        and all(_was_before(world, failure) for failure in lost)
+        and not any(_is_struck(reason, failure) for reason, failure in found)
+    )
+
+
+def _is_struck(reason: Reason, failure: Failure | None) -> bool:
+    """Return whether it explains why others end, or fall out of a collective."""
+    is_consequence = failure is not None and failure.has_lost_state
+    return reason.is_fault and reason is not Reason.COLLECTIVE_BROKEN and not is_consequence
+
+
+def _was_before(world: World, failure: Failure) -> bool:
+    node = world.node(failure.node)
+    if node is None or node.since >= world.generation:
+        return False
+    return failure.slot not in node.new_slots
 
 
 def _left_early(state: JobState, world: World) -> Failure | None:

@@ -44,6 +44,7 @@ class NothingSaved(StateLost):
     """
 
     is_plain = True
+    has_lost_state = True
 
 
 class PausableSession(Protocol):

@@ -128,5 +128,5 @@ def _committed(incident: Incident, stepped: Sequence[ev.WorkerStepped], since_s:
         lost_steps=max(each.lost_steps for each in stepped),
         received_bytes=sum(each.received_bytes for each in stepped),
         restored_from=next((each.place for each in stepped if each.place), ""),
-        note=next((each.note for each in stepped if each.note), ""),
+        note=incident.note or next((each.note for each in stepped if each.note), ""),
     )

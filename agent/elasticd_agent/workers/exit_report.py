@@ -33,6 +33,7 @@ class ExitReport:
     traceback: str = ""
     has_group: bool | None = None
     ends_job: bool = False
+    has_lost_state: bool = False
 
 
 def tell(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport:
@@ -54,6 +55,7 @@ def _best(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport
             traceback=raised.traceback,
             has_group=raised.has_group,
             ends_job=raised.ends_job,
+            has_lost_state=raised.has_lost_state,
         )
     told = _recorded(error_file) or _logged(err_path)
     if raised is None or told.exception:

@@ -78,6 +78,7 @@ def failure_of(
         is_secondary=is_echo(told) and code not in (-9, -15),
         has_group=told.has_group,
         ends_job=told.ends_job,
+        has_lost_state=told.has_lost_state,
         step=progress.step if progress is not None else None,
     )
 

@@ -83,5 +83,6 @@ def announced(world: World) -> Incident:
         lost=world.lost,
         world_size=world.size,
         nodes=len(world.nodes),
+        note=world.note,
         is_announced=True,
     )

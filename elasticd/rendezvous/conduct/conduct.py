@@ -203,6 +203,7 @@ def _arrive(state: JobState, now_s: float) -> Step:
         lost=world.lost if is_teller else (),
         world_size=world.size,
         nodes=len(world.nodes),
+        note=world.note,
         phases_s=_phases_s(state.timing, now_s),
     )
     state = replace(state, adopted_arrival=world.generation)

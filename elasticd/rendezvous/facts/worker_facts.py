@@ -80,7 +80,8 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
         return _never_attached(state, worker, failure, now_s)
     if worker.generation != state.adopted:
         return state
-    if state.is_in_process and failure is not None and not failure.is_secondary:
+    is_own = failure is not None and not (failure.is_secondary or failure.has_lost_state)
+    if state.is_in_process and failure is not None and is_own:
         state = _with_slot_failure(state, worker, _steps_made(state, worker), now_s)
         failure = dataclasses.replace(failure, in_a_row=state.slot_failures[worker.slot].count)
     known = state.failure
@@ -97,8 +98,8 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
 
 def _is_echo_of(state: JobState, known: Failure, failure: Failure) -> bool:
     """Return whether the first report is the consequence of what is reported now."""
-    if known.is_secondary:
-        return not failure.is_secondary
+    if known.is_secondary or known.has_lost_state:
+        return not (failure.is_secondary or failure.has_lost_state)
     is_struck = has_ended_by_signal(failure) and not has_ended_by_signal(known)
     return is_struck and not state.is_in_process
 

@@ -8,7 +8,7 @@ from elasticd.records.ids import NodeId
 from elasticd.records.member import Member, SlotOffer
 from elasticd.records.reason import Cause, Reason
 from elasticd.records.world import World, WorldNode
-from elasticd.rendezvous.culprit import Found, first_cause
+from elasticd.rendezvous.culprit import Found, first_cause, is_state_lost
 from elasticd.rendezvous.next_world.hang import find_hang
 from elasticd.rendezvous.next_world.job_end import is_ending, is_of_no_interest
 from elasticd.rendezvous.next_world.network_partition import cut_off
@@ -83,10 +83,15 @@ class WorldChange:
     """True if nothing is broken: workers can train on until a step that all agree on."""
     is_of_slot: bool = False
     """True if process after process fails in one slot, and others train on without it."""
+    begins_anew: bool = False
+    """True if the loss that the standing world began with took the state away: it is named once
+    more, and was paid for already."""
 
     @property
     def cause(self) -> Cause | None:
         """Return what pays for it: a slot in which nothing works is no error of the script."""
+        if self.begins_anew:
+            return None
         return Cause.NODE_LOSS if self.is_of_slot else self.reason.cause
 
 
@@ -163,6 +168,8 @@ def _most_severe(
     is_orderly: bool,
 ) -> WorldChange:
     """Return the change that the most severe of the reasons found names, with its culprit."""
+    if is_state_lost(world, found):
+        return WorldChange(reason=world.reason, culprit=world.culprit, lost=lost, begins_anew=True)
     found = first_cause(state, world, found)
     reason = min((r for r, _ in found), key=_severity)
     culprits = [failure for r, failure in found if r is reason and failure is not None]

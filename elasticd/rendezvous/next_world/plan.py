@@ -49,6 +49,8 @@ LARGE_NODES = 1000
 STORE_POLL_S = 0.05
 """The time between looks while only a fresh store is missing, which is on its way."""
 
+NOTHING_SAVED = "Nothing had been saved before this loss, so the training begins anew."
+
 CUT_RETRY_S = 20.0
 """The time between tries if no node can be left out: each try costs a formation."""
 
@@ -98,7 +100,8 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
         store=store,
         reason=Reason.FIRST_WORLD if is_first else change.reason,
         culprit=change.culprit,
-        lost=_lost(previous, nodes),
+        lost=_lost(previous, nodes, change),
+        note=NOTHING_SAVED if change.begins_anew else "",
         excluded=exclusions(state, change, nodes, generation, now_s),
         proposer=state.me.node,
         token=f"{state.me.incarnation}/{generation}/{state.world_revision}/{state.lost_races}",
@@ -127,11 +130,18 @@ def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | Non
     return None
 
 
-def _lost(previous: World | None, nodes: Sequence[WorldNode]) -> tuple[NodeId, ...]:
-    """Return the nodes of the world before that are not in the next one, or in another life."""
+def _lost(
+    previous: World | None, nodes: Sequence[WorldNode], change: WorldChange
+) -> tuple[NodeId, ...]:
+    """Return the nodes of the world before that are not in the next one, or in another life.
+
+    Where the training begins anew, what was lost before is why.
+    """
     here = {(node.node, node.incarnation) for node in nodes}
     before = previous.nodes if previous is not None else ()
-    return tuple(node.node for node in before if (node.node, node.incarnation) not in here)
+    lost = (node.node for node in before if (node.node, node.incarnation) not in here)
+    first = previous.lost if previous is not None and change.begins_anew else ()
+    return tuple(dict.fromkeys((*first, *lost)))
 
 
 def _choose(

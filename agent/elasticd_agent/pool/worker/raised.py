@@ -31,6 +31,7 @@ def describe(worker: str, exc: BaseException) -> Raised:
         has_group=_has_group(),
         code=exit_code(exc),
         ends_job=getattr(exc, "ends_job", False) is True,
+        has_lost_state=getattr(exc, "has_lost_state", False) is True,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from chaos.history.lineage import trace
 from chaos.history.records import Applied
 from chaos.history.recovery import commits
-from chaos.verdict.account import FILE, judged_account, seen_stalls, told_stalls
+from chaos.verdict.account import FILE, judged_account, seen_stalls, told_bounds, told_stalls
 from chaos.verdict.invariants import Finding
 from chaos.why.goodput import trained_s
 from tests.unit.chaos.play import STEP_S, Play
@@ -187,6 +187,65 @@ def test_where_every_node_lost_a_slot_each_tells_of_those_that_it_has_left() -> 
     assert told_stalls(told, SLOTS, [3], {2: whole, 3: halves}) == {3: pytest.approx(2.0 + 2.2)}
     one_is_whole = {"n0": 2, "n1": 1}
     assert told_stalls(told[1:], SLOTS, [3], {3: one_is_whole}) == {3: pytest.approx(1.1)}
+
+
+def test_where_no_node_kept_its_slots_what_a_node_tells_bounds_the_time() -> None:
+    """As in a run that began anew: a worker was killed, and the survivors' state was gone with it.
+
+    The one slot that is left told of its 2.81 s with the last generation, the other one of the time
+    until it heard of the one before, which nobody entered.
+    """
+    told = [
+        incident(2, node="n1", redone=0.1, recover=0.87),
+        incident(2, node="n0", redone=0.22, recover=1.71),
+        incident(3, node="n1", redone=0.1, recover=2.72),
+    ]
+    trained = {1: {"n0": 2, "n1": 2}, 3: {"n1": 1}}
+    least_s, most_s = told_bounds(told, [3], trained)[3]
+    assert (least_s, most_s) == (pytest.approx(3.79 / 2), pytest.approx(3.79))
+    assert least_s < 2.81 < most_s
+
+
+def test_where_every_node_gains_slots_the_time_is_that_of_those_that_trained() -> None:
+    """The other slot of n1 was away before, and tells of that too."""
+    told = [
+        incident(4, "joined", node="n1", resize=0.84, recover=3.43),
+        incident(4, "joined", node="n0", recover=6.94),
+    ]
+    trained = {3: {"n1": 1}, 4: {"n0": 2, "n1": 2}}
+    assert told_bounds(told, [4], trained) == {4: (0.42, 0.84)}
+
+
+def test_where_the_sum_can_be_divided_there_are_no_bounds() -> None:
+    """Some node kept its slots, or each generation was entered: nothing is left open."""
+    lost = [incident(2, recover=1.0), incident(3, recover=2.0)]
+    whole, halves = {"n0": 2, "n1": 2}, {"n0": 1, "n1": 1}
+    assert told_bounds(lost, [3], {1: whole, 3: {"n0": 2}}) == {}
+    assert told_bounds(lost, [3], {1: whole, 2: whole, 3: halves}) == {}
+    assert told_bounds(lost, [3], {}) == {}
+    joined = [incident(2, "joined", resize=1.0)]
+    assert told_bounds(joined, [2], {1: {"n0": 2}, 2: whole}) == {}
+
+
+@pytest.mark.parametrize(
+    ("recover_s", "holds"), [(1.9, False), (2.4, True), (4.2, True), (4.6, False)]
+)
+def test_what_is_seen_has_to_lie_between_the_bounds(
+    tmp_path: Path, recover_s: float, holds: bool
+) -> None:
+    """It stood still for 2.1 s, and one slot of the node is left: as much to twice as much."""
+    path = tmp_path / FILE
+    path.parent.mkdir(parents=True)
+    lines = [incident(2, recover=0.2), incident(3, recover=recover_s - 0.2)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    play = Play(slots=SLOTS)
+    play.generation(1, [11, 12, 13, 14], base=0, steps=50)
+    play.now_s += 2.0
+    play.slots = 1
+    play.generation(3, [11], base=50, steps=50)
+    lineage = trace(play.history())
+    (finding,) = judged_account(tmp_path, lineage, commits(lineage.rounds), SLOTS, 0.01)
+    assert finding.holds is holds, finding
 
 
 def judged_run(folder: Path, told: dict[str, Any], within: float) -> tuple[Finding, ...]:
