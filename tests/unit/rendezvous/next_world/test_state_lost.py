@@ -1,6 +1,7 @@
 """A loss before the first snapshot: the survivors end too, and the loss stays the cause."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -28,11 +29,16 @@ def lost_state(index: int, rank: int, generation: int = 2) -> Failure:
     )
 
 
-def second_world(**more: object) -> Told:
+def second_world(**more: Any) -> Told:
     """node-0 and node-2 in generation 2, since a worker of node-1 was killed."""
     told = training(1, 2)
     told.status(running(2, is_in_process=True, last_user_error=None))
-    cause = {"reason": Reason.WORKER_KILLED, "culprit": KILLED, "lost": (name(1),), "restarts": 1}
+    cause: dict[str, Any] = {
+        "reason": Reason.WORKER_KILLED,
+        "culprit": KILLED,
+        "lost": (name(1),),
+        "restarts": 1,
+    }
     told.world(kept(2, 0, 2, **{**cause, **more}))
     told.members(trainer(0, arrived=2), trainer(2, arrived=2))
     return told
