@@ -13,6 +13,7 @@ from elasticd.control.local_run.last_checkpoint import (
     wait_for_keepers,
 )
 from elasticd.control.local_run.launch import keepers
+from tests.fixtures.process_mark import wait_for_command_line
 
 SAVES = "import sys; sys.exit(int(sys.stdin.readline()))"
 """A keeper that is done when it is told with which exit code to end."""
@@ -27,6 +28,7 @@ class Keepers:
     def start(self, name: str) -> None:
         command = [sys.executable, "-c", SAVES, "-m", "elasticd.keeper", name]
         self.running[name] = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        wait_for_command_line(self.running[name].pid)
 
     def end(self, name: str, code: int = 0) -> None:
         stdin = self.running[name].stdin

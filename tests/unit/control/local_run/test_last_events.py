@@ -10,6 +10,7 @@ import pytest
 
 from elasticd.control.local_run.last_events import LIMIT_S, wait_for_event_writers
 from elasticd.control.local_run.launch import event_writers
+from tests.fixtures.process_mark import wait_for_command_line
 
 WRITES = "import sys; sys.exit(int(sys.stdin.readline()))"
 """A writer that is done when it is told with which exit code to end."""
@@ -25,6 +26,7 @@ def make() -> Iterator[Make]:
     def start() -> Writer:
         command = [sys.executable, "-c", WRITES, "-m", "elasticd.tensorboard.writer", "name"]
         made.append(subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
+        wait_for_command_line(made[-1].pid)
         return made[-1]
 
     yield start
