@@ -93,6 +93,7 @@ def send_buffers_and_stop(line: Connection, port: int) -> None:
 def take_buffers(line: Connection, port: int) -> None:
     """Begin with what rank 0 sends, and wait for another that never comes, until told."""
     group = formed(1, port)
+    line.send("formed")
 
     def abort_when_told() -> None:
         line.recv()
@@ -117,8 +118,12 @@ def come_late(line: Connection, rank: int, port: int) -> None:
     for sleeper in range(2):
         step_wait.begin_generation()
         before_s = step_wait.total_s
+        # Which of them comes to this step first is a matter of luck, and no rank's lateness.
         if rank == sleeper:
+            group.store.wait([f"waits-{sleeper}"])
             time.sleep(LATE_S)
+        else:
+            group.store.set(f"waits-{sleeper}", b"")
         wrapped(torch.randn(6, 8), 2).backward()
         step_wait.settled()
         step_wait.committed(time.monotonic())
@@ -149,6 +154,7 @@ def test_buffers_that_did_not_come_are_an_error() -> None:
         _, port = cast.store()
         sender = cast.start(send_buffers_and_stop, port)
         taker = cast.start(take_buffers, port)
+        assert taker.hear() == "formed"  # Before that, the sender's end would end its forming.
         sender.tell("stop")
         sender.wait_stopped()
         sender.send_signal(signal.SIGKILL)

@@ -59,10 +59,17 @@ def in_use() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
+def within(now: tuple[int, int], before: tuple[int, int]) -> bool:
+    return all(map(int.__le__, now, before))
+
+
 def in_use_after(before: tuple[int, int]) -> tuple[int, int]:
-    """What is in use once threads that were joined have left the kernel too: join is earlier."""
+    """What is in use once threads that were joined have left the kernel too: join is earlier.
+
+    What was in use before may itself have counted such a thread, so less is not waited for to grow.
+    """
     deadline_s = time.monotonic() + PATIENCE_S
-    while (now := in_use()) != before and time.monotonic() < deadline_s:
+    while not within(now := in_use(), before) and time.monotonic() < deadline_s:
         time.sleep(0.005)
     return now
 
@@ -94,7 +101,10 @@ def stop_itself(line: Connection, rank: int, size: int, port: int) -> None:
 def meet_a_death(line: Connection, rank: int, size: int, port: int) -> None:
     group = formed(rank, size, port)
     if rank:
+        # A rank that is formed may be connected to one that still waits for its other connections.
+        group.store.wait(["formed/0"])
         os.kill(os.getpid(), signal.SIGKILL)
+    group.store.set("formed/0", b"")
     _, error = seconds_to_raise(lambda: dist.all_reduce(torch.ones(2_500_000)))
     line.send((type(error), group.is_peer_gone()))
     group.abort()
@@ -190,13 +200,15 @@ def live_through(line: Connection, rank: int, port: int, rounds: int) -> None:
     """Form a group, train, be aborted in a backward, again and again in one process."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
-    used: list[tuple[int, int]] = []
+    early: tuple[int, int] | None = None
     for generation in range(1, rounds + 1):
         group = formed(rank, 2, port, generation)
         train_until_aborted(group, model, is_silent=rank == 1)
         group.close()
-        used.append(in_use())
-    line.send((used[rounds // 5], used[-1]))
+        if generation == 1 + rounds // 5:
+            early = in_use()
+    assert early is not None
+    line.send((early, in_use_after(early)))
 
 
 def train_until_aborted(group: Group, model: torch.nn.Module, *, is_silent: bool) -> None:
@@ -257,7 +269,7 @@ def test_abort_ends_a_forming_that_waits_for_a_rank(abort_s: float) -> None:
         took_s, error, before, after = cast.start(form_and_abort, 0, 2, port, abort_s).hear()
         assert took_s < FORM_LIMIT_S / 2
         assert isinstance(error, GroupBroken) and "aborted" in str(error)
-        assert after == before
+        assert within(after, before), (after, before)
 
 
 @pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL])
@@ -279,7 +291,7 @@ def test_abort_ends_a_forming_whose_peer_stopped_before_it_connected() -> None:
         for each in silent:
             each.wait_stopped()
         assert took_s < FORM_LIMIT_S / 2 and isinstance(error, GroupBroken | RuntimeError)
-        assert after == before
+        assert within(after, before), (after, before)
 
 
 def test_ranks_that_did_not_come_are_named() -> None:
@@ -301,4 +313,4 @@ def test_one_process_lives_through_many_aborted_groups() -> None:
         _, port = cast.store()
         ranks = [cast.start(live_through, rank, port, rounds) for rank in (0, 1)]
         for early, late in (each.hear(10 * PATIENCE_S) for each in ranks):
-            assert late == early
+            assert within(late, early), (late, early)
