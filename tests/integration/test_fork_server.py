@@ -179,10 +179,10 @@ def test_server_that_stands_still_is_done_without_and_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its pools live on."""
-    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
     with own_fork_server() as client, running_pool(forked_from=client) as driver:
         server = parent_of(driver.process.pid)
         os.kill(server, signal.SIGSTOP)
+        monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
         assert ask(client) is None
         wait_until(lambda: not is_alive(server), because="the server lives")
         assert is_alive(driver.process.pid)
@@ -192,12 +192,12 @@ def test_end_of_a_pool_whose_server_stands_still_waits_for_its_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the pool has left is the server's until then, and the agent's to end afterwards."""
-    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
     with own_fork_server() as client:
         driver = PoolDriver(forked_from=client)
         driver.wait_for(PoolReady)
         server = parent_of(driver.process.pid)
         os.kill(server, signal.SIGSTOP)
+        monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", 0.2)
         driver.process.kill()
         driver.process.wait(PATIENCE_S)
         assert not is_alive(server)
