@@ -11,6 +11,7 @@ import pytest
 from tests.fixtures.cluster import SCRIPTS, Call, cluster_on, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.pool import is_alive
+from tests.fixtures.ports import free_port
 
 
 @pytest.fixture
@@ -29,7 +30,9 @@ def brood(place: LocalRun, end: str, *flags: str, agents: int = 1) -> tuple[Call
     ports.mkdir(parents=True)
     script = str(SCRIPTS / "brood.py")
     flags += ("--local-agents", str(agents), "--nnodes", str(agents))
-    call = place.call("--job", "brood", *flags, script, str(ports), end)
+    # One of the kernel's choice might be another process's by the time of the look.
+    numbers = [str(free_port()) for _ in range(agents)]
+    call = place.call("--job", "brood", *flags, script, str(ports), end, *numbers)
     until(
         lambda: len(list(ports.glob("port-*"))) == agents or call.process.poll(), lambda: call.err
     )
@@ -117,7 +120,8 @@ def test_kill_of_an_agent_ends_its_workers(tmp_path: Path) -> None:
         ports = cluster.folder / "ports"
         ports.mkdir()
         script = str(SCRIPTS / "brood.py")
-        cluster.run("run", "--detach", "--job", "brood", script, str(ports), "stay")
+        said = (script, str(ports), "stay", str(free_port()))
+        cluster.run("run", "--detach", "--job", "brood", *said)
         until(lambda: list(ports.glob("port-*")), lambda: daemon.log)
         daemon.kill()
         daemon.wait_gone()
