@@ -21,6 +21,7 @@ from elasticd.records.job import JobSpec
 from elasticd.records.member import Node
 from elasticd.records.reason import Reason
 from elasticd.store.memory import MemoryStore
+from tests.fixtures.patience import patience_s
 from tests.unit.dashboard.records_case import (
     HOSTILE,
     HUNG,
@@ -31,7 +32,7 @@ from tests.unit.dashboard.records_case import (
     opened,
 )
 
-PATIENCE_S = 30.0
+PATIENCE_S = patience_s(30.0)
 TOKEN = "a-token-of-some-length"
 
 

@@ -9,6 +9,7 @@ import pytest
 from elasticd.tensorboard import sender as module
 from elasticd.tensorboard.message import Begin, Histograms, Message, Scalars, names_of, unpack
 from elasticd.tensorboard.sender import LISTEN_S, NAMES_LIMIT, RETRY_S, Sender
+from tests.fixtures.patience import patience_s
 
 
 class Clock:
@@ -32,12 +33,12 @@ class Writer:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind("\0" + self.name)
         self.listener.listen(4)
-        self.listener.settimeout(5.0)
+        self.listener.settimeout(patience_s(5.0))
 
     def accept(self) -> None:
         assert self.listener is not None
         self.sock, _ = self.listener.accept()
-        self.sock.settimeout(5.0)
+        self.sock.settimeout(patience_s(5.0))
 
     def heard(self, *, is_all: bool = False) -> list[Message]:
         """What has come on the newest connection, or all to its end."""

@@ -146,8 +146,11 @@ def test_late_answer_is_dropped(path: Path) -> None:
     assert not made._wanted
 
 
-def test_py_spy_adds_what_it_finds(path: Path, sleeper: int, tmp_path: Path) -> None:
+def test_py_spy_adds_what_it_finds(
+    path: Path, sleeper: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the kernel's view, and without stopping the process."""
+    monkeypatch.setattr(stack_dump, "BUDGET_S", WAIT_S)  # A shell must begin in it.
     spy = fake_spy(tmp_path, 'echo "spied with $*"')
     text = collected(collector(py_spy=spy), path, standing(sleeper, is_frozen=True))
     assert f"spied with dump --nonblocking --pid {sleeper}" in text

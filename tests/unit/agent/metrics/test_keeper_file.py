@@ -18,6 +18,12 @@ from tests.fixtures.patience import patience_s
 JOB = JobName("j")
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that gets no core for half a second reads no file that hangs."""
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", patience_s(30.0))
+
+
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
     """A file whose reader waits until somebody writes."""

@@ -14,8 +14,10 @@ from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.http_server import log_server
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import JOB, node, world
 
+PATIENCE_S = patience_s(10.0)
 RANK_0 = LogName(job=JOB, generation=Generation(1), rank=Rank(0), stream=OUT)
 
 
@@ -33,7 +35,9 @@ class Screen:
 
     def wait(self, stream: int, data: bytes) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.shown[stream] == data, 10.0), self.shown
+            assert self._changed.wait_for(lambda: self.shown[stream] == data, PATIENCE_S), (
+                self.shown
+            )
 
 
 def log(folder: Path, generation: int, rank: int, text: str, stream: int = OUT) -> None:
@@ -73,7 +77,7 @@ def test_rank_0_is_shown_as_it_writes_stream_by_stream(tmp_path: Path) -> None:
     log(tmp_path, 1, 0, " 20 %\n")
     screen.wait(OUT, b"10 % 20 %\n")
     screen.wait(ERR, b"oh\n")
-    tail.finish(5.0)
+    tail.finish(PATIENCE_S)
 
 
 def test_the_next_generation_is_shown_from_its_begin(tmp_path: Path) -> None:
@@ -86,7 +90,7 @@ def test_the_next_generation_is_shown_from_its_begin(tmp_path: Path) -> None:
     log(tmp_path, 1, 0, "stopping\n")
     screen.wait(OUT, b"one\nstopping\n")
     log(tmp_path, 2, 0, "two\n")
-    tail.finish(5.0)
+    tail.finish(PATIENCE_S)
     assert screen.shown[OUT] == b"one\nstopping\ntwo\n"
 
 
@@ -98,7 +102,7 @@ def test_several_ranks_get_a_prefix_and_whole_lines(tmp_path: Path) -> None:
     log(tmp_path, 1, 0, "x\ny")
     log(tmp_path, 1, 1, "z\n")
     tail.show(world(1, "a", "b"), {})
-    tail.finish(5.0)
+    tail.finish(PATIENCE_S)
     assert sorted(screen.shown[OUT].splitlines()) == [b"[rank0]:x", b"[rank0]:y", b"[rank1]:z"]
 
 
@@ -108,7 +112,7 @@ def test_a_joining_host_shows_its_own_ranks_only(tmp_path: Path) -> None:
     tail = tail_of(tmp_path, screen, ConsoleChoice(), "b")
     log(tmp_path, 1, 0, "of the other host, on a shared disk\n")
     tail.show(world(1, "a", "b"), {})
-    tail.finish(5.0)
+    tail.finish(PATIENCE_S)
     assert screen.shown[OUT] == b""
 
 
@@ -125,7 +129,7 @@ def test_another_hosts_output_comes_from_its_agent(tmp_path: Path, server: HttpS
         fetch=HttpFetch(),
     )
     tail.show(world(1, "a"), {NodeId("a"): node("a", server.port)})
-    tail.finish(10.0)
+    tail.finish(PATIENCE_S)
     assert screen.shown[OUT] == text.encode()
 
 
@@ -152,7 +156,7 @@ def test_last_lines_alone_are_shown_of_what_is_there(
     screen.wait(OUT, b"one\ntwo\n")
     log(folder, 2, 0, "three\nfour\n")
     tail.show(world(2, "a"), nodes)
-    tail.finish(10.0)
+    tail.finish(PATIENCE_S)
     assert screen.shown[OUT] == b"one\ntwo\nthree\nfour\n"
 
 
@@ -175,7 +179,7 @@ def test_followed_output_begins_at_a_time_and_passes_over_what_was_dropped(
     times = log_path(folder, RANK_0).with_suffix(".times")
     times.write_bytes(times_line(1_000, 8_192, 0) + times_line(2_000, 12_288, 0))
     tail.show(world(1, "a"), {NodeId("a"): node("a", server.port)})
-    tail.finish(10.0)
+    tail.finish(PATIENCE_S)
     shown = screen.shown[OUT]
     assert shown.startswith(b"new\n" * 1024) and shown.endswith(b"here: --log-max\nlast\n")
     assert b"old" not in shown and b"\0" not in shown and b"3145728 bytes" in shown
