@@ -17,6 +17,7 @@ from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
 from tests.fixtures.open_files import open_files
+from tests.fixtures.store import wait_until
 from tests.unit.keeper.site import PATIENCE_S
 
 Script = Callable[[KeeperConnection], None]
@@ -119,7 +120,8 @@ def test_files_are_closed_on_every_path(keepers: Make) -> None:
         client.ask(ms.Plans(plans=()), ms.Done, timeout_s=PATIENCE_S)
         if number % 25 == 0:  # To count is slow: it collects garbage first.
             counts.append(open_files())
-    assert [*counts, open_files()] == [counts[0]] * 5
+    # Threads of earlier tests may close theirs meanwhile.
+    assert all(each <= counts[0] for each in (*counts, open_files()))
     client.close()
 
 
@@ -165,7 +167,8 @@ def test_keeper_that_dies_while_asked_is_told_in_one_sentence(keepers: Make) -> 
             client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
         assert str(caught.value).startswith("The process that keeps this node's checkpoints has")
         assert "\n" not in str(caught.value)
-        assert open_files() < before
+        # The keeper's thread may have begun and ended its own end of it meanwhile.
+        wait_until(lambda before=before: open_files() < before)  # type: ignore[misc]
         with pytest.raises(Unavailable):
             client.tell(ms.Ask(), timeout_s=PATIENCE_S)
 
