@@ -100,7 +100,7 @@ def test_a_dashboard_that_begins_before_its_etcd_says_so_on_its_page(tmp_path: P
     call = Call(words, tmp_path, ProcessMark().environ())
     try:
         until(lambda: asked(port, "/")[0] == 200, lambda: call.err)
-        assert f"No etcd answers at {url}" in call.err
+        until(lambda: f"No etcd answers at {url}" in call.err, lambda: call.err)
     finally:
         call.process.kill()
         call.process.wait()

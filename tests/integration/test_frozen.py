@@ -13,6 +13,7 @@ from queue import Queue
 import pytest
 
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
+from elasticd_agent.liveness import stack_dump
 from elasticd_agent.liveness.proc_sample import read_sample
 from elasticd_agent.liveness.stack_dump import SuspectWorker, stacks_path
 from tests.fixtures.patience import patience_s
@@ -53,9 +54,10 @@ def test_process_that_computes_with_the_gil_is_not_frozen(node: WatchedNode) -> 
     """Its beats stop all the same."""
     pid = node.start("compute")
     node.assert_none_frozen(4.0)
-    sample = read_sample(pid)
-    assert sample is not None
-    assert sample.cpu_s > 0.5
+    deadline_s = time.monotonic() + WAIT_S
+    while (sample := read_sample(pid)) is None or sample.cpu_s <= 0.5:
+        assert time.monotonic() < deadline_s, sample
+        node.assert_none_frozen(0.5)
 
 
 @pytest.mark.parametrize("way", ["wait", "spin", "compute"])
@@ -99,8 +101,12 @@ def test_stopped_agent_accuses_nobody() -> None:
         assert agent.communicate(timeout=WAIT_S)[0] == "verdicts 0 workers 3\n"
 
 
-def test_stacks_tell_where_each_stands(node: WatchedNode, tmp_path: Path) -> None:
-    """Of a stopped one, of one that holds the GIL, of one that answers."""
+def test_stacks_tell_where_each_stands(
+    node: WatchedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stopped one, of one that holds the GIL, of one that answers, with a core to do so."""
+    monkeypatch.setattr(stack_dump, "ANSWER_S", WAIT_S / 2)
+    monkeypatch.setattr(stack_dump, "BUDGET_S", WAIT_S)
     workers = [node.start(way) for way in ("wait", "gil", "wait")]
     assert node.frozen().pid == workers[1]
     path = stacks_path(tmp_path, JobName("j"), Generation(3), NodeId("n1"))

@@ -204,14 +204,23 @@ def test_process_that_was_stopped_as_it_was_forked_ends_with_its_zygote(bench: B
     bench.package(
         "heavy",
         "def freeze():\n"
-        f"    if os.getppid() == PID and os.path.exists('{bench.folder}/freeze'):\n"
+        "    if os.getppid() != PID:\n"
+        "        return\n"
+        f"    if os.path.exists('{bench.folder}/freeze'):\n"
         "        os.kill(os.getpid(), 19)\n"
+        f"    open(f'{bench.folder}/passed-{{os.getpid()}}', 'w').close()\n"
         "os.register_at_fork(after_in_child=freeze)",
     )
     bench.script("heavy")
     with bench.pool() as driver:
         learned = bench.learn(driver)
-        wait_until(lambda: children_of(learned.pid), because="nobody stands by")
+        # A child is one before it has looked whether it is to stand still.
+        wait_until(
+            lambda: any(
+                (bench.folder / f"passed-{each}").exists() for each in children_of(learned.pid)
+            ),
+            because="nobody stands by",
+        )
         first = children_of(learned.pid)
         (bench.folder / "freeze").touch()
         assert bench.start(driver)[1] == [str(learned.pid)]

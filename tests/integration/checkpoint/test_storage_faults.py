@@ -219,7 +219,7 @@ def test_request_that_hangs_ends_by_its_own_limit(site: Site) -> None:
     for _ in range(2):
         with pytest.raises(Unavailable, match="in time"):
             site.hasty.read("a", 10)
-    assert site.s3.hung.is_set()
+    assert site.s3.hung.wait(patience_s(10.0))  # We may give up before the server sees that.
     assert site.bare.create("a", b"1") and site.bare.read("a", 10) == b"1"
 
 
@@ -227,10 +227,11 @@ def test_read_that_may_be_large_does_not_hang_for_longer(site: Site) -> None:
     """A manifest may have 256 MiB; that is no reason to wait minutes for its first byte."""
     site.bare.create("a", b"1")
     site.s3.add(Answer.HANG, "GET", times=2)
-    # One wait of the driver's own 15 s would leave no time for a second try.
-    bucket = RetryingBucket(site.hasty, RetryPolicy(first_s=0.001, most_s=0.002, limit_s=10.0))
+    # Time for two tries of ours and a third; two waits of the driver's own 15 s would leave none.
+    limit_s = max(10.0, 4 * REQUEST_S)
+    bucket = RetryingBucket(site.hasty, RetryPolicy(first_s=0.001, most_s=0.002, limit_s=limit_s))
     assert bucket.read("a", 1 << 40) == b"1"
-    assert site.s3.count("GET") == 3
+    assert site.s3.count("GET") >= 3
 
 
 def test_request_that_trickles_ends_by_its_own_limit(site: Site) -> None:

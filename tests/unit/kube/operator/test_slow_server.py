@@ -12,7 +12,8 @@ from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Name
 from elasticd.records.ids import NodeId
 from tests.fixtures.operator_scene import OperatorScene
-from tests.fixtures.store import LIMIT_S, wait_until
+from tests.fixtures.recorder import LIMIT_S
+from tests.fixtures.store import wait_until
 
 
 @pytest.fixture

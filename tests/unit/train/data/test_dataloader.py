@@ -50,6 +50,7 @@ def test_a_new_world_ends_data_workers_that_are_busy(persistent: bool) -> None:
 @pytest.mark.parametrize("persistent", [False, True])
 def test_only_what_was_delivered_counts_with_data_workers(persistent: bool) -> None:
     """They read ahead; worlds of other sizes still see each sample once, epoch after epoch."""
+    before = set(multiprocessing.active_children())
     options = {"num_workers": 2, "prefetch_factor": 2, "persistent_workers": persistent}
     loader = loader_of(Numbers(41), 6, **options)
     counts: Counter[int] = Counter()
@@ -67,7 +68,7 @@ def test_only_what_was_delivered_counts_with_data_workers(persistent: bool) -> N
     assert counts == Counter(dict.fromkeys(range(41), 2))
     assert (ledger.samples, ledger.repeated, ledger.skipped) == (82, 0, 0)
     loader._place(0, 1, Watch())
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_persistent_data_workers_stay_over_the_end_of_an_epoch() -> None:
