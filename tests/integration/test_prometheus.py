@@ -22,6 +22,7 @@ from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 from tests.fixtures.etcd import EtcdAdmin
 from tests.fixtures.exporter import exporter
 from tests.fixtures.prometheus import Prometheus, dashboard_queries, prometheus_on
+from tests.fixtures.saved_runs import take_away
 
 NAME = "seen"
 
@@ -138,8 +139,7 @@ def test_alerts_arrive_of_real_faults(
     an etcd that is full, a node that is lost and a job that waits for it: each is told, with the
     page that says what to do."""
     saved, away = cluster.folder / "saved", cluster.folder / "away"
-    saved.rename(away)
-    saved.touch()  # No folder: nothing can be saved.
+    take_away(saved, away)
     slow = job.end_file.with_name(f"{job.end_file.name}.slow-1")
     slow.touch()
     alertmanager.wait_for("ElasticdLateNode")

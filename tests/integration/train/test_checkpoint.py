@@ -1,6 +1,5 @@
 """Checkpoints of in-process jobs, with real processes: what is lost, and what is not."""
 
-import os
 import re
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tests.fixtures.saved_runs import (
     SavedRuns,
     assert_whole,
     is_close,
+    take_away,
 )
 
 EPOCHS = 3
@@ -146,9 +146,7 @@ def test_storage_that_vanishes_does_not_stop_the_training(
     runs = SavedRuns(tmp_path / "run")
     call = runs.start("--epochs", str(EPOCHS), "--gates", "5")
     until(lambda: any(runs.folder.glob("steps/*/manifest.json")), because=lambda: call.err)
-    # A file where the folder should be: whoever runs as root writes through any permission.
-    os.rename(runs.folder, runs.folder.with_name("gone"))
-    runs.folder.touch()
+    take_away(runs.folder, runs.folder.with_name("gone"))
     (runs.place.folder / "gate-5").touch()
     ended = call.wait()
     assert ended.code == 0, ended.err
