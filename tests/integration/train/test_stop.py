@@ -61,7 +61,8 @@ def runs(tmp_path: Path) -> Iterator[SavedRuns]:
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "elasticd stop"])
 def test_stop_loses_nothing(runs: SavedRuns, reference: list[float], how: str) -> None:
     """The next call goes on from the very step, to the weights of a run that nobody stopped."""
-    args = ("--epochs", str(EPOCHS), "--step-s", "0.04")
+    # Slowly: `elasticd stop` is a process that must begin before the run is over.
+    args = ("--epochs", str(EPOCHS), "--step-s", "0.2")
     call = runs.start(*args, every="1h", flags=WORKERS)
     wait_trains(runs, call)
     if how.startswith("SIG"):
