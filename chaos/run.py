@@ -51,6 +51,9 @@ def run(
     """Run a scenario and return its report; the raw history goes to `keep`.
 
     `keep_broken` gets it only if a rule was broken.
+
+    Raises:
+        ChaosError: the run could not be done; what there is of a history goes to `keep` even so.
     """
     with _workplace() as folder:
         plan = {"seed": seed, "scenario": _table(scenario), "name": scenario.name}
@@ -59,6 +62,10 @@ def run(
         try:
             Runner(site, draw(scenario, seed), seed=seed, say=say).run()
             _make_reference(site, say)
+        except ChaosError:
+            if keep is not None:
+                _keep(folder, keep)
+            raise
         finally:
             site.close()
         examine(folder)

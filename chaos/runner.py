@@ -7,6 +7,7 @@ is in vain is noted in the history, ends the schedule, and the verdict says what
 
 import heapq
 import itertools
+import shutil
 import subprocess
 import sys
 import threading
@@ -48,6 +49,9 @@ ORDERS_LIMIT = 20
 AIM_LIMIT_S = 60.0
 END_LIMIT_S = 60.0
 END_IN_S = 1.5
+REFERENCE_LIMIT_S = 120.0
+REFERENCE_STEP_LIMIT_S = 0.5
+"""A step takes some 0.04 s; on two cores with a load of 15 some took 0.2 s."""
 """The end is named so far ahead that every rank reads it before it comes there."""
 MARGIN = 3.0
 """A wait goes on so much longer than the bound: a late recovery is measured, not just missed."""
@@ -344,19 +348,28 @@ def reference(site: Site, steps: int) -> Path:
     """Make the undisturbed run: the same script, plain, a world of one; return its records.
 
     Raises:
-        ChaosError: it failed; with its last words.
+        ChaosError: it failed, with its last words, or took too long; it leaves no records then.
     """
     folder = site.folder / "reference"
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, *spell_script(site.scenario, folder), "--steps", str(steps)],
-        cwd=folder,
-        env=site.environ(),
-        capture_output=True,
-        text=True,
-        timeout=60.0 + 0.1 * steps,
-        check=False,
-    )
+    limit_s = REFERENCE_LIMIT_S + REFERENCE_STEP_LIMIT_S * steps
+    try:
+        done = subprocess.run(
+            [sys.executable, *spell_script(site.scenario, folder), "--steps", str(steps)],
+            cwd=folder,
+            env=site.environ(),
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ChaosError(
+            f"The undisturbed run of {steps} steps took longer than {limit_s:.0f} s: run it again "
+            "when this machine has less to do."
+        ) from exc
     if done.returncode != 0:
+        shutil.rmtree(folder, ignore_errors=True)
         raise ChaosError(f"The undisturbed run failed: {done.stderr.strip()[-400:]}")
     return folder / RANKS_FILE
