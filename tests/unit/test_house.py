@@ -39,11 +39,12 @@ READS_ENVIRONMENT = re.compile(
 )
 """The command line, what starts processes or is one, and what a script calls."""
 READS_ENVIRONMENT_TOO = {
+    # A script gives `env:NAME` to the storage classes of torch.distributed.checkpoint.
     "elasticd/checkpoint/storage/location.py",
-    "elasticd/script/progress.py",
-    "elasticd/store/etcd/channel.py",
-    "elasticd/train/device/device.py",
-    "elasticd/train/save_and_load.py",
+    "elasticd/script/progress.py",  # `elasticd.progress`, which a script calls with no settings.
+    "elasticd/store/etcd/channel.py",  # gRPC has no other way to be told, and reads it on import.
+    "elasticd/train/device/device.py",  # `elasticd.device`, which a script calls.
+    "elasticd/train/save_and_load.py",  # `elasticd.checkpoint.save`, which a script calls.
 }
 """Others that do: no file may be added."""
 
