@@ -130,6 +130,8 @@ class Checkpoints:
         forget_meshes()
         self._remnants.lose()
         self._origin = None
+        # A restore that another fault interrupted has built for a world that never trained.
+        self._state._is_prebuilt = False
         if self._saving is None and self._survivors is None:
             if self._is_sharded and not self._state._is_new:
                 raise CannotRestore(

@@ -1,5 +1,6 @@
 """What a run does about checkpoints as it ends."""
 
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,10 @@ import torch
 from elasticd.train.checkpoints import Checkpoints, NothingSaved
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State
+from elasticd.train.sync.newest_state import SourceDecision
+from elasticd.train.world import World
 from elasticd_agent.pool.worker.raised import describe
-from tests.unit.train.state.state_case import entered, model, plain_step
+from tests.unit.train.state.state_case import entered, model, plain_step, world
 
 
 class FakeSaving:
@@ -91,3 +94,33 @@ def test_loss_before_the_first_snapshot_is_no_error_of_a_line_of_the_script() ->
         told = describe("w", exc)
     assert (told.where, told.traceback, told.ends_job) == ("", "", False)
     assert told.exception == "NothingSaved: No rank has a state."
+
+
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["restored", "from a rank"])
+def test_restore_that_was_interrupted_leaves_nothing_that_was_built_for_its_world(
+    is_fresh: bool,
+) -> None:
+    """Another fault may come while a state is restored: the next world's objects are built then."""
+    built: list[int] = []
+
+    def build(of: World) -> torch.nn.Module:
+        built.append(of.generation)
+        return model()
+
+    state = State(
+        model=build, optimizer=lambda _: torch.optim.SGD(state.model.parameters(), lr=0.1)
+    )
+    with entered(state):
+        plain_step(state, lambda _: None)
+    source = state._tree()
+    session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
+    persistence = Checkpoints(WorkerSettings.read({}), state, session)
+    saving: Any = SimpleNamespace(run=0)
+    persistence._saving = saving
+    fresh = SourceDecision(position=(1, 0), sources=(), targets=(0,), is_fresh=True)
+    persistence.build(fresh, world(generation=2))
+    assert built == [1, 2]
+    persistence.build(dataclasses.replace(fresh, is_fresh=is_fresh), world(generation=3))
+    state._load(source, (1, 0))
+    state._build(world(generation=3))
+    assert built == [1, 2, 3] and state.model is not None
