@@ -113,7 +113,12 @@ def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | No
     if state.is_world_ended and state.status is not None:
         # Declared over for want of members: whoever is here now may go on. It keeps the reason
         # that it ended for; that its workers are gone by now is no news.
-        return WorldChange(reason=state.status.reason, culprit=state.status.failure, lost=lost)
+        return WorldChange(
+            reason=state.status.reason,
+            culprit=state.status.failure,
+            lost=lost,
+            begins_anew=is_state_lost(world, found),
+        )
     if is_stuck and not is_end and not _has_paused(state, world):
         found.append((Reason.COLLECTIVE_BROKEN, None))
         is_orderly = False

@@ -9,7 +9,7 @@ from elasticd.records.account.incident import announced
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import Budget
-from elasticd.records.reason import Reason
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -156,3 +156,22 @@ def test_kill_beside_it_on_one_node_is_told_instead() -> None:
     told.tell(ev.WorkerFailed(slot=Slot(0), nonce=Nonce(1), failure=lost_state(0, 0)))
     told.tell(ev.WorkerFailed(slot=Slot(1), nonce=Nonce(1), failure=killed))
     assert told.state.failure is not None and told.state.failure.signal == "SIGKILL"
+
+
+def test_world_that_is_declared_over_meanwhile_still_says_that_nothing_was_saved() -> None:
+    """The only node that is left waits for its own new process: who was lost is told even so."""
+    told = second_world(reason=Reason.NODE_DEAD, culprit=None)
+    told.members(ends(0, lost_state(0, 0)), ends(2, lost_state(2, 1)))  # type: ignore[arg-type]
+    assert told.state.world is not None
+    over = running(2, is_in_process=True, reason=Reason.NODE_DEAD)
+    told.status(dataclasses.replace(over, phase=Phase.WAITING))
+    assert told.state.is_world_ended
+    told.members(
+        trainer(0, (0, 2, "p"), arrived=2, failure=lost_state(0, 0)),
+        trainer(2, (0, 2, "p"), arrived=2, failure=lost_state(2, 1)),
+    )
+    if not told.count(fx.ProposeWorld):
+        told.tick(1.0)
+    found = next_world(told).world
+    assert found.reason is Reason.NODE_DEAD and found.lost[0] == name(1)
+    assert "begins anew" in found.note
