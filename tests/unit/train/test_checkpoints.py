@@ -107,7 +107,7 @@ def test_restore_that_was_interrupted_leaves_nothing_that_was_built_for_its_worl
         built.append(of.generation)
         return model()
 
-    state = State(
+    state: State = State(
         model=build, optimizer=lambda _: torch.optim.SGD(state.model.parameters(), lr=0.1)
     )
     with entered(state):
