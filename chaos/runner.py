@@ -49,10 +49,10 @@ ORDERS_LIMIT = 20
 AIM_LIMIT_S = 60.0
 END_LIMIT_S = 60.0
 END_IN_S = 1.5
+"""The end is named so far ahead that every rank reads it before it comes there."""
 REFERENCE_LIMIT_S = 120.0
 REFERENCE_STEP_LIMIT_S = 0.5
 """A step takes some 0.04 s; on two cores with a load of 15 some took 0.2 s."""
-"""The end is named so far ahead that every rank reads it before it comes there."""
 MARGIN = 3.0
 """A wait goes on so much longer than the bound: a late recovery is measured, not just missed."""
 REST_STEPS = 20
