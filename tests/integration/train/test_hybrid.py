@@ -39,6 +39,21 @@ class Runs(SavedRuns):
             assert len(found) == sizes[step], f"{step} twice"
         return [sum(parts[step]) for step in sorted(parts)], [sizes[step] for step in sorted(parts)]
 
+    def last_curve(self) -> list[float]:
+        """The mean loss of each step, of the last generation that made it."""
+        last: dict[int, tuple[int, dict[str, float]]] = {}
+        for path in (self.place.runs / "job").glob("gen-*/rank-*.out"):
+            generation = int(path.parent.name.removeprefix("gen-"))
+            for line in path.read_text().splitlines():
+                if line.startswith("L "):
+                    step, loss = int(line.split()[1]), float(line.split()[2])
+                    if generation > last.get(step, (0, {}))[0]:
+                        last[step] = generation, {}
+                    if generation == last[step][0]:
+                        last[step][1][path.name] = loss
+        assert sorted(last) == list(range(1, STEPS + 1))
+        return [sum(last[step][1].values()) for step in sorted(last)]
+
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
@@ -87,14 +102,32 @@ def test_lost_shard_comes_from_a_replica(
 
 
 def test_shard_that_no_rank_has_is_told(tmp_path: Path) -> None:
-    """Both that had it die, and there is no checkpoint: nobody trains on with half a state."""
+    """Both that had it die, and there is no --checkpoint: nobody trains on with half a state."""
     runs = Runs(tmp_path / "run")
+    ended = runs.place.run(
+        "--job", "job", "--local-agents", str(AGENTS), *PLACES, "--max-restarts", "0",
+        runs.script, "--epochs", str(EPOCHS), "--die", "13:1,3:forward", *STEPPING,
+    )  # fmt: skip
+    assert "a part of it was lost with its rank" in runs.said()
+    assert ended.code != 0
+
+
+def test_shard_that_is_lost_before_the_first_snapshot_costs_what_was_trained(
+    tmp_path: Path, calm: list[float]
+) -> None:
+    """Both that had it die: with --checkpoint the training begins anew, from the same beginning,
+    and the survivors, who find nothing saved, cost no restart."""
+    runs = Runs(tmp_path / "run")
+    runs.place.folder.mkdir(exist_ok=True)
+    (runs.place.folder / "survived").touch()  # No survivor makes a step for which others may wait.
     ended = runs.run(
         "--epochs", str(EPOCHS), "--die", "13:1,3:forward", *STEPPING, agents=AGENTS,
         every="1h", flags=(*PLACES, "--max-restarts", "0"),
     )  # fmt: skip
+    assert ended.code == 0, ended.err
     assert "No rank has a state to go on from, and there is no checkpoint" in runs.said()
-    assert ended.code != 0
+    assert runs.last_curve() == pytest.approx(calm, rel=1e-9, abs=0.0)
+    runs.place.mark.wait_none_left()
 
 
 def test_no_checkpoint_is_needed_where_a_replica_lives(tmp_path: Path, calm: list[float]) -> None:
