@@ -111,7 +111,10 @@ class Sender:
     def end(self) -> None:
         """End the part in this generation; the writer flushes when the connection ends."""
         with self._lock:
-            self._push()
+            for _ in range(2):
+                # There is no later time; a connection that turns out to be broken is made anew.
+                self._retry_s = 0.0
+                self._push()
             self._close()
             self._begin = None
 

@@ -145,6 +145,23 @@ def test_what_was_sent_outlives_the_process(writer: Writer, clock: Clock) -> Non
     assert steps(writer.heard(is_all=True)) == list(range(1, 50))
 
 
+@pytest.mark.parametrize("is_known", [False, True], ids=["broken", "known to be broken"])
+def test_end_tries_again_at_once(sender: Sender, writer: Writer, is_known: bool) -> None:
+    """Whoever ends has no second to wait for a writer that was started anew."""
+    sender.begin(1, 0, is_writer=True)
+    give(sender, 1, 2)
+    sender.poll()
+    writer.heard()
+    writer.close()
+    give(sender, 3)
+    if is_known:
+        sender.poll()
+    writer.listen()
+    give(sender, 4)
+    sender.end()
+    assert steps(writer.heard(is_all=True)) == [1, 2, 3, 4]
+
+
 def test_restart_mode_begins_with_its_first_step(sender: Sender, writer: Writer) -> None:
     """Nothing is known before."""
     sender.begin(4, -1, is_writer=True)
