@@ -178,9 +178,9 @@ def _env(spec: ElasticJobSpec) -> None:
 def _checkpoint(spec: ElasticJobSpec) -> None:
     if spec.checkpoint is None:
         return
-    checked_url(spec.checkpoint.url, here="/", flag="spec.checkpoint.url")
-    read_every("spec.checkpoint.every", spec.checkpoint.every)
     try:
+        checked_url(spec.checkpoint.url, here="/", flag="spec.checkpoint.url")
+        read_every("spec.checkpoint.every", spec.checkpoint.every)
         checked_options(json.dumps(spec.checkpoint.options) if spec.checkpoint.options else "")
     except CallError as exc:
         said = str(exc).replace("--storage-options", "spec.checkpoint.options")

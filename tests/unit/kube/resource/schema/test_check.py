@@ -154,6 +154,7 @@ def test_what_is_wrong_is_said_in_one_sentence(path: str, value: Any, sentence: 
     assert sentence in found
     assert found.startswith("spec") and found.endswith((".", "?")) and "\n" not in found
     assert len(found) < 400, "a value is not repeated whole"
+    assert "--storage-options" not in found, "an object has fields, not flags"
 
 
 def test_python_is_not_for_a_command() -> None:
