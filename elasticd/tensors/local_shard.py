@@ -19,6 +19,7 @@ __all__ = [
     "has_replicas",
     "is_distributed",
     "local_part",
+    "local_rows",
     "memory_of",
     "within",
 ]
@@ -50,6 +51,19 @@ class LocalShard(NamedTuple):
             if dimension == along:
                 rows = PieceRows(index, low - first, high - low)
         return rows
+
+
+def local_rows(pieces: Sequence[Piece], shards: Sequence[LocalShard | None]) -> list[PieceRows]:
+    """Return, of each piece of a manifest, the rows in which an element is here.
+
+    `shards` are the tensors of the manifest in their order; None: nothing of this one is wanted.
+    """
+    return [
+        rows
+        for index, piece in enumerate(pieces)
+        if (shard := shards[piece.tensor]) is not None
+        and (rows := shard.rows_of(index, piece)) is not None
+    ]
 
 
 def local_part(tensor: torch.Tensor) -> LocalShard:

@@ -25,7 +25,7 @@ from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.script.progress import saved
 from elasticd.script.save_reminder import needs_none
-from elasticd.tensors.local_shard import common, local_part
+from elasticd.tensors.local_shard import common, local_part, local_rows
 from elasticd.tensors.tensor_spec import described, dtype_of, views
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.load_into import check_fits, fill
@@ -263,12 +263,7 @@ class _Job:
     ) -> None:
         """Fill these tensors, those of the checkpoint in their order; None for unwanted ones."""
         parts = [None if each is None else local_part(each) for each in tensors]
-        rows = tuple(
-            rows
-            for index, piece in enumerate(manifest.pieces)
-            if (part := parts[piece.tensor]) is not None
-            and (rows := part.rows_of(index, piece)) is not None
-        )
+        rows = tuple(local_rows(manifest.pieces, parts))
         _, memory = client.ask_memory(ms.Fetch(number=number, pieces=rows), ms.Shared)
         assert memory is not None
         wanted = selected(manifest, rows)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from elasticd.checkpoint.commit.fetch import size_of
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.format.piece_rows import PieceRows, all_rows
-from elasticd.tensors.local_shard import LocalShard
+from elasticd.tensors.local_shard import LocalShard, local_rows
 from elasticd.train.restore.checkpoint_stream import inflow
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
 from elasticd.train.shards.share_broadcast import BroadcastGroup, Load
@@ -36,13 +36,8 @@ class StoredCheckpoint(NamedTuple):
         only = replace(self.manifest, pieces=tuple(pieces[index] for index in alike))
         first, count = divided(only, group.size)[group.rank]
         whole = [all_rows(index, pieces[index]) for index in alike[first : first + count]]
-        own = [
-            rows
-            for index, piece in enumerate(pieces)
-            if is_spread[piece.tensor]
-            and (rows := here[piece.tensor].rows_of(index, piece)) is not None
-        ]
-        return whole, own
+        spread = [shard if own else None for shard, own in zip(here, is_spread, strict=True)]
+        return whole, local_rows(pieces, spread)
 
     def read(self, client: KeeperMemoryPort, wanted: Sequence[PieceRows]) -> Iterator[Load]:
         """Make the keeper read and verify these, batch after batch."""
