@@ -19,7 +19,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import JobState
 from elasticd_agent.account.generations import Generations
 from elasticd_agent.account.record_writer import RecordWriter
-from elasticd_agent.account.slot_cause import cause_of, is_planned_end
+from elasticd_agent.account.slot_cause import cause_of, world_end_parts
 from elasticd_agent.account.slot_history import SlotHistory
 
 __all__ = ["JobAccount"]
@@ -379,9 +379,8 @@ class JobAccount:
             return parts
         if track.is_running:
             return [(now, math.inf)]  # It was on its way to `elasticd.run`, as it turns out.
-        if now is TimeCause.WAIT and not is_planned_end(state):
-            step_s = state.pace.step_s if state.pace is not None else 0.0
-            return [(TimeCause.REDONE, step_s), (TimeCause.NOTICE, math.inf)]
+        if now is TimeCause.WAIT:
+            return world_end_parts(state)
         if now is TimeCause.PAUSE:
             return [(TimeCause.PAUSE, PAUSE_NEWS_S)]
         if now is TimeCause.START and state.spec.checkpoint is not None:

@@ -4,6 +4,8 @@ Level-triggered like the core itself: the state is looked at as it is, so it doe
 events led there, nor whether one was missed.
 """
 
+import math
+
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Slot
 from elasticd.records.job import target_nodes
@@ -12,7 +14,10 @@ from elasticd.records.world import World
 from elasticd.rendezvous.own_record import desired_generation, is_shut_out, my_node
 from elasticd.rendezvous.state import JobState, Stage, Worker, WorkerStage
 
-__all__ = ["cause_of", "is_planned_end"]
+__all__ = ["cause_of", "world_end_parts"]
+
+UNHEARD_S = 0.1
+"""How long before a heartbeat a commit was made, on average, that only this one would tell of."""
 
 
 def cause_of(state: JobState, slot: Slot) -> TimeCause | None:
@@ -42,7 +47,20 @@ def cause_of(state: JobState, slot: Slot) -> TimeCause | None:
     return _restart(state, slot)
 
 
-def is_planned_end(state: JobState) -> bool:
+def world_end_parts(state: JobState) -> list[tuple[TimeCause, float]]:
+    """Return what a slot's open time went to when its world ended and no other one began.
+
+    The step in flight is lost with the world. After a fault it waited for a rank that was lost, and
+    where nodes left in order, for a rank that has left.
+    """
+    step_s = state.pace.step_s if state.pace is not None else 0.0
+    if not _is_planned_end(state):
+        return [(TimeCause.REDONE, step_s), (TimeCause.NOTICE, math.inf)]
+    heard = (TimeCause.TRAIN, UNHEARD_S)
+    return [heard, (TimeCause.REDONE, step_s), (TimeCause.RESIZE, math.inf)]
+
+
+def _is_planned_end(state: JobState) -> bool:
     """Return whether the job waits for nodes only because nodes left in order, without a fault
     before.
     """

@@ -231,6 +231,24 @@ def test_below_min_the_job_waits_and_then_recovers() -> None:
     adds_up(told)
 
 
+def test_a_world_that_ends_by_a_drain_takes_the_step_in_flight_along() -> None:
+    """The nodes that stay cannot end that step, which waits for the one that has left."""
+    told = training_job(1, min_nodes=2)
+    told.now_s += 10.0
+    beat(told, 15)
+    told.now_s += 4.0
+    ended = running(1, is_in_process=True)
+    told.status(dataclasses.replace(ended, phase=Phase.WAITING, reason=Reason.DRAINED))
+    told.now_s += 30.0
+    spent = told.spent()
+    # Steps may have been made between the last heartbeat and the end, within its period.
+    assert 10.0 <= spent.pop(T.TRAIN) <= 10.2
+    assert spent.pop(T.REDONE) == 1.0
+    assert 2.8 <= spent.pop(T.RESIZE) <= 3.0
+    assert spent == {T.START: 10.0, T.WAIT: 30.0}
+    adds_up(told)
+
+
 def test_a_state_from_storage_is_restored_and_the_steps_since_it_are_redone() -> None:
     told = training_job(1)
     told.now_s += 10.0
