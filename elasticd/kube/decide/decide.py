@@ -185,8 +185,9 @@ def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
             yield StopJob(job=look.name, uid=job.uid, why=DEADLINE_WHY)
             return
     if not job.wrong:
-        yield from decide_policy(job, look.name, found, now_unix_s=look.now_unix_s)
+        # A policy that goes takes the autoscaler's size along: the object's own is written before.
         yield from decide_size(job, look.name, found, look.memory)
+        yield from decide_policy(job, look.name, found, now_unix_s=look.now_unix_s)
 
 
 def _standing(look: _Look, found: JobRecords) -> ElasticJobStatus:

@@ -149,7 +149,8 @@ def _reason(phase: ElasticPhase, found: JobRecords) -> str:
 
 def _message(phase: ElasticPhase, found: JobRecords) -> str:
     if phase is ElasticPhase.STOPPED and _is_past_deadline(found):
-        return f"It was stopped: {DEADLINE_WHY}. {found.message}".rstrip()
+        more = found.message.removeprefix(DEADLINE_WHY)  # Nodes that stopped it say the same.
+        return f"It was stopped: {DEADLINE_WHY}. {more}".rstrip()
     if phase is ElasticPhase.STOPPING:
         why = next((want.why for want in found.wants.values() if want.is_stop and want.why), "")
         return f"It is being stopped{f': {why}' if why else ''}."

@@ -14,7 +14,7 @@ from elasticd.kube.decide.action import (
     WriteJob,
     WriteWant,
 )
-from elasticd.kube.decide.decide import STATUS_EVERY_S
+from elasticd.kube.decide.decide import STATUS_EVERY_S, decide
 from elasticd.kube.decide.memory import refused
 from elasticd.kube.resource.elastic_job import JobKey
 from elasticd.kube.resource.job_records import JobRecords
@@ -429,7 +429,7 @@ def test_a_deadline_stops_the_job_which_has_failed_then() -> None:
     twin.settle()
     failed = condition(twin, uid, "Failed")
     assert (failed.status, failed.reason) == ("True", "DeadlineExceeded")
-    assert DEADLINE_WHY in failed.message
+    assert failed.message == f"It was stopped: {DEADLINE_WHY}."
 
 
 def test_a_job_that_a_person_stopped_has_failed_as_stopped() -> None:
@@ -506,3 +506,20 @@ def test_a_policy_takes_the_wish_of_the_operator_back() -> None:
     want = twin.jobs["team.x"].own_want
     assert want is not None and want.nodes is None
     assert spec_of(twin, uid).replicas == twin.jobs["team.x"].wanted_nodes == 4
+
+
+def test_a_policy_that_goes_takes_no_size_along() -> None:
+    """Between the two writes the job would grow to as many nodes as it may have."""
+    twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
+    found = twin.jobs["team.x"]
+    wants = {"autoscaler": Want(writer="autoscaler", nodes=2)}
+    twin.jobs["team.x"] = replace(found, wants=wants)
+    twin.settle()
+    twin.edit(uid, autoscale=None)
+    sizes = set()
+    seen = twin.see()
+    for action in decide(seen, now_s=twin.now_s, now_unix_s=twin.now_unix_s):
+        twin.perform(action)
+        sizes.add(twin.jobs["team.x"].wanted_nodes)
+    assert sizes == {2}
+    assert twin.jobs["team.x"].policy is None

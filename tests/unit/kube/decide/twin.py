@@ -131,7 +131,8 @@ class Twin:
                 status = replace(
                     found.status, phase=Phase.STOPPED, reason=Reason.STOP_REQUESTED, nodes=0
                 )
-                self.jobs[name] = replace(found, status=status, is_active=False)
+                why = next(want.why for want in found.wants.values() if want.is_stop)
+                self.jobs[name] = replace(found, status=status, message=why, is_active=False)
             elif self.agents:
                 ready = sorted(self.agents.keys() - self.drains.keys())[: found.wanted_nodes]
                 self.form(name, ready)
@@ -251,7 +252,9 @@ class Twin:
             case WritePolicy():
                 self.jobs[action.job] = replace(self.jobs[action.job], policy=action.policy)
             case RemovePolicy():
-                self.jobs[action.job] = replace(self.jobs[action.job], policy=None)
+                found = self.jobs[action.job]
+                wants = {key: want for key, want in found.wants.items() if key != "autoscaler"}
+                self.jobs[action.job] = replace(found, policy=None, wants=wants)
             case WriteWant():
                 self._want(action.job, nodes=action.nodes, why=action.why)
             case StopJob():
