@@ -22,6 +22,7 @@ __all__ = [
     "Use",
     "broken",
     "elsewhere",
+    "holders",
     "kept_on",
     "left_out",
     "read_cluster",
@@ -159,6 +160,23 @@ def _has_state(member: Member) -> bool:
 
 def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
     """Return what holds the nodes that a waiting job does not have; begins with "; "."""
+    text = holders(spec, members, cluster)
+    nodes = [node for node in cluster.nodes if spec.may_run_on(node.labels)]
+    count = sum(node.slots >= spec.workers_per_node for node in nodes)
+    if count < spec.min_nodes:
+        flags = "".join(f" --label {key}={value}" for key, value in spec.node_labels.items())
+        agent = f"start `elasticd agent{flags}`"
+        more = "call the same on the other hosts" if spec.is_local else agent
+        on = "" if spec.is_local else " on more machines"
+        plural = "" if count == 1 else "s"
+        text += (
+            f"; there {'is' if count == 1 else 'are'} {count} such node{plural} in all: {more}{on}"
+        )
+    return text
+
+
+def holders(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
+    """Return which jobs use the nodes that a waiting job could have, and which of them drain."""
     here = {member.node for member in members}
     nodes = {node.node: node for node in cluster.nodes if spec.may_run_on(node.labels)}
     drained = [n for n, node in nodes.items() if n in cluster.drained or node.is_draining]
@@ -176,18 +194,7 @@ def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupanc
         for jobs, found in held.items()
         if jobs
     )
-    text += f"; draining: {names(drained)}" if drained else ""
-    count = sum(node.slots >= spec.workers_per_node for node in nodes.values())
-    if count < spec.min_nodes:
-        flags = "".join(f" --label {key}={value}" for key, value in spec.node_labels.items())
-        agent = f"start `elasticd agent{flags}`"
-        more = "call the same on the other hosts" if spec.is_local else agent
-        on = "" if spec.is_local else " on more machines"
-        plural = "" if count == 1 else "s"
-        text += (
-            f"; there {'is' if count == 1 else 'are'} {count} such node{plural} in all: {more}{on}"
-        )
-    return text
+    return text + (f"; draining: {names(drained)}" if drained else "")
 
 
 def _is_broken(member: Member) -> bool:

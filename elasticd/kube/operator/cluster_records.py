@@ -1,9 +1,12 @@
 """What stands in etcd, as far as the operator decides by it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
+from elasticd.control.report.occupancy import ClusterOccupancy, holders, uses_of
 from elasticd.control.report.report import JobReport, job_report
 from elasticd.errors import NotSupported
 from elasticd.kube.decide.cluster import Records
@@ -14,6 +17,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node, NodeLabels
+from elasticd.records.reason import Phase
 from elasticd.store.api import KeyValue, Store
 from elasticd.store.mirror import RangeMirror
 from elasticd.telemetry.log import get_logger
@@ -70,7 +74,11 @@ class ClusterRecords:
         is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
         if not is_ready or self._jobs.read() is None:
             return None
-        reports = self.reports()
+        drains = {
+            NodeId(key.removeprefix(self._keys.drains)): one
+            for key, one in self._decoded(self._drains.items, Drain).items()
+        }
+        reports = _with_holders(self.reports(), self.agents().values(), drains)
         active = self._decoded(self._active.items, Active)
         ready = {JobName(key.removeprefix(self._keys.active)) for key in active}
         reserved = {
@@ -95,11 +103,10 @@ class ClusterRecords:
                     measured=measured.get(name),
                     unserved_s=now_s - self._unserved.get(name, now_s),
                 )
-        drains = self._decoded(self._drains.items, Drain)
         return Records(
             jobs=jobs,
             reserved=frozenset(reserved),
-            drains={NodeId(k.removeprefix(self._keys.drains)): one for k, one in drains.items()},
+            drains=drains,
             agents={
                 NodeId(k.removeprefix(self._keys.nodes)): one for k, one in self.agents().items()
             },
@@ -148,3 +155,30 @@ class ClusterRecords:
         if self._unread.get(what) != why:
             self._unread[what] = why
             log.error("record.not_read", what=what, why=why)
+
+
+def _with_holders(
+    reports: Mapping[JobName, JobReport], agents: Iterable[Node], drains: Collection[NodeId]
+) -> Mapping[JobName, JobReport]:
+    """Add to jobs that wait for nodes who has those nodes."""
+    waiting = {
+        name: report
+        for name, report in reports.items()
+        if report.status.phase in (Phase.PENDING, Phase.WAITING)
+    }
+    if not waiting:
+        return reports
+    uses = (uses_of(r.spec, r.status, r.world, r.members) for r in reports.values())
+    cluster = ClusterOccupancy(
+        nodes=tuple(agents), drained=frozenset(drains), uses=tuple(chain.from_iterable(uses))
+    )
+    said: dict[object, str] = {}
+    found = dict(reports)
+    for name, report in waiting.items():
+        # Of jobs that no node serves, all that ask for the same nodes wait for the same jobs.
+        labels = tuple(sorted(report.spec.node_labels.items()))
+        alike = name if report.members else (report.spec.workers_per_node, labels)
+        if alike not in said:
+            said[alike] = holders(report.spec, report.members, cluster)
+        found[name] = replace(report, elsewhere=said[alike])
+    return found
