@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 from elasticd.control.report.occupancy import ClusterOccupancy, holders, uses_of
@@ -170,7 +171,9 @@ def _with_holders(
         return reports
     uses = (uses_of(r.spec, r.status, r.world, r.members) for r in reports.values())
     cluster = ClusterOccupancy(
-        nodes=tuple(agents), drained=frozenset(drains), uses=tuple(chain.from_iterable(uses))
+        nodes=tuple(sorted(agents, key=attrgetter("node"))),
+        drained=frozenset(drains),
+        uses=tuple(chain.from_iterable(uses)),
     )
     said: dict[object, str] = {}
     found = dict(reports)

@@ -54,11 +54,11 @@ def train(scene: OperatorScene, job: JobName, *names: str) -> None:
 
 def test_a_job_that_waits_says_who_has_the_nodes(scene: OperatorScene) -> None:
     """As `elasticd status` does: `kubectl describe` is where its owner looks."""
-    for name in ("a", "b", "c"):
-        scene.node(name, unschedulable=name == "c")
     scene.create("x", nodes={"min": 1, "max": 2})
     operator = scene.begin()
     scene.settle(operator)
+    for name in ("c", "b", "a"):  # In whatever order they come.
+        scene.node(name, unschedulable=name == "c")
     (first,) = scene.jobs
     train(scene, first, "a", "b")
     scene.create("y")
