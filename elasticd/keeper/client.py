@@ -15,12 +15,16 @@ from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
 
-__all__ = ["Client"]
+__all__ = ["Client", "KeeperGone"]
 
 A = TypeVar("A")
 
 CONNECT_LIMIT_S = 30.0
 """How long to try to connect: a keeper that is being started imports a driver first."""
+
+
+class KeeperGone(Unavailable):
+    """The keeper itself does not answer, or not any more; of the storage nothing is known."""
 
 
 class Client:
@@ -30,7 +34,7 @@ class Client:
         """Connect to the keeper of this name.
 
         Raises:
-            Unavailable: nobody listens there.
+            KeeperGone: nobody listens there.
         """
         self._lock = Lock()
         deadline_s = time.monotonic() + limit_s
@@ -43,7 +47,7 @@ class Client:
             except OSError as exc:
                 sock.close()
                 if time.monotonic() + pause_s > deadline_s:
-                    raise Unavailable(
+                    raise KeeperGone(
                         f"The process that keeps this node's checkpoints does not answer "
                         f"({exc.strerror}): see agents/*.keeper.log in the run folder."
                     ) from exc
@@ -57,7 +61,7 @@ class Client:
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
         """Return the answer, which is of this kind; a file that comes with it is closed.
 
-        Raises: Unavailable: the keeper is gone, or silent for too long. ElasticdError: what it
+        Raises: KeeperGone: the keeper is gone, or silent for too long. ElasticdError: what it
         answered instead.
         """
         answer, memory = self._ask(question, kind, timeout_s)
@@ -70,7 +74,7 @@ class Client:
 
         If the answer is an error, the next question raises it instead of being asked.
 
-        Raises: Unavailable: the keeper is gone.
+        Raises: KeeperGone: the keeper is gone.
         """
         with self._lock, self._guarded(timeout_s):
             self._line.send(question)
@@ -126,7 +130,7 @@ class Client:
             yield
         except (OSError, EOFError, InvariantBroken) as exc:
             self._line.close()  # An answer that comes late must not be taken for another's.
-            raise Unavailable(
+            raise KeeperGone(
                 f"The process that keeps this node's checkpoints has gone ({exc})."
             ) from exc
 

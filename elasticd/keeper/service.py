@@ -237,13 +237,15 @@ class Service:
         record = self.vault.find(held)
         if record is None:
             raise errors.NotFound("That snapshot is not in memory any more.")
-        header = record.header
+        sums, header = record.sums(), record.header
+        if not record.is_wanted:  # They were taken while it was written to, perhaps.
+            raise errors.NotFound("That snapshot was just overwritten by a newer one.")
         return ms.Mapped(
             layout=record.share.layout,
             epoch=record.epoch,
             skeleton=header.skeleton if header is not None else "",
             tensors=header.tensors if header is not None else (),
-            sums=record.sums(),
+            sums=sums,
         ), record.memory
 
 

@@ -11,7 +11,7 @@ until a newer snapshot is complete here, or durable, or needs the memory.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from elasticd.checkpoint.format.layout import Snapshot
@@ -199,7 +199,11 @@ class ShareMemory:
         return own + self.received.records()
 
     def find(self, held: Held) -> ShareRecord | None:
-        return next((each for each in self.records() if held_of(each) == held), None)
+        """Return the record that a worker was told of; None if it is not here any more."""
+        found = [(held_of(each), each) for each in self.records() if each.is_wanted]
+        # What was in memory only may be uploaded since: its bytes are the same.
+        later = replace(held, is_saved=True)
+        return next((each for told in (held, later) for one, each in found if one == told), None)
 
     def _all(self) -> Iterator[ShareRecord]:
         for place in self._places.values():

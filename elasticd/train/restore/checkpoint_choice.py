@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import Unavailable
+from elasticd.keeper.client import KeeperGone
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import to_plain
 from elasticd.train.restore.held_snapshots import age_of, holders_of
@@ -30,6 +31,7 @@ def choose_checkpoint(
     numbers (0: all); `alive`: the ranks have all of this state themselves.
 
     Raises:
+        KeeperGone: nobody answers, whatever the storage would.
         ElasticdError: the storage refuses, or is away and nothing else has a whole state.
     """
     found = _find(client, ms.Find(below=below), every, alive)
@@ -77,6 +79,8 @@ def _find(
     """Ask what is stored; a storage that is away does no harm if a whole state is elsewhere."""
     try:
         return client.ask(question, ms.Found)
+    except KeeperGone:
+        raise
     except Unavailable as exc:
         if alive is None and all(holders_of(held.snapshot, every) is None for _, held in every):
             raise

@@ -5,15 +5,18 @@ which saves page faults; the kernel's copy, page by page, is slower than what th
 """
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 
+from elasticd.checkpoint.format.box_cover import Box, uncovered
+from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Piece, Tensor
-from elasticd.tensors.local_shard import common, local_part
+from elasticd.tensors.local_shard import common, local_part, memory_of
 from elasticd.tensors.memory_copy import MemoryCopy, Pair
 from elasticd.tensors.tensor_spec import views
 
-__all__ = ["PieceDestinations"]
+__all__ = ["PieceDestinations", "is_place"]
 
 
 class PieceDestinations:
@@ -23,6 +26,8 @@ class PieceDestinations:
         self._tensors = tensors
         self.here = [local_part(place) for place in places]
         """What this rank holds of each."""
+        self._landed: list[list[Box]] = [[] for _ in places]
+        """Which of its elements have come, as boxes of it."""
 
     def put(self, memory: memoryview, pieces: Sequence[Piece], starts: Sequence[int]) -> None:
         """Copy pieces that begin at these bytes of memory."""
@@ -33,4 +38,30 @@ class PieceDestinations:
             if pair is not None:
                 to, source = pair
                 pairs.append((source, to))
+                sides = zip(self.here[piece.tensor].origin, piece.offsets, strict=True)
+                first = tuple(max(0, at - origin) for origin, at in sides)
+                self._landed[piece.tensor].append((first, tuple(to.shape)))
         MemoryCopy(pairs).run()
+
+    def check_whole(self) -> None:
+        """Raise Damaged unless every element has come, and none twice.
+
+        The shares in the memory of the nodes were cut by their ranks, each for itself: where two
+        had cut differently, an element that none of them has would keep what it was before.
+        """
+        for tensor, part, landed in zip(self._tensors, self.here, self._landed, strict=True):
+            if part.tensor.numel() and (why := uncovered(tuple(part.tensor.shape), landed)):
+                raise Damaged(f"{tensor.name} is not whole: {why}.")
+
+
+def is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+    """Return whether it can be written to: no two of its elements are one, as in an expanded
+    tensor.
+    """
+    if tensor is None:
+        return False
+    if memory_of(tensor) is tensor and tensor.is_contiguous():
+        return True  # As nearly all are: a look at each dimension takes time.
+    here = local_part(tensor).tensor
+    rows = zip(here.stride(), here.shape, strict=True)
+    return not any(stride == 0 and size > 1 for stride, size in rows)

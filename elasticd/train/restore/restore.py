@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -20,16 +20,16 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Manifest, Tensor
 from elasticd.errors import ElasticdError
+from elasticd.keeper.client import KeeperGone
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import from_plain, to_plain
-from elasticd.tensors.local_shard import local_part, memory_of
 from elasticd.tensors.tensor_spec import dtype_of
 from elasticd.tensors.tree import Tree, paths
 from elasticd.train.restore.checkpoint_choice import choose_checkpoint
 from elasticd.train.restore.checkpoint_stream import StreamedPieces, mapped
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
 from elasticd.train.restore.model_match import CannotRestore, matched
-from elasticd.train.restore.piece_copy import PieceDestinations
+from elasticd.train.restore.piece_copy import PieceDestinations, is_place
 from elasticd.train.restore.restore_result import RestoreResult
 from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
 from elasticd.train.shards.local_shards import Remnant
@@ -95,6 +95,7 @@ def restore(
 
     Raises:
         CannotRestore: it does not fit the model, or the storage refuses.
+        KeeperGone: this rank's keeper is gone; the others wait for the generation's end.
         Interrupted: the generation ended meanwhile.
     """
     return _Restore(group, client, state, is_stale, alive).go()
@@ -191,6 +192,8 @@ class _Restore:
             alive = self._alive.survivors.label.snapshot if self._alive is not None else None
             try:
                 said = choose_checkpoint(self._client, every, below=below, alive=alive)
+            except KeeperGone:
+                raise  # The next world asks one that lives; the job must not end for this.
             except ElasticdError as exc:
                 said = {"place": "error", "why": str(exc)}
             self._talk.say("chosen", json.dumps(said))
@@ -293,7 +296,7 @@ class _Restore:
             self._state._make_room()  # Optimizers take a step for it, which takes time.
             own = self._state._tree()
         return [
-            place if _is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
+            place if is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
             for each, place in zip(
                 source.tensors, matched(own, source.tensors, source.snapshot), strict=True
             )
@@ -320,6 +323,7 @@ class _Restore:
             if not isinstance(provided, StoredCheckpoint):
                 for brought in provided:
                     brought.check()
+            landing.check_whole()
         except BroadcastFailed:
             return ""
         except ElasticdError as exc:
@@ -379,22 +383,11 @@ class _Restore:
                     ms.Open(generation=self._group.generation, step=step, run=run), ms.Opened
                 )
                 self._talk.say("run", json.dumps([opened.run, ""]))
+            except KeeperGone:
+                raise
             except ElasticdError as exc:
                 self._talk.say("run", json.dumps([0, str(exc)]))
         run, why = json.loads(self._talk.hear("run"))
         if why:
             raise CannotRestore(why)
         return int(run)
-
-
-def _is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
-    """Return whether it can be written to: no two of its elements are one, as in an expanded
-    tensor.
-    """
-    if tensor is None:
-        return False
-    if memory_of(tensor) is tensor and tensor.is_contiguous():
-        return True  # As nearly all are: a look at each dimension takes time.
-    here = local_part(tensor).tensor
-    rows = zip(here.stride(), here.shape, strict=True)
-    return not any(stride == 0 and size > 1 for stride, size in rows)

@@ -22,6 +22,7 @@ from elasticd.keeper.assembly import KeeperParts
 from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
@@ -163,6 +164,28 @@ def test_memory_that_changed_since_it_was_whole_is_refused(place: Place) -> None
     _, brought = mapped(client, held)
     with pytest.raises(Damaged, match="in the memory of this node is not as it was saved"):
         brought.check()
+    client.close()
+
+
+def test_memory_that_is_overwritten_while_sums_are_taken_is_no_snapshot(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They fit what is there, which is half of another snapshot."""
+    client = place.worker()
+    planned(client)
+    taken(client, 10, known=[])
+    (held,) = client.ask(ms.List(), ms.Listed, timeout_s=PATIENCE_S).held
+    (record,) = place.service.vault.records()
+    of_what_is_there = ShareRecord.sums
+
+    def overwritten(record: ShareRecord) -> tuple[tuple[str, ...], ...]:
+        record.is_wanted = False
+        return of_what_is_there(record)
+
+    monkeypatch.setattr(ShareRecord, "sums", overwritten)
+    with pytest.raises(NotFound, match="overwritten"):
+        mapped(client, held)
+    assert not record.is_wanted
     client.close()
 
 

@@ -83,6 +83,19 @@ def test_newest_is_told_by_generation_before_step() -> None:
     assert steps(vault) == [40]
 
 
+def test_one_that_is_uploaded_since_it_was_told_is_found() -> None:
+    """A restore was told of it while it was held in memory only; its bytes are the same."""
+    vault = planned()
+    record = kept(vault, 10)
+    record.saving = Saving.NONE
+    told = held_of(record)
+    assert vault.find(told) is record
+    record.saving = Saving.USUAL
+    assert vault.find(told) is record
+    record.is_wanted = False
+    assert vault.find(told) is None
+
+
 def test_older_one_is_told_that_its_memory_is_given_away() -> None:
     """Whoever reads it must stop; the record is not found any more."""
     vault = planned()

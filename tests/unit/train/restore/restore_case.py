@@ -14,6 +14,7 @@ from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Header, Manifest, P
 from elasticd.checkpoint.format.piece_rows import PieceRows, selected
 from elasticd.checkpoint.format.share_layout import Layout, laid_out, shares
 from elasticd.errors import ElasticdError, NotFound, Unavailable
+from elasticd.keeper.client import KeeperGone
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.tensors.tensor_spec import described, views
@@ -95,6 +96,10 @@ class Stock:
         self._stream: tuple[int, list[Sequence[PieceRows]]] = (0, [])
         """What is being read: the number, and the batches that are left."""
         self._ring: SharedMemory | None = None
+        self.otherwise: set[int] = set()
+        """Shares in memory that were cut as if all ranks did not have `large` alike."""
+        self.gone_at: type | None = None
+        """The question at which the keeper dies."""
         self.refuses: str = ""
         self.is_away = False
         self.notes: tuple[str, ...] = ()
@@ -116,6 +121,8 @@ class Stock:
 
     def ask(self, question: Any, kind: type, *, timeout_s: float | None = None) -> Any:
         self.asked.append(question)
+        if type(question) is self.gone_at:
+            raise KeeperGone("the keeper has gone")
         match question:
             case ms.List():
                 return ms.Listed(held=tuple(self.held))
@@ -162,7 +169,8 @@ class Stock:
                 held = question.held
                 if held not in self.held or held.snapshot.step in self.damaged:
                     raise NotFound("That snapshot is not in memory any more.")
-                tree, every = _cut(held.snapshot.step, held.shares)
+                is_otherwise = held.share in self.otherwise
+                tree, every = _cut(held.snapshot.step, held.shares, is_otherwise=is_otherwise)
                 share = every[held.share]
                 has_header = held.share == 0
                 return ms.Mapped(
@@ -230,12 +238,13 @@ class Stock:
         return bytes(memory)
 
 
-def _cut(step: int, count: int) -> tuple[Tree, list[_Share]]:
+def _cut(step: int, count: int, *, is_otherwise: bool = False) -> tuple[Tree, list[_Share]]:
     """The state of a step, in shares as ranks would have written it."""
     tree = flatten("state", state_of(step))
     tensors = described(tree)
     found = []
-    for slabs in shares(tensors, [True] * len(tensors), count):
+    is_alike = [not is_otherwise or each.name != "state.large" for each in tensors]
+    for slabs in shares(tensors, is_alike, count):
         layout = laid_out(tensors, slabs)
         data = bytearray(layout.size)
         places = views(memoryview(data), tensors, layout.pieces, layout.starts())

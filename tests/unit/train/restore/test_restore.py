@@ -13,6 +13,7 @@ from elasticd.checkpoint.commit.fetch import size_of
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Manifest, Part, Piece, Tensor
 from elasticd.errors import ElasticdError
+from elasticd.keeper.client import KeeperGone
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import to_plain
 from elasticd.train.interrupt import Interrupted
@@ -335,6 +336,28 @@ def test_storage_that_refuses_ends_the_job() -> None:
     with pytest.raises(CannotRestore, match="another job's") as caught:
         alone(stock)
     assert caught.value.ends_job and caught.value.is_plain
+
+
+@pytest.mark.parametrize("question", [ms.List, ms.Find, ms.Open])
+def test_keeper_that_dies_meanwhile_does_not_end_the_job(question: type) -> None:
+    """The next world asks another one; what stands in the storage is as good as before."""
+    stock = Stock()
+    stock.store(5)
+    stock.gone_at = question
+    with pytest.raises(KeeperGone):
+        alone(stock)
+
+
+@pytest.mark.parametrize("otherwise", [{0}, {1}])
+def test_shares_that_were_cut_in_two_ways_make_no_state(otherwise: set[int]) -> None:
+    """Some elements of it nobody has, and others are there twice: each share is as it was saved."""
+    stock = Stock()
+    stock.store(5)
+    stock.hold(9, 0, 1)
+    stock.otherwise = otherwise
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(5)) and restored.place == "storage"
+    assert "is not whole: it has" in restored.sentence
 
 
 def test_storage_that_is_away_is_no_harm_where_memory_has_it_all() -> None:
