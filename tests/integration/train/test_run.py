@@ -26,6 +26,9 @@ SCRIPT = Path(__file__).parents[2] / "fixtures" / "scripts" / "tiny_elastic.py"
 EPOCHS = 3
 SAMPLES = 96
 STEPS = EPOCHS * SAMPLES // 12
+GATE = 20
+SOMEWHERE = ("--gates", str(GATE))
+"""For what may meet ranks anywhere in their training, but must not find it over: here they wait."""
 TOLERANCE = 1e-12
 """Of sums in double precision that are made in another order."""
 
@@ -98,7 +101,7 @@ def test_world_trains_as_one_process_does(agent: FakeAgent, reference: list[floa
 @pytest.mark.parametrize("rank", [0, 1])
 def test_killed_rank_is_done_without(agent: FakeAgent, reference: list[float], rank: int) -> None:
     """The others go on in the same processes from the newest step that any of them applied."""
-    workers = start(agent, 3)
+    workers = start(agent, 3, *SOMEWHERE)
     agent.enter(1, workers)
     workers[rank].wait_step(5)
     workers[rank].kill(signal.SIGKILL)
@@ -107,6 +110,8 @@ def test_killed_rank_is_done_without(agent: FakeAgent, reference: list[float], r
     agent.enter(2, survivors)
     for worker in survivors:
         assert worker.wait_formed(2).step >= applied
+    agent.open_gate(GATE)
+    for worker in survivors:
         assert worker.wait_stepped(2).lost_steps <= 1
         # Of the generation that is over it may be told, where the word of the new one comes later.
         assert all(broken.generation == 1 for broken in worker.all_of(Broken))
@@ -116,11 +121,14 @@ def test_killed_rank_is_done_without(agent: FakeAgent, reference: list[float], r
 @pytest.mark.parametrize("trick", ["", "cycle"])
 def test_old_replica_is_gone_before_the_next(agent: FakeAgent, trick: str) -> None:
     """Its hooks on the parameters would reduce over a dead group; a cycle may keep it."""
-    workers = start(agent, 2, "--trick", trick)
+    workers = start(agent, 2, "--trick", trick, "--gates", "5,10")
     agent.enter(1, workers)
-    for generation in (2, 3):
+    for generation, gate in ((2, 5), (3, 10)):
         workers[0].wait_stepped(generation - 1)
         agent.enter(generation, workers)
+        for worker in workers:
+            worker.wait_formed(generation)
+        agent.open_gate(gate)
     for worker in workers:
         worker.wait_for(Finished)
         assert worker.out.count("old replicas: 0") == 3
@@ -128,10 +136,11 @@ def test_old_replica_is_gone_before_the_next(agent: FakeAgent, trick: str) -> No
 
 def test_broken_collective_is_told_and_explained_later(agent: FakeAgent) -> None:
     """The word of a new world comes after the exception, and is waited for."""
-    workers = start(agent, 2)
+    workers = start(agent, 2, *SOMEWHERE)
     agent.enter(1, workers)
     workers[1].wait_step(3)
     workers[1].kill(signal.SIGKILL)
+    agent.open_gate(GATE)
     assert workers[0].wait_for(Broken).generation == 1
     agent.enter(2, workers[:1])
     workers[0].wait_for(Finished)
@@ -139,10 +148,11 @@ def test_broken_collective_is_told_and_explained_later(agent: FakeAgent) -> None
 
 def test_silent_rank_does_not_hold_the_others(agent: FakeAgent, reference: list[float]) -> None:
     """It is stopped, so the others wait in their collective; the new world wakes them."""
-    workers = start(agent, 3)
+    workers = start(agent, 3, *SOMEWHERE)
     agent.enter(1, workers)
     workers[1].wait_step(5)
     workers[1].kill(signal.SIGSTOP)
+    agent.open_gate(GATE)
     survivors = [workers[0], workers[2]]
     step = max(beat.step for w in survivors for beat in w.all_of(Beat))
     wait_until(lambda: is_still(survivors), because="they should wait for the stopped one")
@@ -181,15 +191,21 @@ def test_planned_leave_loses_nothing(agent: FakeAgent, reference: list[float]) -
 
 def test_ranks_remember_in_which_generation_all_had_one_state(agent: FakeAgent) -> None:
     """Who was away may have applied a step that the others did otherwise: theirs counts."""
-    workers = start(agent, 3)
+    workers = start(agent, 3, "--gates", "5,10")
     agent.enter(1, workers)
     workers[0].wait_step(3)
     agent.leave(workers[2])
     agent.enter(2, workers[:2])
     workers[2].wait_for(Left)
+    for worker in workers[:2]:
+        worker.wait_formed(2)
+    agent.open_gate(5)
     workers[0].wait_stepped(2)
     assert [each["lineage"] for each in agent.reports(2, 2)] == [1, 1]
     agent.enter(3, workers)
+    for worker in workers:
+        worker.wait_formed(3)
+    agent.open_gate(10)
     for worker in workers:
         worker.wait_stepped(3)
     assert [each["lineage"] for each in agent.reports(3, 3)] == [2, 2, 1]
@@ -208,7 +224,7 @@ def assert_planned(workers: Sequence[FakeWorker], generation: int, *, step: int)
 
 def test_everybody_leaves_and_comes_back(agent: FakeAgent, reference: list[float]) -> None:
     """Between two worlds the state lives in the waiting processes."""
-    workers = start(agent, 2)
+    workers = start(agent, 2, *SOMEWHERE)
     agent.enter(1, workers)
     workers[0].wait_step(3)
     for worker in workers:
@@ -217,6 +233,7 @@ def test_everybody_leaves_and_comes_back(agent: FakeAgent, reference: list[float
     agent.enter(2, workers)
     for worker in workers:
         assert worker.wait_formed(2).step == max(steps)
+    agent.open_gate(GATE)
     assert_ends_as(reference, workers)
 
 
@@ -399,7 +416,7 @@ def test_worker_ends_with_its_agent(pool: PoolDriver, tmp_path: Path) -> None:
     replicas; there is none here.
     """
     with FakeAgent.listening(pool, tmp_path) as agent:
-        workers = start(agent, 2, env={"ELASTICD_COMPARE_EVERY": "0"})
+        workers = start(agent, 2, *SOMEWHERE, env={"ELASTICD_COMPARE_EVERY": "0"})
         agent.enter(1, workers)
         workers[0].wait_step(2)
         for worker in workers:
