@@ -141,10 +141,16 @@ def take_part_and_stop(line: Connection, rank: int, size: int, port: int, what: 
 
 
 def form_and_abort(line: Connection, rank: int, size: int, port: int, abort_s: float) -> None:
+    """A negative time: not before it is told."""
     before = in_use()
     group = made(rank, size, port)
-    timer = abort_soon(group, abort_s) if abort_s else None
-    if not abort_s:
+    timer: threading.Thread | None = None
+    if abort_s > 0:
+        timer = abort_soon(group, abort_s)
+    elif abort_s < 0:
+        timer = threading.Thread(target=lambda: (line.recv(), group.abort()))
+        timer.start()
+    else:
         group.abort()
 
     # A rank that connected to all others itself is formed before it finds them silent.
@@ -163,7 +169,8 @@ def form_too_late(line: Connection, rank: int, size: int, port: int) -> None:
     line.send("ready")
     line.recv()
     try:
-        made(rank, size, port, limit_s=patience_s(2.0)).form()
+        # The one must not be late for the other by as much.
+        made(rank, size, port, limit_s=patience_s(5.0)).form()
     except GroupBroken as exc:
         line.send((exc.missing, str(exc)))
 
@@ -215,11 +222,14 @@ def train_until_aborted(group: Group, model: torch.nn.Module, *, is_silent: bool
     wrapped = DistributedDataParallel(model, bucket_cap_mb=0.02)
     wrapped(torch.ones(2, 64)).sum().backward()
     if is_silent:
+        # The end of this rank's connections must not meet the other in this backward, but the next.
+        group.store.get("trained")
         timer = abort_soon(group, 0.03)
         group.store.set("silent", b"")
         seconds_to_raise(lambda: group.store.get("never"))
         timer.join()
         return
+    group.store.set("trained", b"")
     group.store.get("silent")
     timer = abort_soon(group, 0.01)
     took_s, error = seconds_to_raise(lambda: wrapped(torch.ones(2, 64)).sum().backward())
@@ -286,10 +296,14 @@ def test_abort_ends_a_forming_whose_peer_stopped_before_it_connected() -> None:
         _, port = cast.store()
         play = come_and_stop_before_connecting
         silent = [cast.start(play, rank, 4, port) for rank in (1, 2, 3)]
-        waiting = cast.start(form_and_abort, 0, 4, port, 1.0)
-        took_s, error, before, after = waiting.hear()
+        waiting = cast.start(form_and_abort, 0, 4, port, -1.0)
         for each in silent:
             each.wait_stopped()
+        time.sleep(0.2)  # So that it waits for them.
+        told_s = time.monotonic()
+        waiting.tell("abort")
+        _, error, before, after = waiting.hear()
+        took_s = time.monotonic() - told_s
         assert took_s < FORM_LIMIT_S / 2 and isinstance(error, GroupBroken | RuntimeError)
         assert within(after, before), (after, before)
 
