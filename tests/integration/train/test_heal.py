@@ -162,7 +162,7 @@ def fetch(line: Connection, rank: int, port: int, word: str) -> None:
     group.form()
     vars(heal_module)["SILENCE_LIMIT_S"] = 10_000.0
     if word == "abort":
-        threading.Timer(0.5, group.abort).start()
+        threading.Thread(target=lambda: (line.recv(), group.abort())).start()
     started_s = time.monotonic()
     try:
         fetch_state(group, SourceDecision(position=(5, 0), sources=(0,), targets=(1,)), state)
@@ -175,8 +175,12 @@ def fetch(line: Connection, rank: int, port: int, word: str) -> None:
 def lose_source(word: str) -> tuple[str, float, bool, tuple[int, int]]:
     with Cast() as cast:
         _, port = cast.store()
-        cast.start(serve_nothing, 0, port, word)
+        source = cast.start(serve_nothing, 0, port, word)
         target = cast.start(fetch, 1, port, word)
+        assert source.hear() == "connected"
+        if word == "abort":
+            time.sleep(0.2)  # So that the target waits for an answer.
+            target.tell("the world is over")
         said: tuple[str, float, bool, tuple[int, int]] = target.hear()
         assert target.hear() == "closed"
         return said
