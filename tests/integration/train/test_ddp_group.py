@@ -22,7 +22,7 @@ from tests.fixtures.ranks import Cast, entered
 PATIENCE_S = patience_s(15.0)
 STEPS = 4
 SENT = 1 << 22
-LATE_S = patience_s(0.3)
+LATE_S = patience_s(1.0)
 """Longer than a rank that is not late may have to wait for a core."""
 
 

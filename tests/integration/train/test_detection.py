@@ -24,7 +24,7 @@ from tests.fixtures.patience import patience_s
 SIZE = 3
 SLEEP_S = 6
 """Longer than others wait for somebody in the middle of a step."""
-LIMIT_S = SLEEP_S + math.ceil(patience_s(3.0))
+LIMIT_S = SLEEP_S + math.ceil(patience_s(6.0))
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def test_storage_that_hangs_costs_the_time_that_there_is(
     with ScriptedS3() as s3:
         options = f'{{"endpoint_url": "{s3.place.endpoint_url}"}}'
         runs = SavedRuns(tmp_path / "run", s3.place.url, options=options)
-        flags = (*WORKERS, "--shutdown-timeout", "5")
+        flags = (*WORKERS, "--shutdown-timeout", "10")
         call = wait_at_gate(runs, agents=1, flags=flags, env=KEYS)
         s3.add(Answer.HANG, "PUT", times=1000)
         call.send(signal.SIGINT)
