@@ -4,8 +4,11 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from typing import TypeVar
 
 import pytest
 import trustme
@@ -14,9 +17,12 @@ from elasticd.net import http_server
 from elasticd.net.http_server import BoundedServer, Handler
 from elasticd.net.listener import listen
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 
 PATIENCE_S = patience_s(30.0)
 BIG = 4 << 20
+
+T = TypeVar("T")
 
 
 class Served(BoundedServer):
@@ -28,10 +34,11 @@ class Served(BoundedServer):
         silence_s: float,
         context: ssl.SSLContext | None = None,
         cpu_share: float | None = None,
+        port: int = 0,
     ) -> None:
         self.is_served, self.may_answer = threading.Event(), threading.Event()
         super().__init__(
-            listen("127.0.0.1", 0),
+            listen("127.0.0.1", port),
             Answers,
             connections=connections,
             silence_s=silence_s,
@@ -63,8 +70,9 @@ def served(
     silence_s: float = PATIENCE_S,
     context: ssl.SSLContext | None = None,
     cpu_share: float | None = None,
+    port: int = 0,
 ) -> Iterator[Served]:
-    server = Served(connections, silence_s, context, cpu_share)
+    server = Served(connections, silence_s, context, cpu_share, port)
     server.start()
     try:
         yield server
@@ -96,7 +104,8 @@ def test_client_that_sends_nothing_is_cut_off() -> None:
     """No thread waits for ever; nor for one whose request drips in."""
     with served(silence_s=0.2) as server:
         for told in (b"", b"GET / HTT"):
-            with socket.create_connection(server.where, timeout=PATIENCE_S) as client:
+            client = socket.create_connection(server.where, timeout=PATIENCE_S)
+            with client, suppress(ConnectionError):  # It may be cut off before it has begun.
                 client.sendall(told)
                 assert client.recv(1) == b""
 
@@ -104,10 +113,7 @@ def test_client_that_sends_nothing_is_cut_off() -> None:
 def test_client_that_takes_nothing_is_cut_off() -> None:
     """Its answer does not fit into what the kernel holds for it."""
     with served(connections=1, silence_s=0.2) as server:
-        client = socket.create_connection(server.where, timeout=PATIENCE_S)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert client.recv(1)
+        client = when_there_is_room(partial(asking_for_much, server))
         assert asked_when_there_is_room(server) == b"xx"
         client.close()
 
@@ -137,20 +143,14 @@ def test_who_does_not_shake_hands_gives_way_too(monkeypatch: pytest.MonkeyPatch)
     authority.configure_trust(trusting)
 
     def scraped() -> bytes:
-        for _ in range(1000):
-            host, port = server.where
-            client = http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=trusting)
-            try:
-                return asked(client)
-            except (OSError, http.client.HTTPException):
-                threading.Event().wait(0.01)
-            finally:
-                client.close()
-        raise AssertionError("there never was room")
+        host, port = server.where
+        client = http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=trusting)
+        with closing(client):
+            return asked(client)
 
     with served(connections=1, context=context) as server:
         silent = connected(server)
-        assert scraped() == b"xx"
+        assert when_there_is_room(scraped) == b"xx"
         assert silent.sock is not None and silent.sock.recv(1) == b""
         silent.close()
 
@@ -181,9 +181,10 @@ def test_clients_that_hang_up_leave_their_places(capfd: pytest.CaptureFixture[st
 
 
 def test_server_that_was_closed_has_freed_its_port() -> None:
-    """At once, also for one that was never started."""
-    with served() as server:
-        where = server.where
+    """At once, also for one that was never started. It is a port that nobody else is given."""
+    where = ("127.0.0.1", free_port())
+    with served(port=where[1]) as server:
+        assert server.where == where
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(where, timeout=PATIENCE_S)
     again = BoundedServer(listen(*where), Answers, connections=1, silence_s=1.0)
@@ -192,22 +193,42 @@ def test_server_that_was_closed_has_freed_its_port() -> None:
 
 def until_one_waits(server: BoundedServer) -> None:
     """Return when a connection is known to ask for nothing."""
-    for _ in range(3000):
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
         with server._lock:
             if server._waiting:
                 return
-        threading.Event().wait(0.01)
+        time.sleep(0.01)
     raise AssertionError("it was served for ever")
 
 
 def asked_when_there_is_room(server: BoundedServer, path: str = "/") -> bytes:
     """Ask as a client does that comes again when it was hung up on."""
-    for _ in range(1000):
-        connection = connected(server)
-        try:
+
+    def ask() -> bytes:
+        with closing(connected(server)) as connection:
             return asked(connection, path)
+
+    return when_there_is_room(ask)
+
+
+def asking_for_much(server: BoundedServer) -> socket.socket:
+    """Ask for something big, take a byte of it, and nothing more."""
+    client = socket.create_connection(server.where, timeout=PATIENCE_S)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+    if not client.recv(1):
+        client.close()
+        raise ConnectionAbortedError("It was silent for too long before it asked.")
+    return client
+
+
+def when_there_is_room(ask: Callable[[], T]) -> T:
+    """Call it, and again for as long as it is hung up on."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        try:
+            return ask()
         except (OSError, http.client.HTTPException):
-            threading.Event().wait(0.01)
-        finally:
-            connection.close()
+            time.sleep(0.01)
     raise AssertionError("there never was room")
