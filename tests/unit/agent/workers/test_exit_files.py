@@ -14,8 +14,17 @@ from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers import exit_files
 from elasticd_agent.workers.exit_files import ExitFiles
 from elasticd_agent.workers.worker_process import WorkerProcess
+from tests.fixtures.patience import patience_s
 
 NAME = "1.0.1"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that gets no core for two seconds reads no disk that hangs."""
+    monkeypatch.setattr(exit_files, "READ_LIMIT_S", patience_s(30.0))
+
+
 TRACEBACK = 'Traceback (most recent call last):\n  File "/x/t.py", line 3, in f\nKeyError: 7\n'
 
 
