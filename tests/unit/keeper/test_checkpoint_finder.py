@@ -227,16 +227,23 @@ def test_fetched_pieces_are_verified_and_a_lease_is_held(tmp_path: Path) -> None
     assert leased(maker.bucket) == frozenset()
 
 
-def test_fetched_memory_is_shared_for_a_moment_and_freed(tmp_path: Path) -> None:
+def test_fetched_memory_is_shared_for_a_moment_and_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ranks of one node that want the same read it once; nothing stays of it."""
     maker = Maker.of(tmp_path, steps=1)
     finder = finder_of(maker)
     before = memfds()
     first = finder._manifest(2).pieces[0]
     rows = (all_rows(0, first),)
-    one, other, another = (finder.fetch(2, each) for each in (rows, rows, ()))
+    with monkeypatch.context() as long:
+        long.setattr(checkpoint_finder, "SHARED_S", PATIENCE_S)
+        one, other, another = (finder.fetch(2, each) for each in (rows, rows, ()))
     assert one is other is not another
     del one, other, another
+    finder.close()
+    finder = finder_of(maker)
+    finder.fetch(2, rows)
     until(lambda: memfds() <= before, memfds)
     with pytest.raises(Damaged):
         finder.fetch(1, rows)
