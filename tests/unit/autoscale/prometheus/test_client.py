@@ -131,7 +131,7 @@ def test_one_slow_query_costs_no_other_one_its_answer(script: ScriptedPrometheus
     """Not even as part of a union that it was fast enough for before."""
     script.values = {f"x{n}": ["5"] for n in range(12)}
     queries = [query(text) for text in script.values]
-    with client_of(script.url, timeout_s=patience_s(3.0)) as client:
+    with client_of(script.url, timeout_s=patience_s(5.0)) as client:
         client.read(queries)
         script.slow = {"x3"}
         found = client.read(queries)

@@ -83,6 +83,7 @@ def test_the_one_that_stands_by_takes_over(scene: OperatorScene) -> None:
     with ExitStack() as stack:
         with running(scene) as first:
             wait_until(lambda: first.leads)
+            wait_until(lambda: value(first, "elasticd_operator_following") == 1)
             second = stack.enter_context(running(scene))
             watches = len(scene.api._watches)
             scene.create("a")

@@ -163,7 +163,7 @@ def test_nothing_is_left_after_many_copies() -> None:
         optimizer.step()
         overlap.finish()
         assert len(hooks._global_optimizer_pre_hooks) == left
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # One of an earlier test may have ended meanwhile.
 
 
 def test_finish_may_be_called_again() -> None:

@@ -19,8 +19,8 @@ def test_training_thread_is_fetched_from_a_sleep(bench: Bench) -> None:
     seen = []
 
     def train() -> None:
-        threading.Timer(0.05, bench.wire.tell, [enter(2)]).start()
         try:
+            threading.Timer(0.05, bench.wire.tell, [enter(2)]).start()
             time.sleep(PATIENCE_S * 10)
         finally:
             seen.append("cleaned up")
