@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.control import progress
 from elasticd.control.progress import read_goodput, read_progress, read_ranks
 from elasticd.control.report.report import JobReport
 from elasticd.records.account.progress import RankProgress
@@ -17,6 +18,7 @@ from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.liveness.progress_answer import RankHeard, progress_answer
 from tests.fixtures.http_server import log_server
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put, world
 
 RUNNING = JobStatus(phase=Phase.RUNNING, generation=Generation(2))
@@ -30,6 +32,12 @@ PLAIN = RankProgress(
 )
 
 Read = Callable[..., tuple[RankProgress, ...]]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that gets no core for a second and a half answers all the same."""
+    monkeypatch.setattr(progress, "ANSWER_TIMEOUT_S", patience_s(30.0))
 
 
 class Node:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
+from elasticd.autoscale.direct import source as module
 from elasticd.autoscale.direct.source import AgentsSource
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
@@ -17,6 +18,7 @@ from elasticd.telemetry.metrics.exposition import Sample, exposition
 from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ports import free_port
 from tests.unit.control.world_case import node
 
@@ -59,7 +61,9 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def source(site: Site) -> Iterator[AgentsSource]:
+def source(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentsSource]:
+    # An agent that gets no core for two seconds answers all the same.
+    monkeypatch.setattr(module, "TIMEOUT_S", patience_s(30.0))
     with closing(AgentsSource(lambda: site.nodes, now_s=lambda: site.now_s)) as source:
         yield source
 
