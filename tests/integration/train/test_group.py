@@ -41,6 +41,11 @@ def abort_soon(group: Group, after_s: float = 0.2) -> threading.Timer:
     return timer
 
 
+def abort_when_told(line: Connection, group: Group) -> None:
+    line.recv()
+    group.abort()
+
+
 def seconds_to_raise(call: Any) -> tuple[float, BaseException | None]:
     started_s = time.monotonic()
     try:
@@ -148,7 +153,7 @@ def form_and_abort(line: Connection, rank: int, size: int, port: int, abort_s: f
     if abort_s > 0:
         timer = abort_soon(group, abort_s)
     elif abort_s < 0:
-        timer = threading.Thread(target=lambda: (line.recv(), group.abort()))
+        timer = threading.Thread(target=abort_when_told, args=(line, group))
         timer.start()
     else:
         group.abort()

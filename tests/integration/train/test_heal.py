@@ -156,13 +156,18 @@ def serve_nothing(line: Connection, rank: int, port: int, word: str) -> None:
             lines.append(listener.accept())
 
 
+def abort_when_told(line: Connection, group: Group) -> None:
+    line.recv()
+    group.abort()
+
+
 def fetch(line: Connection, rank: int, port: int, word: str) -> None:
     state = Possession(seed=1, position=(1, 0))
     group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     vars(heal_module)["SILENCE_LIMIT_S"] = 10_000.0
     if word == "abort":
-        threading.Thread(target=lambda: (line.recv(), group.abort())).start()
+        threading.Thread(target=abort_when_told, args=(line, group)).start()
     started_s = time.monotonic()
     try:
         fetch_state(group, SourceDecision(position=(5, 0), sources=(0,), targets=(1,)), state)
