@@ -26,20 +26,30 @@ Scene = Callable[..., Any]
 
 
 class Troupe:
-    """Some processes; use it in a `with` through its Cast."""
+    """Some processes; use it in a `with` through its Cast.
+
+    Where a scene fails, others begin anew: what one rank left undone would meet the next test.
+    """
 
     def __init__(self, cast: Cast, size: int) -> None:
+        self._cast = cast
         self._actors = [cast.start(_perform) for _ in range(size)]
 
     def play(self, scene: Scene, *args: Any, size: int) -> list[Any]:
         """Have `scene(rank, *args)` played by so many ranks; return what each returned."""
-        with tempfile.TemporaryDirectory() as folder:
-            playing = self._actors[:size]
-            for rank, actor in enumerate(playing):
-                actor.tell((scene, args, rank, size, str(Path(folder, "store"))))
-            heard = [actor.hear() for actor in playing]
-        failed = [text for text, _ in heard if text]
-        assert not failed, "\n".join(failed)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                playing = self._actors[:size]
+                for rank, actor in enumerate(playing):
+                    actor.tell((scene, args, rank, size, str(Path(folder, "store"))))
+                heard = [actor.hear() for actor in playing]
+            failed = [text for text, _ in heard if text]
+            assert not failed, "\n".join(failed)
+        except BaseException:
+            for actor in self._actors:
+                actor.end()
+            self._actors = [self._cast.start(_perform) for _ in self._actors]
+            raise
         return [value for _, value in heard]
 
 
