@@ -13,12 +13,15 @@ from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.cluster import Call, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.s3 import KEYS, S3Place, moto_server, new_bucket
+from tests.fixtures.saved_runs import JOIN_S
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "gpt_elastic.py"
 STEPS = 60
 GPT = ("--steps", str(STEPS), "--evaluate-every", "25", "--text-bytes", "200000", "--evaluate-on",
        "32", "--batch-size", "8", "--micro-batch-size", "2", "--context", "32", "--width", "32",
-       "--layers", "1", "--step-sleep-s", "0.05")  # fmt: skip
+       "--layers", "1")  # fmt: skip
+SLOWLY = ("--step-sleep-s", "0.3")
+"""For a life that is to be ended in the middle: a busy machine looks late how far it is."""
 KEY = "canary-5d1c7e"
 """A credential that must be seen nowhere."""
 
@@ -35,13 +38,13 @@ class Lives:
             self.bucket
         ).newest_number()  # Imports the driver, which takes longer than many steps.
 
-    def start(self, losses: str, *flags: str) -> Call:
+    def start(self, losses: str, *args: str) -> Call:
         env = {**KEYS, "AWS_SECRET_ACCESS_KEY": KEY}
         return self.run.call(
-            "--job", "gpt", "--local-agents", "2", "--checkpoint", self.place.url,
-            "--checkpoint-every", "5steps", "--storage-options",
-            f'{{"endpoint_url": "{self.place.endpoint_url}"}}', *flags, str(EXAMPLE), *GPT,
-            "--losses", losses, env=env,
+            "--job", "gpt", "--local-agents", "2", "--join-window", f"{JOIN_S:g}", "--checkpoint",
+            self.place.url, "--checkpoint-every", "5steps", "--storage-options",
+            f'{{"endpoint_url": "{self.place.endpoint_url}"}}', str(EXAMPLE), *GPT,
+            "--losses", losses, *args, env=env,
         )  # fmt: skip
 
     def losses(self, name: str) -> dict[int, str]:
@@ -66,7 +69,7 @@ def test_loss_curve_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.Monk
         lives = Lives(tmp_path / "lives", new_bucket(endpoint, "lives", monkeypatch))
         begun = 0
         for life in ("first", "second"):
-            call = lives.start(life)
+            call = lives.start(life, *SLOWLY)
             wanted = begun + draw.randrange(11, 20)
             wait_for_step(lives, life, wanted, call)
             wait_for_checkpoint(lives, call)
@@ -90,7 +93,7 @@ def test_workers_may_die_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A worker is killed, later all nodes: the training goes on, and no step is missed."""
     with moto_server() as endpoint:
         lives = Lives(tmp_path / "lives", new_bucket(endpoint, "chaos", monkeypatch))
-        call = lives.start("first")
+        call = lives.start("first", *SLOWLY)
         wait_for_step(lives, "first", 12, call)
         os.kill(workers(lives)[0], signal.SIGKILL)
         wait_for_step(lives, "first", 25, call)

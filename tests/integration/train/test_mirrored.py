@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
-from tests.fixtures.saved_runs import assert_whole, is_close
+from tests.fixtures.saved_runs import JOIN_S, assert_whole, is_close
 
 NODES = ("a", "b")
+BOTH = ("--nnodes", "1:2", "--join-window", f"{JOIN_S:g}")
 GATE, LAST = 7, 12
 NEWEST = 6
-"""A snapshot is taken every two steps, and all ranks stop after step 7."""
+"""The only snapshot before step 7, after which all ranks stop. Where one of an earlier step were on
+its way, this one would be left out."""
 
 
 @pytest.fixture
@@ -78,8 +80,8 @@ def test_loss_of_a_node_costs_no_snapshot_of_a_sharded_state(
     saved.mkdir()
     (saved / "steps").touch()  # A file where the folder should be: what is written there fails.
     job = cluster.submit(
-        "mirrored", "--nnodes", "1:2", "--nproc-per-node", "1", "--checkpoint", f"file://{saved}",
-        "--checkpoint-every", "2steps", "--checkpoint-timeout", "3", script="mirrored.py",
+        "mirrored", *BOTH, "--nproc-per-node", "1", "--checkpoint", f"file://{saved}",
+        "--checkpoint-every", f"{NEWEST}steps", "--checkpoint-timeout", "3", script="mirrored.py",
     )  # fmt: skip
     until(
         lambda: all(mirrored_step(cluster, job, node) == NEWEST for node in NODES),
@@ -121,7 +123,7 @@ def test_loss_of_a_node_goes_back_to_a_step_that_only_memory_has(
     saved.mkdir()
     (saved / "steps").touch()  # A file where the folder should be: what is written there fails.
     job = cluster.submit(
-        "each", "--nnodes", "1:2", "--nproc-per-node", "1", "--checkpoint", f"file://{saved}",
+        "each", *BOTH, "--nproc-per-node", "1", "--checkpoint", f"file://{saved}",
         "--checkpoint-every", "1steps", "--checkpoint-timeout", "3",
         "--env", f"MIRRORED_GATE={FAR_GATE}", "--env", f"MIRRORED_LAST={FAR_LAST}",
         script="mirrored.py",
@@ -160,7 +162,7 @@ def test_training_begins_anew_where_a_shard_is_lost_before_the_first_snapshot(
 ) -> None:
     """Both ranks of the node that is left say so alike, and that does not end the job."""
     job = cluster.submit(
-        "early", "--nnodes", "1:2", "--nproc-per-node", "2", "--checkpoint", f"file://{tmp_path}/s",
+        "early", *BOTH, "--nproc-per-node", "2", "--checkpoint", f"file://{tmp_path}/s",
         "--checkpoint-every", "1h", "--env", "MIRRORED_GATE=3", script="mirrored.py",
     )  # fmt: skip
     until(
