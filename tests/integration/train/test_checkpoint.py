@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.cluster import until
 from tests.fixtures.saved_runs import (
     SCRIPT,
     STEPS_PER_EPOCH,
     SavedRuns,
     assert_whole,
+    checkpoints,
     is_close,
     take_away,
 )
@@ -34,7 +36,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def one_epoch(tmp_path_factory: pytest.TempPathFactory) -> SavedRuns:
     """The first epoch of two workers on two nodes, with several checkpoints; to be copied."""
     runs = SavedRuns(tmp_path_factory.mktemp("one") / "run")
-    assert runs.run("--epochs", "1", "--step-s", "0.05", every="3steps").code == 0
+    call = runs.start("--epochs", "1", "--gates", "5", every="3steps")
+    # While one is on its way no other is begun, and the last takes the place of what waits.
+    until(lambda: checkpoints(open_bucket(runs.url, {})), because=lambda: call.err)
+    (runs.place.folder / "gate-5").touch()
+    assert call.wait().code == 0
     found = assert_whole(runs.url)
     assert found[0].snapshot.step == STEPS_PER_EPOCH and len(found) > 1
     return runs

@@ -73,18 +73,27 @@ def test_death_at_a_point_of_a_save_costs_no_checkpoint(
 def test_worker_that_is_killed_in_its_copy_holds_up_no_later_checkpoint(tmp_path: Path) -> None:
     """Its part never comes, and the others' keepers need not know: the next snapshot is taken.
 
-    The run is over before a part that is missing counts as lost, or a second holder stands in.
+    The last fourth of the steps waits for one of a later generation, and begins none meanwhile: a
+    part that is missing counts as lost, or has a second holder, only later.
     """
     runs = SavedRuns(tmp_path / "run")
     env = {"TEST_FAIL_POINT": f"save.copied,{runs.place.folder}"}
     flags = ("--checkpoint-keep", "0")
     epochs = 20
-    ended = runs.run(
-        "--epochs", str(epochs), "--step-s", "0.02", every="20steps", env=env, flags=flags
+    call = runs.start(
+        "--epochs", str(epochs), "--step-s", "0.02", "--gates", "121", every="20steps", env=env,
+        flags=flags,
+    )  # fmt: skip
+    bucket = open_bucket(runs.url, {})
+    until(
+        lambda: any(each.snapshot.generation > 1 for each in checkpoints(bucket)),
+        because=lambda: call.err,
     )
+    (runs.place.folder / "gate-121").touch()
+    ended = call.wait()
     assert ended.code == 0, ended.err
     assert (runs.place.folder / "save.copied").exists(), "nobody came to that point"
-    last, *before = [entry.snapshot for entry in checkpoints(open_bucket(runs.url, {}))]
+    last, *before = [entry.snapshot for entry in checkpoints(bucket)]
     assert last.step == epochs * STEPS_PER_EPOCH
     assert any(each.generation > 1 for each in before), runs.said()
 
