@@ -1,6 +1,8 @@
 """A run that saves to Azure is killed twice and goes on, each time with credentials given anew."""
 
 import re
+import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ from tests.fixtures.saved_runs import SavedRuns, assert_whole, checkpoints
 
 EPOCHS = ("--epochs", "3")
 STEPS = 24
+GATES = range(4, STEPS)
+GATE_S = 1.0
+"""How long a step waits at most for a checkpoint that was asked for."""
 
 
 @pytest.mark.slow
@@ -58,14 +63,29 @@ def test_container_that_is_missing_ends_the_job_at_the_start(tmp_path: Path) -> 
 
 
 def interrupted(runs: SavedRuns, place: AzurePlace, step: int, env: dict[str, str]) -> None:
-    """Start, and kill every process at once when a checkpoint of this step or a later is there."""
-    call = runs.start(*EPOCHS, "--step-s", "0.15", env=env)
+    """Start, and kill every process at once when a checkpoint of this step or a later is there.
+
+    Until then the ranks wait before each step, so that the steps are not over before that.
+    """
+    gates = ",".join(map(str, GATES))
+    call = runs.start(*EPOCHS, "--step-s", "0.05", "--gates", gates, env=env)
     bucket = open_bucket(place.url, place.options)
+    closed = deque(GATES)
+    opened_s = time.monotonic()
 
     def is_there() -> bool:
+        nonlocal opened_s
         assert call.process.poll() is None, call.err
-        return any(each.snapshot.step >= step for each in checkpoints(bucket))
+        if any(each.snapshot.step >= step for each in checkpoints(bucket)):
+            return True
+        # None is taken of a step while an older one is on its way: then of a later step.
+        if len(closed) > 1 and time.monotonic() > opened_s + GATE_S:
+            (runs.place.folder / f"gate-{closed.popleft()}").touch()
+            opened_s = time.monotonic()
+        return False
 
     until(is_there, lambda: call.err)
+    for gate in GATES:
+        (runs.place.folder / f"gate-{gate}").unlink(missing_ok=True)
     runs.place.mark.kill_all()
     call.process.wait()

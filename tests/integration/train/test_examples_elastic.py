@@ -59,13 +59,14 @@ def test_gpt_alone_learns(tmp_path: Path, dtype: str) -> None:
 
 @pytest.mark.slow
 def test_gpt_survives_a_worker(tmp_path: Path) -> None:
-    """Killed from outside, with micro-batches, a scaler and a schedule under way."""
+    """Killed from outside, with micro-batches, a scaler and a schedule under way. Slowly, so
+    that the steps are not over when the test comes to it."""
     place = LocalRun(tmp_path / "here")
     place.folder.mkdir(exist_ok=True)
     script, *args = GPT
     call = place.call(
         "--job", "gpt", "--nproc-per-node", "2", str(EXAMPLES / script), *args,
-        "--dtype", "float16", "--step-sleep-s", "0.05",
+        "--dtype", "float16", "--step-sleep-s", "0.3",
     )  # fmt: skip
     until(
         lambda: "step   10" in _output(place, "gpt") or call.process.poll() is not None,
