@@ -161,24 +161,20 @@ def _has_state(member: Member) -> bool:
 def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
     """Return what holds the nodes that a waiting job does not have; begins with "; "."""
     text = holders(spec, members, cluster)
-    nodes = [node for node in cluster.nodes if spec.may_run_on(node.labels)]
-    count = sum(node.slots >= spec.workers_per_node for node in nodes)
-    if count < spec.min_nodes:
-        flags = "".join(f" --label {key}={value}" for key, value in spec.node_labels.items())
-        agent = f"start `elasticd agent{flags}`"
-        more = "call the same on the other hosts" if spec.is_local else agent
-        on = "" if spec.is_local else " on more machines"
-        plural = "" if count == 1 else "s"
-        text += (
-            f"; there {'is' if count == 1 else 'are'} {count} such node{plural} in all: {more}{on}"
-        )
-    return text
+    if len(_fitting(spec, cluster)) >= spec.min_nodes:
+        return text
+    if spec.is_local:
+        return f"{text}: call the same on the other hosts"
+    flags = "".join(f" --label {key}={value}" for key, value in spec.node_labels.items())
+    return f"{text}: start `elasticd agent{flags}` on more machines"
 
 
 def holders(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
-    """Return which jobs use the nodes that a waiting job could have, and which of them drain."""
+    """Return which jobs use the nodes that a waiting job could have, which of the nodes drain, and
+    whether there are too few of them at all.
+    """
     here = {member.node for member in members}
-    nodes = {node.node: node for node in cluster.nodes if spec.may_run_on(node.labels)}
+    nodes = _fitting(spec, cluster)
     drained = [n for n, node in nodes.items() if n in cluster.drained or node.is_draining]
     held: dict[tuple[JobName, ...], list[NodeId]] = {}
     by_node = _by_node(use for use in cluster.uses if use.job != spec.name)
@@ -194,7 +190,20 @@ def holders(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy)
         for jobs, found in held.items()
         if jobs
     )
-    return text + (f"; draining: {names(drained)}" if drained else "")
+    text += f"; draining: {names(drained)}" if drained else ""
+    if len(nodes) >= spec.min_nodes:
+        return text
+    are, plural = ("is", "") if len(nodes) == 1 else ("are", "s")
+    return f"{text}; there {are} {len(nodes)} such node{plural} in all"
+
+
+def _fitting(spec: JobSpec, cluster: ClusterOccupancy) -> Mapping[NodeId, Node]:
+    """Return the nodes that the job could have if nobody else had them."""
+    return {
+        node.node: node
+        for node in cluster.nodes
+        if spec.may_run_on(node.labels) and node.slots >= spec.workers_per_node
+    }
 
 
 def _is_broken(member: Member) -> bool:

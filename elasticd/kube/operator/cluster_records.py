@@ -180,7 +180,8 @@ def _with_holders(
     for name, report in waiting.items():
         # Of jobs that no node serves, all that ask for the same nodes wait for the same jobs.
         labels = tuple(sorted(report.spec.node_labels.items()))
-        alike = name if report.members else (report.spec.workers_per_node, labels)
+        asks = (report.spec.min_nodes, report.spec.workers_per_node, labels)
+        alike = name if report.members else asks
         if alike not in said:
             said[alike] = holders(report.spec, report.members, cluster)
         found[name] = replace(report, elsewhere=said[alike])

@@ -9,6 +9,7 @@ from elasticd.control.report.occupancy import (
     ClusterOccupancy,
     Use,
     elsewhere,
+    holders,
     left_out,
     read_cluster,
     uses_of,
@@ -173,6 +174,17 @@ def test_it_is_said_where_waiting_does_not_help() -> None:
     assert elsewhere(wide, [], cluster) == f"; there is 1 such node in all: {more}"
     own = spec_of(B, is_local=True, min_nodes=3)
     assert elsewhere(own, [], cluster).endswith("in all: call the same on the other hosts")
+
+
+def test_a_node_that_is_too_small_is_not_waited_for() -> None:
+    """Whoever uses it, and whether or not it drains."""
+    cluster = ClusterOccupancy(
+        nodes=(node_of("a"), node_of("b"), node_of("c", slots=8)),
+        drained=frozenset({NodeId("b")}),
+        uses=(use(A, "a"), use(A, "c")),
+    )
+    said = holders(spec_of(B, min_nodes=2, workers_per_node=8), [], cluster)
+    assert said == "; in use: c by A; there is 1 such node in all"
 
 
 def test_nodes_without_the_labels_of_a_job_are_not_told_of() -> None:

@@ -68,6 +68,16 @@ def test_a_job_that_waits_says_who_has_the_nodes(scene: OperatorScene) -> None:
     )
 
 
+def test_a_job_for_which_there_are_too_few_nodes_says_so(scene: OperatorScene) -> None:
+    """Waiting does not help it, and `elasticd agent` is no command for a cluster."""
+    scene.node("a")
+    scene.create(nodes={"min": 3, "max": 4})
+    scene.settle(scene.begin())
+    assert scene.status()["message"] == (
+        "waiting for 3 more nodes: 0 of at least 3 ready; there is 1 such node in all"
+    )
+
+
 def test_what_it_says_goes_with_what_it_waits_for(scene: OperatorScene) -> None:
     scene.node("a")
     scene.create("x")
