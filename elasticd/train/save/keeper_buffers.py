@@ -13,7 +13,7 @@ from threading import Lock, Thread
 import torch
 
 from elasticd.checkpoint.format.manifest import Tensor
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, Unavailable
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory.share_record import BUFFERS
 from elasticd.keeper.wire import message as ms
@@ -53,7 +53,8 @@ class KeeperBuffers:
     def claim(self, client: Client) -> int:
         """Return the number of the buffer to write to; negative if there is none.
 
-        Raises: EnvironmentProblem: there is no memory for it. Unavailable: the keeper is gone.
+        Raises: EnvironmentProblem: there is no memory for it. Unavailable: the keeper is gone, or
+        gives a buffer that could not be mapped here.
         """
         limit_s = REPLY_LIMIT_S
         if len(self.places) < self.limit:
@@ -64,6 +65,9 @@ class KeeperBuffers:
             if cuda.is_used():
                 self.pinned[said.buffer] = Pinned(memory.view, device())
             self.places[said.buffer] = self.part.places(memory.view, self.tensors)
+        elif said.buffer >= 0 and said.buffer not in self.places:
+            client.close()  # The keeper sends its memory once: over another connection, again.
+            raise Unavailable("A buffer of the keeper's could not be mapped into this process.")
         return said.buffer
 
 

@@ -136,6 +136,9 @@ class _Line:
         assert isinstance(answer, kind)
         return answer, memory
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class Training:
     """A state as `SnapshotTaker` sees one: a model with statistics, and its optimizer."""

@@ -114,3 +114,26 @@ def test_last_snapshot_waits_for_the_memory(one: Case) -> None:
     one.saving.take_last(1)
     assert one.steps == [1]
     assert same(one.keeper.state(one.keeper.taken[-1]), entries)
+
+
+def test_buffer_that_could_not_be_mapped_is_asked_for_anew() -> None:
+    """The keeper sends its memory once, and counts it as known; no step fails for that."""
+    case = Case("blocking", (0,), Every(steps=1))
+
+    def unmapped(question: ms.Claim) -> ms.Claimed:
+        case.keeper.vault.claim(1, question.plan)
+        raise EnvironmentProblem("it cannot be mapped")
+
+    case.begin()
+    case.step()
+    case.keeper.answers[ms.Claim] = unmapped
+    case.step()
+    del case.keeper.answers[ms.Claim]
+    case.step()
+    assert case.steps == [1] and any(
+        "could not be mapped into this process" in each for each in case.said
+    )
+    case.saving._retry_s = 0.0
+    entries = case.step()
+    assert same(case.keeper.state(case.keeper.taken[-1]), entries)
+    case.saving.end()
