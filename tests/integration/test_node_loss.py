@@ -5,7 +5,10 @@ world of three to the next.
 """
 
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +17,11 @@ from elasticd.records.world import World
 from elasticd.rendezvous.journal import replay
 from elasticd.rendezvous.next_world.exclusion import readmission_delay_s
 from tests.fixtures.cluster import Cluster, Daemon, Job, cluster_on
+from tests.fixtures.fork_server import SERVER_VARIABLE
 
 SIZE = 3
+# A node that was lost often waits for up to a quarter of a minute before it is taken in again.
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +141,8 @@ def test_node_that_flaps_is_counted_and_disturbs_little(cluster: Cluster, job: J
     daemon = daemon_of(cluster, job, SIZE - 1)
     before = losses_of(job, daemon)
     for times in (1, 2):
-        daemon.kill_node()
+        with job.struck(generation, SIZE - 1):
+            daemon.kill_node()
         world = world_of(job, size=SIZE - 1, after=generation)
         assert losses_of(job, daemon) == before + times
         daemon.start()
@@ -146,17 +153,32 @@ def test_node_that_flaps_is_counted_and_disturbs_little(cluster: Cluster, job: J
     assert delays_s[0] < delays_s[-1]
 
 
-def test_node_that_dies_before_it_is_ready_disturbs_nobody(cluster: Cluster, job: Job) -> None:
+@contextmanager
+def silent_fork_server(path: Path) -> Iterator[str]:
+    """One that takes connections, and never says that it is ready."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        yield str(path)
+
+
+def test_node_that_dies_before_it_is_ready_disturbs_nobody(
+    cluster: Cluster, job: Job, tmp_path: Path
+) -> None:
     """It is no member of the world yet, so the world stands."""
     generation = job.wait_steady(SIZE)
     daemon = daemon_of(cluster, job, SIZE - 1)
     daemon.kill_node()
     world = world_of(job, size=SIZE - 1, after=generation)
-    for _ in range(3):
-        daemon.start()
-        job.wait_member(daemon.node, is_ready=False)
-        daemon.kill_node()
+    with silent_fork_server(tmp_path / "silent") as path:
+        # Its pools wait for a minute for this one: so it is not ready, however late this kill is.
+        cluster.fork_server_environ = {SERVER_VARIABLE: path}
+        for _ in range(3):
+            daemon.start()
+            assert job.wait_member(daemon.node, is_ready=False).slots == ()
+            daemon.kill_node()
     assert job.world == world
+    cluster.fork_server_environ = None
     daemon.start()
     assert world_of(job, size=SIZE, after=world.generation).generation == world.generation + 1
 

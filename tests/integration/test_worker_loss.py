@@ -43,7 +43,8 @@ def kill(job: Job, generation: int, *ranks: int) -> None:
 def test_any_worker_may_be_killed(job: Job, rank: int) -> None:
     """Rank 0 as any other; the world names who was first."""
     generation = job.wait_steady(SIZE)
-    kill(job, generation, rank)
+    with job.struck(generation, rank) as (pid,):
+        os.kill(pid, signal.SIGKILL)
     job.wait_step(size=SIZE, after=generation)
     world = job.world
     assert world is not None
