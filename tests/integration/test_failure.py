@@ -19,7 +19,7 @@ from tests.fixtures.cluster import SCRIPTS, Ended
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.patience import patience_s
 
-SILENT_S = f"{patience_s(5.0):g}"
+SILENT_S = f"{patience_s(10.0):g}"
 FLAGS: Mapping[str, tuple[str, ...]] = {
     "raise": ("--max-restarts", "0"),
     "raise-otherwise": ("--max-restarts", "1"),
