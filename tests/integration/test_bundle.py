@@ -26,7 +26,8 @@ def test_a_failed_job_packs_itself_and_a_node_that_is_silent_since_is_named(tmp_
     with cluster_on(tmp_path) as cluster:
         for name in ("a", "b"):
             cluster.daemon(name).wait_registered()
-        script = (str(SCRIPTS / "fail.py"), "raise")
+        # In a group: both ranks have begun then, and both have an output.
+        script = (str(SCRIPTS / "fail.py"), "raise-in-group")
         ended = cluster.run("run", "--bundle", "out", *FLAGS, *script)
         assert ended.code == 1, ended.err
         (path,) = (tmp_path / "out").iterdir()
