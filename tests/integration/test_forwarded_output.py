@@ -32,9 +32,9 @@ def test_lines_of_rank_0_are_in_the_log_of_the_agent_that_has_it(tmp_path: Path)
         first.kill_node()
         job.wait_step(size=1, after=generation)
         until(lambda: steps(other), lambda: other.log[-2000:])
-        job.finish()
-        other.end()
-        (wrote,) = (
-            path.read_text() for path in cluster.runs.glob(f"{job.name}/gen-{generation + 1}/*.out")
+        last = job.finish().generation
+        (wrote,) = (path.read_text() for path in cluster.runs.glob(f"{job.name}/gen-{last}/*.out"))
+        until(
+            lambda: "\n".join(shown(other, job.name)).endswith(wrote.rstrip()),
+            lambda: (wrote[-1000:], other.log[-2000:]),
         )
-        assert "\n".join(shown(other, job.name)).endswith(wrote.rstrip())
