@@ -86,7 +86,7 @@ def test_renewed_client_certificate_is_taken_up(tls_etcd: TlsEtcd, connect: Conn
 def test_user_gets_at_its_own_keys_only(auth_etcd: EtcdMember, connect: Connect) -> None:
     """Calls, leases and watches with a token; other keys are refused in one sentence."""
     store, recorder = connect(auth_etcd.url, user="alice", password="alice-pw"), Recorder()
-    lease = store.grant(patience_s(5.0), fail("alice"))
+    lease = store.grant(patience_s(60.0), fail("alice"))
     store.watch(KeyRange(key="/alice/", is_prefix=True), recorder)
     recorder.wait_snapshots()
     store.commit(Txn(then=(Put(key="/alice/a", value=b"1", lease=lease.id),)))
@@ -130,7 +130,7 @@ def test_token_that_etcd_forgot_is_renewed(auth_etcd: EtcdMember, connect: Conne
     lost = threading.Event()
     store = connect(auth_etcd.url, user="alice", password="alice-pw", timeout_s=PATIENT_S)
     recorder = Recorder()
-    lease = store.grant(patience_s(5.0), lost.set)
+    lease = store.grant(patience_s(8.0), lost.set)
     store.watch(KeyRange(key="/alice/", is_prefix=True), recorder)
     recorder.wait_snapshots()
     auth_etcd.stop()
@@ -187,7 +187,7 @@ def test_full_etcd_is_told_and_still_serves_leases(
     )
     with etcd:
         store, lost = connect(etcd.url, timeout_s=PATIENT_S), threading.Event()
-        lease = store.grant(patience_s(2.0), lost.set)
+        lease = store.grant(patience_s(6.0), lost.set)
         with pytest.raises(Refused, match=r"is full .*NOSPACE.*elasticd prune"):
             put_without_end(store)
         first_s = lease.deadline_s
