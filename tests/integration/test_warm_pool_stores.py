@@ -169,6 +169,10 @@ total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)
 assert total.item() == 3
 if sys.argv[1:] == ["raise"]:
+    # Who raises leaves: nobody may be in the sum any more.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"summed-{dist.get_rank()}", "")
+    store.wait(["summed-0", "summed-1"])
     raise RuntimeError("inside the group")
 dist.destroy_process_group()
 """
@@ -205,6 +209,6 @@ def test_exception_inside_a_group_says_so(
     workers = start_pair(pool, stores[0], tmp_path, "raise")
     raised = [pool.wait_for(Raised, worker) for worker in workers]
     assert all(message.has_group for message in raised)
-    assert {message.where for message in raised} == {f"{tmp_path}/ddp.py:16"}
+    assert {message.where for message in raised} == {f"{tmp_path}/ddp.py:20"}
     for worker in workers:
         pool.wait_for(Exited, worker)
