@@ -144,8 +144,11 @@ ENDINGS = {
     "atexit": "import atexit; atexit.register(print, 'last'); raise ValueError(1)",
     "thread": (
         "import threading, time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()\n"
-        "print('main ends')"
+        "said = threading.Event()\n"
+        "late = lambda: (said.wait(), time.sleep(0.1), print('late'))\n"
+        "threading.Thread(target=late).start()\n"
+        "print('main ends')\n"
+        "said.set()"
     ),
     "unflushed file": "f = open('/dev/stdout', 'a'); f.write('kept'); print('main ends')",
     "closed stdout": "import sys; sys.stdout.close(); raise SystemExit(3)",
