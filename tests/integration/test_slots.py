@@ -63,7 +63,11 @@ def test_two_jobs_share_a_node_and_a_third_waits(cluster: Cluster) -> None:
 
 def test_node_that_a_job_gives_up_goes_to_the_one_that_waits(cluster: Cluster) -> None:
     """At once, and for good: the first does not take it back to keep a spare there."""
+    # A job keeps the node that it began on: that is the one from which a second slot can be had.
+    assert cluster.run("drain", "small").code == 0
     first = cluster.submit("shrinks", "--nnodes", "1:2")
+    first.wait_steady(1)
+    assert cluster.run("drain", "small", "--undo").code == 0
     first.wait_steady(2)
     second = cluster.submit("waits", "--nnodes", "2")
     until(lambda: len(second.members) == 1, lambda: "the second job is not on its one free node")
@@ -102,10 +106,14 @@ def test_idle_spare_of_one_job_goes_to_one_that_lacks_a_node(alike: Cluster) -> 
         lines = alike.daemons[spare].log.splitlines()
         return len([line for line in lines if "job.joined" in line and f'"{job.name}"' in line])
 
-    assert (joins(keeps), joins(lacks), joins(third)) == (1, 1, 0)
+    def joined() -> tuple[int, int, int]:
+        return joins(keeps), joins(lacks), joins(third)
+
+    # What an agent logs is written by a thread of its own.
+    until(lambda: joined() == (1, 1, 0), joined)
     assert lacks.finish().phase is Phase.SUCCEEDED
     keeps.wait_member(spare)
-    assert (joins(keeps), joins(lacks)) == (2, 1)
+    until(lambda: joined() == (2, 1, 0), joined)
     assert "job.join_paused" not in alike.daemons[spare].log
     assert keeps.wait_steady(2) == generation  # The one that trained was not disturbed.
     assert keeps.finish().phase is Phase.SUCCEEDED
