@@ -8,10 +8,11 @@ import math
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trustme
@@ -38,6 +39,7 @@ from tests.fixtures.prometheus import Prometheus, program, prometheus_on
 from tests.fixtures.promql_forms import FORMS
 
 OPEN_SESAME = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"  # bcrypt
+T = TypeVar("T")
 STEADY = [
     'load{job_name="a"} 5',
     'load{job_name="b"} 7',
@@ -89,7 +91,25 @@ def read(client: PrometheusClient, text: str, max_age_s: float = 60.0) -> QueryR
     return client.read([asked])[asked]
 
 
-def test_every_form_of_promql_is_read_apart_and_together(client: PrometheusClient) -> None:
+def undisturbed(prometheus: Prometheus, look: Callable[[], T]) -> T:
+    """Return what is seen while no scrape comes too late, which would end the series for a second.
+
+    That happens on a busy machine, and is looked for afterwards.
+    """
+    missed = 'min_over_time(up{instance="target"}[10s]) < 1'
+    seen: list[T] = []
+
+    def is_whole() -> bool:
+        seen[:] = [look()]
+        return not prometheus.value(missed)
+
+    until(is_whole, lambda: ("scrapes come too late all the time", seen))
+    return seen[0]
+
+
+def test_every_form_of_promql_is_read_apart_and_together(
+    client: PrometheusClient, prometheus: Prometheus
+) -> None:
     """No query for an age is refused; in a union each means what it means by itself."""
     values = {
         "sum(load)": 12.0,
@@ -121,7 +141,7 @@ def test_every_form_of_promql_is_read_apart_and_together(client: PrometheusClien
     whole_second = "max_over_time(sum(load)[30s:1s])"
     until(lambda: read(client, whole_second).value == 12.0, lambda: read(client, whole_second))
     for _ in range(3):  # Apart at first, and then in unions.
-        found = client.read(queries)
+        found = undisturbed(prometheus, lambda: client.read(queries))
         assert {each.text: found[each].value for each in queries[: len(values)]} == values
         assert {each.text: found[each].why for each in queries[len(values) :]} == held
     forms = [query(text) for text in FORMS if "my.metric" not in text]
@@ -156,7 +176,7 @@ def test_series_that_stopped_is_stale_at_once_and_a_new_one_is_not(
 
 
 def test_samples_with_times_of_their_own_are_as_old_as_they_say(
-    client: PrometheusClient, target: Exporter
+    client: PrometheusClient, prometheus: Prometheus, target: Exporter
 ) -> None:
     """Prometheus answers for five minutes with the time of the question, and knows no end of it."""
     now_s = time.time()
@@ -171,8 +191,9 @@ def test_samples_with_times_of_their_own_are_as_old_as_they_say(
         assert (found.value, found.why) == (None, HoldReason.STALE)
         assert 100 <= found.age_s < 200
         # Of two series the older one counts.
-        assert read(client, "sum(pushed) + sum(load)").why == HoldReason.STALE
-        assert read(client, "sum(load)").value == 12.0
+        both = undisturbed(prometheus, lambda: read(client, "sum(pushed) + sum(load)"))
+        assert both.why == HoldReason.STALE
+        assert undisturbed(prometheus, lambda: read(client, "sum(load)")).value == 12.0
         # Beyond the look-back of an instant query.
         assert read(client, "pushed_long_ago", 900.0).why == HoldReason.EMPTY
         late = "last_over_time(pushed_long_ago[15m])"
@@ -185,7 +206,7 @@ def test_samples_with_times_of_their_own_are_as_old_as_they_say(
         target.lines = STEADY
 
 
-def test_check_has_prometheus_own_words(client: PrometheusClient) -> None:
+def test_check_has_prometheus_own_words(client: PrometheusClient, prometheus: Prometheus) -> None:
     """For `set`, before a policy is written."""
     with pytest.raises(CallError, match=r"1:5: parse error: unclosed left parenthesis"):
         client.check(query("sum("))
@@ -193,28 +214,35 @@ def test_check_has_prometheus_own_words(client: PrometheusClient) -> None:
         client.check(query("summ(load)"))
     with pytest.raises(CallError, match="is a matrix"):
         client.check(query("load[1m]"))
-    assert client.check(query("sum(load)")).value == 12.0
+    asked = query("sum(load)")
+    assert undisturbed(prometheus, lambda: client.check(asked)).value == 12.0
     assert client.check(query("none")).why == HoldReason.EMPTY
 
 
-def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
+def test_past_has_what_was_scraped(client: PrometheusClient, prometheus: Prometheus) -> None:
     """Its newest point is of now; before the first scrape there is none."""
-    points = client.past("sum(load)", 3600.0, 1.0)
+    points = undisturbed(prometheus, lambda: client.past("sum(load)", 3600.0, 1.0))
     assert points and all(point.value == 12.0 for point in points)
     assert points[-1].ago_s <= 1.0 and points[0].ago_s < 3600.0
-    assert math.isclose(points[0].ago_s - points[-1].ago_s, len(points) - 1, abs_tol=0.5)
+    # One for each second, but for those in which a scrape came too late.
+    span_s = points[0].ago_s - points[-1].ago_s
+    assert math.isclose(span_s, round(span_s), abs_tol=0.01)
+    missed = len(client.past('sum(up{instance="target"} < 1)', 3600.0, 1.0))
+    assert len(points) - 1 <= round(span_s) <= len(points) + missed
     with pytest.raises(CallError, match="several series"):
         client.past("load", 60.0, 1.0)
 
 
-def test_prometheus_says_since_when_it_runs(client: PrometheusClient) -> None:
+def test_prometheus_says_since_when_it_runs(
+    client: PrometheusClient, prometheus: Prometheus
+) -> None:
     """By that a restart between two evaluations is seen; this one has run since the first test, so
     that whoever asks it for the first time trusts no window of a day."""
     day = replace(query("sum(load)"), window_s=86_400.0)
     first = client.read([day])[day]
     assert (first.value, first.why) == (None, HoldReason.UNREACHABLE)
     assert re.fullmatch(r"Prometheus was started \d+ s ago: there is a gap\.", first.detail)
-    assert client.read([day])[day].value == 12.0
+    assert undisturbed(prometheus, lambda: client.read([day]))[day].value == 12.0
     body = client._session.get(PATH, Call(time.monotonic() + 60.0))
     began_s = started_unix_s(body or b"")
     assert began_s is not None and time.time() - 3600.0 < began_s < time.time()
@@ -279,6 +307,7 @@ def test_blind_autoscaler_changes_nothing_and_is_told_of(
     cluster.node("a")
     job = cluster.job().submit(policy)
     job.run("a")
+    told = {"alertname": "ElasticdAutoscalerBlind", "why": "empty"}
     leader = Leader(cluster, decide, source=client)  # type: ignore[arg-type]
     leader.counts.leads(True)
     with closing(MetricsServer("127.0.0.1", 0, leader.counts)) as server:
@@ -289,16 +318,17 @@ def test_blind_autoscaler_changes_nothing_and_is_told_of(
             return job.wanted == 4
 
         def is_told() -> bool:
+            """By its reason: on a busy machine Prometheus may have been silent before."""
             leader.evaluate()
-            return "ElasticdAutoscalerBlind" in alertmanager.arrived
+            return any(told.items() <= each.items() for each in list(alertmanager.labels))
 
         try:
             until(is_sized, lambda: job.memory)
             target.lines = []
-            until(is_told, lambda: (alertmanager.arrived, job.memory))
+            until(is_told, lambda: (alertmanager.labels, job.memory))
         finally:
             target.lines = STEADY
             leader.kill()
     memory = job.memory
     assert memory is not None and (memory.held, job.wanted) == (HoldReason.EMPTY, 4)
-    assert alertmanager.arrived["ElasticdAutoscalerBlind"]["labels"]["why"] == "empty"
+    assert "ElasticdAutoscalerBlind" in alertmanager.arrived
