@@ -196,7 +196,13 @@ def test_one_agent_at_a_time_is_replaced() -> None:
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 
 
-@pytest.mark.parametrize("folder", ["overlays/gpu-exclusive", "overlays/gpu-dra"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "base",
+        *(f"overlays/{name}" for name in ("gpu-exclusive", "gpu-dra", "own-etcd", "tls-etcd")),
+    ],
+)
 def test_a_rollout_leaves_jobs_the_time_to_hand_on_their_state(folder: str) -> None:
     """A pod is ready long before its worker has imported torch and been given the state."""
     agents = one(built(folder), "DaemonSet", "elasticd-agent")["spec"]
