@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase, Reason
 from tests.fixtures.cluster import SCRIPTS, Cluster, Job, cluster_on, until
 
@@ -105,8 +106,15 @@ def test_job_that_fell_below_its_least_size_resumes_by_itself(cluster: Cluster, 
     gone = sorted(set(cluster.daemons) - {job.node_of(0)})
     for node in gone:
         assert cluster.daemons[node].end() == 0
-    status = job.wait_phase(Phase.WAITING)
-    assert status.message.startswith("waiting for 1 more node: 1 of at least 2 ready")
+    waits = "waiting for 1 more node: 1 of at least 2 ready"
+
+    def waiting() -> JobStatus | None:
+        """Until the survivor's next process is there it may not count as ready itself."""
+        status = job.status
+        return status if status.message.startswith(waits) else None
+
+    status = until(waiting, lambda: job.status)
+    assert status.phase is Phase.WAITING
     assert any(f" {node}" in status.message for node in gone)
     survivor = cluster.daemons[next(iter(set(cluster.daemons) - set(gone)))]
     survivor.wait_workers_gone(status.generation)
