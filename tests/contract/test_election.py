@@ -13,7 +13,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Store, Txn
 from tests.contract.conftest import Backend
 from tests.fixtures.patience import patience_s
-from tests.fixtures.store import wait_until
+from tests.fixtures.store import PATIENT_S, wait_until
 
 Stand = Callable[[Store], Election]
 
@@ -85,7 +85,7 @@ def test_a_leader_whose_lease_ran_out_stands_again(backend: Backend, stand: Stan
     election._wake = woken.set
     backend.end_lease(before.lease.id)
     after = elected_again(election, before)
-    assert woken.is_set()
+    assert woken.wait(PATIENT_S)
     assert not is_written(backend.other, before, f"/{after.standing.revision}/y")
 
 
