@@ -144,7 +144,7 @@ def test_a_sink_that_raises_begins_again_with_a_listing(
 
     seen = watch(act=act)
     kube.create(ELASTIC_JOBS, job(kube, "a"))
-    wait_until(lambda: len(seen.listings) == 2 and set(seen.known) == {"a"})
+    wait_until(lambda: len(seen.listings) > 1 and set(seen.known) == {"a"})
     kube.create(ELASTIC_JOBS, job(kube, "b"))
     wait_until(lambda: set(seen.known) == {"a", "b"})
 

@@ -43,7 +43,7 @@ def test_a_bug_in_its_thread_is_no_silence_for_ever(monkeypatch: pytest.MonkeyPa
         wait_until(lambda: server.requests("GET", watch=True) > 0)
         monkeypatch.setattr("elasticd.kube.api.stream.name_of", breaking)
         server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 2}})
-        wait_until(lambda: any("was not understood" in trouble for trouble in troubles))
+        wait_until(lambda: any("was not understood" in trouble for trouble in list(troubles)))
         is_broken = False
         wait_until(lambda: watch.trouble == "")
         server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 3}})
