@@ -22,7 +22,6 @@ from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
 from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool
 from tests.fixtures.cluster import Cluster, cluster_on, until
-from tests.fixtures.patience import patience_s
 from tests.fixtures.pool import (
     PATIENCE_S,
     ChildrenOfTest,
@@ -53,8 +52,8 @@ time.sleep(1000)
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that gets no core for two seconds is none that stands still."""
-    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", patience_s(2.0))
+    """A server that gets no core for some seconds is none that stands still."""
+    monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -255,7 +254,7 @@ def test_server_that_wakes_late_leaves_no_second_pool(
         with ours, theirs:
             order = ForkOrder(job="late", env=os.environ, surroundings=surroundings(), folder="/")
             assert late.fork(order, theirs.fileno(), 2, lambda: True) is None
-            monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", patience_s(2.0))
+            monkeypatch.setattr(fork_server_connection, "ANSWER_LIMIT_S", PATIENCE_S)
             os.kill(server, signal.SIGCONT)
             # Its answer to another comes after all that it had to do before.
             assert ask(shared_client(shared_path)) is not None
