@@ -22,7 +22,7 @@ from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 from tests.fixtures.etcd import EtcdAdmin
 from tests.fixtures.exporter import exporter
 from tests.fixtures.prometheus import Prometheus, dashboard_queries, prometheus_on
-from tests.fixtures.saved_runs import take_away
+from tests.fixtures.saved_runs import bring_back, take_away
 
 NAME = "seen"
 
@@ -139,6 +139,7 @@ def test_alerts_arrive_of_real_faults(
     an etcd that is full, a node that is lost and a job that waits for it: each is told, with the
     page that says what to do."""
     saved, away = cluster.folder / "saved", cluster.folder / "away"
+    until(saved.is_dir, lambda: "nothing was saved yet")
     take_away(saved, away)
     slow = job.end_file.with_name(f"{job.end_file.name}.slow-1")
     slow.touch()
@@ -157,14 +158,13 @@ def test_alerts_arrive_of_real_faults(
     fill(admin, is_full=False)
     admin.close()
     alertmanager.wait_for("ElasticdCheckpointOld")
-    saved.unlink()
-    away.rename(saved)
+    bring_back(saved, away)
     job.wait_steady(2)
     lost = cluster.daemons["b" if job.node_of(0) == "a" else "a"]
     lost.kill_node()
     alertmanager.wait_for_one(alertname="ElasticdAgentGone", instance=lost.node)
     alertmanager.wait_for("ElasticdJobWaits")
-    for name, alert in alertmanager.arrived.items():
+    for name, alert in dict(alertmanager.arrived).items():  # More may arrive.
         assert alert["annotations"]["runbook_url"] == f"docs/runbook.md#{name.lower()}"
     lost.start()
     job.wait_steady(2)
