@@ -18,6 +18,9 @@ __all__ = ["Commit", "ElasticCluster"]
 _AGENT = "app.kubernetes.io/component=agent"
 _SCRIPT = Path(__file__).parent / "paced.py"
 _LIMIT_S = 120.0
+_SLOW_ROLLOUT = json.dumps({"spec": {"minReadySeconds": 30}})
+"""So long have workers of a new pod to take over a job's state; the overlay for a first try gives
+them no time, and the base a minute."""
 _COMMIT = re.compile(r"^C (\d+) (\d+) (\S+)$", re.MULTILINE)
 
 
@@ -57,6 +60,8 @@ class ElasticCluster:
             "deployment/elasticd-operator",
         ):
             self.ours("rollout", "status", each, "--timeout=110s")
+        if self._runs is not None:  # Afterwards: nothing trains here yet that a rollout could harm.
+            self.ours("patch", "daemonset/elasticd-agent", "--patch", _SLOW_ROLLOUT)
 
     def down(self) -> None:
         """Take it away again, jobs first: without an operator they would stay."""
