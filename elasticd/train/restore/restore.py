@@ -18,8 +18,8 @@ import torch
 
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
-from elasticd.checkpoint.format.manifest import Manifest, Tensor
-from elasticd.errors import ElasticdError
+from elasticd.checkpoint.format.manifest import Tensor
+from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.keeper.client import KeeperGone
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import from_plain, to_plain
@@ -27,6 +27,7 @@ from elasticd.tensors.tensor_spec import dtype_of
 from elasticd.tensors.tree import Tree, paths
 from elasticd.train.restore.checkpoint_choice import choose_checkpoint
 from elasticd.train.restore.checkpoint_stream import StreamedPieces, mapped
+from elasticd.train.restore.exclusions import Exclusions
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
 from elasticd.train.restore.model_match import CannotRestore, matched
 from elasticd.train.restore.piece_copy import PieceDestinations, is_place
@@ -49,8 +50,6 @@ __all__ = ["SurvivingState", "RestoreResult", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
-TRIES = 3
-"""How often a snapshot in memory is tried."""
 
 
 class Restorable(Protocol):
@@ -114,32 +113,30 @@ class _Restore:
         self._is_stale = is_stale
         self._talk = StoreExchange(group, "elasticd/restore/0", is_stale)
         self._notes: list[str] = []
+        self._out = Exclusions()
         self._is_memory_bad = False
-        self._landings = 0
-        """How often what is in memory was not landed."""
+        self._is_away = False
+        """True if the storage did not answer this rank last; False if something is damaged."""
         self._bad: set[ms.Held] = set()
         """What this rank found damaged in its node's memory; another may have the same share."""
 
     def go(self) -> RestoreResult:
         began_s = time.monotonic()
-        below = 0
         for attempt in range(ATTEMPTS_LIMIT):
             self._talk = StoreExchange(self._group, f"elasticd/restore/{attempt}", self._is_stale)
-            chosen = self._choose(below)
+            chosen = self._choose()
             if chosen["place"] == "none":
-                if below or chosen["notes"]:
+                if self._out.below or chosen["notes"]:
                     break
                 run = self._open(0)
                 return RestoreResult(run=run, snapshot=None, notes=tuple(self._notes))
             provided, source, why = self._provide(chosen)
             if self._has_failed("good", why, chosen):
-                below = chosen["number"] or below
                 continue
             source = self._share(source)
             places = self._places(source)
             why = self._land(source, places, provided)
             if self._has_failed("landed", why, chosen):
-                below = chosen["number"] or below
                 continue
             self._load(source, places)
             run = self._open(source.snapshot.step, self._run_of(chosen["place"], source))
@@ -158,25 +155,29 @@ class _Restore:
         )
 
     def _has_failed(self, what: str, why: str, chosen: dict[str, Any]) -> bool:
-        """Report to all whether this rank has met an error; return whether any has."""
+        """Report to all whether this rank has met an error; return whether any has.
+
+        Raises: CannotRestore: the storage does not answer.
+        """
         failures = self._talk.exchange(what, why)
         if not any(failures):
             return False
-        place, is_over = chosen["place"], True
-        if what == "landed" and place != "storage":
-            # It came as something else than was sent, and most flipped bits flip on the way.
-            self._landings += 1
-            is_over = self._landings >= TRIES
-        if place == "memory":
-            self._is_memory_bad |= what == "landed" and is_over
-        if place == "ranks" and is_over:
-            self._alive = None
+        is_away = False
+        if chosen["place"] == "storage":
+            told = self._talk.exchange(f"{what}: away", "yes" if self._is_away else "")
+            is_away = all(yes for yes, each in zip(told, failures, strict=True) if each)
+        out = self._out
+        out.note(what, place=chosen["place"], number=chosen["number"], is_away=is_away)
+        if out.is_storage_away:
+            raise CannotRestore(next(each for each in failures if each))
+        self._is_memory_bad |= out.is_memory_out
+        self._alive = None if out.are_ranks_out else self._alive
         self._notes += sorted({each for each in failures if each})[:NAMES_LIMIT]
         return True
 
     # --- what all ranks restore -----------------------------------------------------------------
 
-    def _choose(self, below: int) -> dict[str, Any]:
+    def _choose(self) -> dict[str, Any]:
         """Decide on rank 0, from what is in the memory of all nodes and what is stored."""
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
         listed = self._talk.exchange("held", json.dumps(to_plain((held, tuple(self._bad)))))
@@ -191,7 +192,7 @@ class _Restore:
             ]
             alive = self._alive.survivors.label.snapshot if self._alive is not None else None
             try:
-                said = choose_checkpoint(self._client, every, below=below, alive=alive)
+                said = choose_checkpoint(self._client, every, below=self._out.below, alive=alive)
             except KeeperGone:
                 raise  # The next world asks one that lives; the job must not end for this.
             except ElasticdError as exc:
@@ -216,9 +217,19 @@ class _Restore:
                 return *self._map(chosen["holders"]), ""
             return *self._fetch(chosen["number"]), ""
         except ElasticdError as exc:
-            is_other = not isinstance(exc, Damaged)
-            self._is_memory_bad |= chosen["place"] == "memory" and is_other
+            if chosen["place"] == "storage":
+                self._look_at(exc)
+            self._is_memory_bad |= chosen["place"] == "memory" and not isinstance(exc, Damaged)
             return [], None, str(exc)
+
+    def _look_at(self, exc: ElasticdError) -> None:
+        """Note whether the storage does not answer.
+
+        Raises: KeeperGone: what this rank's keeper would read is as good as it was.
+        """
+        if isinstance(exc, KeeperGone):
+            raise exc
+        self._is_away = isinstance(exc, Unavailable | EnvironmentProblem)
 
     def _pack(self) -> tuple[list[StreamedPieces], _Source | None]:
         assert self._alive is not None
@@ -254,15 +265,9 @@ class _Restore:
             raise
 
     def _fetch(self, number: int) -> tuple[StoredCheckpoint, _Source | None]:
-        manifest = self._manifest(number)
-        header = manifest.header
-        source = _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
-        return StoredCheckpoint(number, manifest), source
-
-    def _manifest(self, number: int) -> Manifest:
-        _, memory = self._client.ask_memory(ms.Read(number=number), ms.Shared)
-        assert memory is not None
-        return Manifest.from_json(bytes(memory.view))
+        stored = StoredCheckpoint.opened(self._client, number)
+        header = stored.manifest.header
+        return stored, _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
 
     def _share(self, source: _Source | None) -> _Source:
         """Send what the whole is to those ranks that do not have it."""
@@ -327,6 +332,8 @@ class _Restore:
         except BroadcastFailed:
             return ""
         except ElasticdError as exc:
+            if isinstance(provided, StoredCheckpoint):
+                self._look_at(exc)
             return str(exc)
         return ""
 

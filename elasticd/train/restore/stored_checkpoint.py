@@ -8,11 +8,12 @@ send it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from elasticd.checkpoint.commit.fetch import size_of
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.format.piece_rows import PieceRows, all_rows
+from elasticd.keeper.wire import message as ms
 from elasticd.tensors.local_shard import LocalShard, local_rows
 from elasticd.train.restore.checkpoint_stream import inflow
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
@@ -26,6 +27,16 @@ class StoredCheckpoint(NamedTuple):
 
     number: int
     manifest: Manifest
+
+    @classmethod
+    def opened(cls, client: KeeperMemoryPort, number: int) -> Self:
+        """Read the manifest.
+
+        Raises: Damaged: it is not as it was written. ElasticdError: what the keeper answers.
+        """
+        _, memory = client.ask_memory(ms.Read(number=number), ms.Shared)
+        assert memory is not None
+        return cls(number, Manifest.from_json(bytes(memory.view)))
 
     def divided(
         self, group: BroadcastGroup, here: Sequence[LocalShard], is_spread: Sequence[bool]

@@ -100,6 +100,8 @@ class Stock:
         """Shares in memory that were cut as if all ranks did not have `large` alike."""
         self.gone_at: type | None = None
         """The question at which the keeper dies."""
+        self.silent: dict[int, int] = {}
+        """How often the storage does not answer when this number is read."""
         self.refuses: str = ""
         self.is_away = False
         self.notes: tuple[str, ...] = ()
@@ -145,6 +147,8 @@ class Stock:
 
     def ask_memory(self, question: Any, kind: type, *, timeout_s: float | None = None) -> Any:
         self.asked.append(question)
+        if type(question) is self.gone_at:
+            raise KeeperGone("the keeper has gone")
         match question:
             case ms.Read():
                 text = self._manifest(question.number)[0].to_json()
@@ -154,6 +158,9 @@ class Stock:
                     raise Damaged(f"checkpoint {question.number} is damaged")
                 return ms.Shared(size=0), _memory(self._fetch(question.number, question.pieces))
             case ms.Stream():
+                if self.silent.get(question.number):
+                    self.silent[question.number] -= 1
+                    raise Unavailable("the storage does not answer")
                 if question.number in self.damaged:
                     raise Damaged(f"checkpoint {question.number} is damaged")
                 half = -(-len(question.pieces) // 2)

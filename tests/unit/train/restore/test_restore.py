@@ -18,6 +18,7 @@ from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import to_plain
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.restore.checkpoint_choice import SETTLE_S, choose_checkpoint
+from elasticd.train.restore.exclusions import TRIES, Exclusions
 from elasticd.train.restore.model_match import CannotRestore
 from elasticd.train.restore.restore import RestoreResult, restore
 from elasticd.train.restore.stored_checkpoint import divided
@@ -338,7 +339,28 @@ def test_storage_that_refuses_ends_the_job() -> None:
     assert caught.value.ends_job and caught.value.is_plain
 
 
-@pytest.mark.parametrize("question", [ms.List, ms.Find, ms.Open])
+def test_storage_that_does_not_answer_for_a_while_is_asked_again() -> None:
+    """What it has may be whole: an older checkpoint would cost what was trained since."""
+    stock = Stock()
+    stock.store(5, 6)
+    stock.silent = {16: TRIES - 1}
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(6)) and "does not answer" in restored.sentence
+    stock.silent = {16: TRIES}
+    with pytest.raises(CannotRestore, match="the storage does not answer"):
+        alone(stock)
+
+
+def test_storage_that_one_rank_finds_damaged_and_another_away_is_damaged() -> None:
+    """The older checkpoint is taken where one rank knows that the newer one is not whole."""
+    out = Exclusions()
+    out.note("landed", place="storage", number=16, is_away=True)
+    assert (out.below, out.is_storage_away) == (0, False)
+    out.note("landed", place="storage", number=16, is_away=False)
+    assert (out.below, out.is_storage_away) == (16, False)
+
+
+@pytest.mark.parametrize("question", [ms.List, ms.Find, ms.Read, ms.Stream, ms.More, ms.Open])
 def test_keeper_that_dies_meanwhile_does_not_end_the_job(question: type) -> None:
     """The next world asks another one; what stands in the storage is as good as before."""
     stock = Stock()
