@@ -67,6 +67,7 @@ def test_seed_that_once_broke_a_rule(seed: int) -> None:
     play(seed)
 
 
+@pytest.mark.timeout(900)
 def test_no_schedule_breaks_a_rule_or_leaves_a_job_hanging() -> None:
     """More of them by command: `python -m tests.sim.run --in-process --count 10000`."""
     outcomes, broken = play_many(FIRST, COUNT, os.cpu_count() or 1, play_in_process)
