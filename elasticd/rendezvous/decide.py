@@ -196,6 +196,10 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
         case ev.NodeWaited(wait=wait):
             return replace(state, wait=wait)
         case ev.LeaveRequested(reason=reason):
+            if state.leaving is Reason.DRAINED and reason is not Reason.DRAINED:
+                # Its agent is told to end: it cannot wait for as long as a drain does.
+                state = replace(state, leaving=reason)
+                return look(state, reason, now_s=now_s, is_own=True)
             if state.leaving is not None:
                 return state
             state = replace(state, leaving=reason)

@@ -16,7 +16,11 @@ from elasticd.rendezvous.next_world.change import WorldChange, offers_in, offers
 from elasticd.rendezvous.next_world.node_condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["awaited", "givers", "new_slots", "unheard", "unheard_until_s"]
+__all__ = ["awaited", "givers", "handover_until_s", "new_slots", "unheard", "unheard_until_s"]
+
+HANDOVER_SHARE = 0.5
+"""The share of its time to leave for which a node that goes by itself waits for another to be
+prepared: what is left is for the copy, and for its own end."""
 
 
 def givers(
@@ -36,14 +40,9 @@ def givers(
 
 
 def awaited(state: JobState, change: WorldChange) -> tuple[NodeId, ...]:
-    """Return the nodes that will be able to take the state over soon, if there is time for that.
-
-    A drain leaves time; a machine that goes by itself does not.
-    """
+    """Return the nodes that will be able to take the state over soon."""
     world = state.world
     if world is None or not state.is_in_process or not change.is_orderly or state.is_world_ended:
-        return ()
-    if change.reason is not Reason.DRAINED:
         return ()
     return tuple(
         seen.member.node
@@ -54,6 +53,20 @@ def awaited(state: JobState, change: WorldChange) -> tuple[NodeId, ...]:
         and not is_useless(seen.member)
         and not is_dead(state, seen.member.incarnation)
     )
+
+
+def handover_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
+    """Return until when the standing world goes on for them; None for as long as it takes.
+
+    A drain leaves time. A machine that goes by itself leaves a part of its grace; and none where
+    the job has checkpoints, since what would be waited for is then worth less than the last save.
+    """
+    if change.reason is Reason.DRAINED:
+        return None
+    if state.spec.checkpoint is not None:
+        return now_s
+    since_s = state.handover_s if state.handover_s is not None else now_s
+    return since_s + HANDOVER_SHARE * state.spec.shutdown_timeout_s
 
 
 def unheard(

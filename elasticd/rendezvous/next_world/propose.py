@@ -171,6 +171,8 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
     if isinstance(planned, Wait):
         if planned.is_for_state and state.unheard_s is None:
             state = replace(state, unheard_s=now_s)
+        if planned.is_for_handover and state.handover_s is None:
+            state = replace(state, handover_s=now_s)
         return _say_wait(state, change, planned, now_s)
     return _propose_world(state, change, planned, own, now_s)
 
