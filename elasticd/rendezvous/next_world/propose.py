@@ -358,9 +358,13 @@ def _say_wait(
     )
     if (status.phase, status.message) == (before.phase, before.message):
         return state, ()
-    is_charged = world is not None and not state.is_world_ended and change.cause is not None
-    if is_charged and change.cause is not None and not is_paid(before, change.culprit):
-        status = dataclasses.replace(status, budget=budget_of(state, now_s).charged(change.cause))
+    if world is not None and not state.is_world_ended:
+        budget, cause = budget_of(state, now_s), change.cause
+        if cause is not None and not is_paid(before, change.culprit):
+            budget = budget.charged(cause)
+        is_whole = is_refilled(state, now_s) and state.pace is not None
+        step = state.pace.step if is_whole and state.pace is not None else before.refilled_step
+        status = dataclasses.replace(status, budget=budget, refilled_step=step)
     return _write_status(state, status)
 
 
