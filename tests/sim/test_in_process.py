@@ -19,6 +19,7 @@ from tests.sim.test_scenarios import node, trains, until_next
 from tests.sim.trainee import Trainee
 from tests.sim.training import Bug
 
+WAITING = Phase.WAITING
 FIRST = 3_000_000
 COUNT = int(os.environ.get("ELASTICD_IN_PROCESS_SCHEDULES", "300"))
 
@@ -298,6 +299,44 @@ def test_node_that_goes_by_itself_waits_for_a_part_of_its_grace(
     assert trains(sim, nodes=1) and sim.nodes[node(0)].agent is not None
     assert sim.run(40.0, until=lambda: sim.nodes[node(0)].agent is None)
     assert sim.status is not None and sim.status.phase is Phase.WAITING
+
+
+@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.NODE_LEFT])
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_leaves_a_job_that_waits_keeps_the_state_for_those_who_come(
+    seed: int, reason: Reason
+) -> None:
+    """As in a rolling update of a job that cannot train on one node."""
+    spec = spec_of(min_nodes=2, max_nodes=2, shutdown_timeout_s=30.0)
+    sim = begun(seed, spec, 2, spare=1)
+    sim.nodes[node(1)].kill_agent()
+    assert sim.run(20.0, until=lambda: sim.status is not None and sim.status.phase is WAITING)
+    sim.run(2.0)
+    for index in (1, 2):
+        sim.nodes[node(index)].pool_delay_s = (8.0, 9.0)
+        sim.nodes[node(index)].start_agent()
+    sim.run(1.0)
+    before = steps(sim).newest
+    sim.drain(node(0), reason)
+    assert sim.run(20.0, until=lambda: names(sim.history.worlds[-1]) == {node(1), node(2)})
+    assert sim.run(5.0, until=lambda: trains(sim, nodes=2) and steps(sim).newest > before)
+    assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_leaves_a_job_that_waits_goes_in_time_if_nobody_comes(seed: int) -> None:
+    spec = spec_of(min_nodes=2, max_nodes=2, shutdown_timeout_s=30.0)
+    sim = begun(seed, spec, 2)
+    sim.nodes[node(1)].kill_agent()
+    assert sim.run(20.0, until=lambda: sim.status is not None and sim.status.phase is WAITING)
+    sim.run(2.0)
+    sim.nodes[node(1)].pool_delay_s = (80.0, 90.0)
+    sim.nodes[node(1)].start_agent()
+    sim.run(1.0)
+    sim.drain(node(0), Reason.NODE_LEFT)
+    sim.run(10.0)
+    assert one_worker(sim, 0).is_alive and sim.nodes[node(0)].agent is not None
+    assert sim.run(40.0, until=lambda: sim.nodes[node(0)].agent is None)
 
 
 @pytest.mark.parametrize("is_scaled_first", [True, False])
