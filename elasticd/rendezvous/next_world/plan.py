@@ -73,14 +73,8 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
     chosen = _choose(state, change, ready, target)
     chosen += givers(state, change, chosen)
     if len(chosen) < spec.min_nodes:
-        taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
-        if taker and (until_s is None or now_s < until_s):
-            return Wait(
-                message=f"node {names(taker)} to take the state over",
-                until_s=min(until_s, now_s + TAKER_POLL_S) if until_s is not None else None,
-                is_for_handover=until_s is not None,
-            )
-        return wait_for_members(state, chosen, held, now_s)
+        taker = _wait_for_taker(state, change, now_s)
+        return taker or wait_for_members(state, chosen, held, now_s)
     silent = unheard(state, change, chosen, now_s)
     if silent:
         message = f"node {names(silent)} to tell whether it has the state"
@@ -121,6 +115,18 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
         restarts=0 if is_first or previous is None else previous.restarts + 1,
     )
     return _too_large(state, change, world) or world
+
+
+def _wait_for_taker(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
+    """Return the wait for a node that can take the state over, if there is one and time for it."""
+    taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
+    if not taker or (until_s is not None and now_s >= until_s):
+        return None
+    return Wait(
+        message=f"node {names(taker)} to take the state over",
+        until_s=min(until_s, now_s + TAKER_POLL_S) if until_s is not None else None,
+        is_for_handover=until_s is not None,
+    )
 
 
 def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | None:
