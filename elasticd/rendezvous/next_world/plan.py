@@ -117,18 +117,6 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
     return _too_large(state, change, world) or world
 
 
-def _wait_for_taker(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
-    """Return the wait for a node that can take the state over, if there is one and time for it."""
-    taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
-    if not taker or (until_s is not None and now_s >= until_s):
-        return None
-    return Wait(
-        message=f"node {names(taker)} to take the state over",
-        until_s=min(until_s, now_s + TAKER_POLL_S) if until_s is not None else None,
-        is_for_handover=until_s is not None,
-    )
-
-
 def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | None:
     """Return why etcd would refuse the record, which would else be proposed for ever."""
     if len(world.nodes) + len(world.lost) + len(world.excluded) < LARGE_NODES:
@@ -143,6 +131,18 @@ def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | Non
             is_below_min=state.world is None or not change.reason.is_planned,
         )
     return None
+
+
+def _wait_for_taker(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
+    """Return the wait for a node that can take the state over, if there is one and time for it."""
+    taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
+    if not taker or (until_s is not None and now_s >= until_s):
+        return None
+    return Wait(
+        message=f"node {names(taker)} to take the state over",
+        until_s=min(until_s, now_s + TAKER_POLL_S) if until_s is not None else None,
+        is_for_handover=until_s is not None,
+    )
 
 
 def _lost(
