@@ -41,12 +41,9 @@ def givers(
     world = state.world
     if world is None or not state.is_in_process or not chosen:
         return ()
-    if state.is_world_ended:  # Its processes wait, and one that goes may have kept the state.
-        if any(offers_state(state, change, s.member) for s in chosen):
-            return ()
-    elif not change.is_orderly or any(
-        world.has(s.member.node, s.member.incarnation) for s in chosen
-    ):
+    if state.is_world_ended:
+        return _keepers(state, change, world, chosen)
+    if not change.is_orderly or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
         return ()
     seen = (state.members.get(node.node) for node in world.nodes)
     going = [s for s in seen if s is not None and s.member.leaving is not None]
@@ -67,6 +64,17 @@ def awaited(state: JobState, change: WorldChange) -> tuple[NodeId, ...]:
         and not is_useless(seen.member)
         and not is_dead(state, seen.member.incarnation)
     )
+
+
+def _keepers(
+    state: JobState, change: WorldChange, world: World, chosen: Sequence[SeenMember]
+) -> tuple[SeenMember, ...]:
+    """Return the leaving nodes that kept the state while the job waited, if nobody else has it."""
+    if any(offers_state(state, change, s.member) for s in chosen):
+        return ()
+    seen = (state.members.get(node.node) for node in world.nodes)
+    going = (s for s in seen if s is not None and s.member.leaving is not None)
+    return tuple(s for s in going if offers_state(state, change, s.member))
 
 
 def handover_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
