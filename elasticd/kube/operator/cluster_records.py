@@ -139,8 +139,9 @@ class ClusterRecords:
         now_s = self._now_s()
         if now_s >= self._renew_s:
             self._renew_s = now_s + RENEW_S
-            for each in (self._jobs, *self._mirrors):
-                each.renew()
+            self._jobs.renew()
+            for mirror in self._mirrors:
+                mirror.renew()
 
     def _report(self, name: JobName, items: Items, before: JobReport | None) -> JobReport | None:
         try:
