@@ -155,6 +155,7 @@ class Agent:
                 self._guard.run(runner.spec.name, runner.tick)
         for watch in self._listings:
             watch.take_due()
+        self._demands.take_due()
         self._is_dirty |= self._comebacks.take_due()
         if self._is_dirty:
             self._is_dirty = False
@@ -163,7 +164,7 @@ class Agent:
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]
         times += [self._comebacks.wake_s, self._end_by_s, self._registration.wake_s]
-        times += [watch.wake_s for watch in self._listings]
+        times += [self._demands.wake_s, *(watch.wake_s for watch in self._listings)]
         wake = min((t for t in times if t is not None), default=None)
         return None if wake is None else max(0.0, wake - now_s())
 

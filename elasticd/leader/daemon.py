@@ -105,7 +105,7 @@ class Daemon:
         """
         term: Term | None = None
         evaluation: Evaluation | None = None
-        due_s = earliest_s = 0.0
+        due_s = earliest_s = begin_s = 0.0
         try:
             self._await_etcd()
             while not self._is_stopping:
@@ -118,9 +118,10 @@ class Daemon:
                     if evaluation is not None and (term is None or term.is_over):
                         evaluation.close()
                         term = evaluation = None
-                    if led is not None and evaluation is None:
+                    if led is not None and evaluation is None and self._round_s >= begin_s:
+                        begin_s = self._round_s + RETRY_S  # If it cannot begin.
                         term, evaluation = led, self._begin(led)
-                        due_s = 0.0
+                        due_s = begin_s = 0.0
                     may_act = led is not None or (
                         self._evaluates_unsure and self._election.is_unsure
                     )
@@ -142,7 +143,8 @@ class Daemon:
                 self._told_lead(self.leads)
                 if self._is_woken:
                     due_s = min(due_s, earliest_s)
-                left_s = due_s - time.monotonic() if self.leads else RETRY_S
+                can_act = self.leads and evaluation is not None
+                left_s = due_s - time.monotonic() if can_act else RETRY_S
                 self._news.wait(max(0.0, min(RETRY_S, left_s)))
         finally:
             self.leads = False

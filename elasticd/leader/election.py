@@ -40,6 +40,9 @@ __all__ = ["LEASE_TTL_S", "Election", "Term", "boottime_s"]
 LEASE_TTL_S = 10.0
 """The TTL of the lease: another leader follows one that was killed within this time, which is less
 than a period."""
+REREAD_S = 60.0
+"""How often the key is watched anew, which begins with a read: etcd has lost events of watches that
+stayed open (issues 17529, 18089, 20221), and nobody would ever stand who missed the last one."""
 
 log = get_logger()
 
@@ -91,6 +94,7 @@ class Election:
         self._has_seen = False
         self._seen: KeyValue | None = None
         self._watch = store.watch(KeyRange(key=self._key), self._take)
+        self._reread_s = now_s() + REREAD_S
 
     @property
     def term(self) -> Term | None:
@@ -109,6 +113,7 @@ class Election:
 
         Raises: ElasticdError: etcd does not answer, or refuses.
         """
+        self._watch_anew()
         if self._term is not None and not self._term.is_over:
             return self.term
         if self._term is not None:
@@ -126,6 +131,14 @@ class Election:
             self._give_up()
 
     # --- private ------------------------------------------------------------------------------
+
+    def _watch_anew(self) -> None:
+        """Begin the watch anew if it is time."""
+        now_s = self._now_s()
+        if now_s >= self._reread_s:
+            self._reread_s = now_s + REREAD_S
+            self._watch.close()
+            self._watch = self._store.watch(KeyRange(key=self._key), self._take)
 
     def _stand(self) -> None:
         """Put the key if there is none.

@@ -18,6 +18,7 @@ from elasticd.rendezvous.conduct.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
 from elasticd.rendezvous.facts import etcd_facts, result_facts
 from elasticd.rendezvous.facts.worker_facts import with_kept, worker_changed
+from elasticd.rendezvous.next_world.handover import handover_end_s
 from elasticd.rendezvous.next_world.node_condition import has_ended, is_world_missed
 from elasticd.rendezvous.next_world.propose import PROPOSERS, look, may_propose, propose, proposers
 from elasticd.rendezvous.stages import with_stage
@@ -68,6 +69,8 @@ def wake_at_s(state: JobState) -> float | None:
     if state.is_in_process:
         free = [slot for slot in state.slots if slot not in state.workers]
         times += [f.retry_at_s for slot in free if (f := state.slot_failures.get(slot)) is not None]
+    if state.stage is Stage.LEAVING and state.is_world_ended:
+        times.append(handover_end_s(state))
     if may_propose(state):
         times += [state.plan_at_s, state.join_at_s]
     if state.formed_s is None and state.me.node in proposers(state):
@@ -196,9 +199,15 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
         case ev.NodeWaited(wait=wait):
             return replace(state, wait=wait)
         case ev.LeaveRequested(reason=reason):
+            if state.leaving is Reason.DRAINED and reason is not Reason.DRAINED:
+                # Its agent is told to end: it cannot wait for as long as a drain does.
+                since_s = now_s if state.is_world_ended else state.handover_s
+                state = replace(state, leaving=reason, handover_s=since_s)
+                return look(state, reason, now_s=now_s, is_own=True)
             if state.leaving is not None:
                 return state
-            state = replace(state, leaving=reason)
+            since_s = now_s if state.is_world_ended else state.handover_s
+            state = replace(state, leaving=reason, handover_s=since_s)
             if state.stage is not Stage.MEMBER:
                 return state
             state = with_stage(state, Stage.LEAVING)
@@ -221,6 +230,9 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
 
 
 def _ticked(state: JobState, now_s: float) -> JobState:
+    end_s = handover_end_s(state)
+    if state.is_world_ended and end_s is not None and end_s <= now_s:
+        state = replace(state, handover_s=None)
     if state.retry_at_s is not None and state.retry_at_s <= now_s:
         state = replace(state, retry_at_s=None)
     if state.world_due_s is not None and state.world_due_s <= now_s:

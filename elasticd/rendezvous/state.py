@@ -230,6 +230,8 @@ class JobState:
     is_formation_late: bool = False
     unheard_s: float | None = None
     """Since when the next world waits for records that may tell of the state."""
+    handover_s: float | None = None
+    """Since when it waits for a node that can take the state over from one that goes by itself."""
     join_at_s: float | None = None
     """When to look whether others can be taken in, or anything else has changed."""
     plan_at_s: float | None = None

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 
 from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
-__all__ = ["RangeMirror"]
+__all__ = ["RENEW_S", "RangeMirror"]
+
+RENEW_S = 300.0
+"""How often what decides by a mirror renews it."""
 
 
 def _all(key: str) -> bool:
@@ -37,7 +40,8 @@ class RangeMirror:
         self._is_kept, self._wake = is_kept, wake
         self._ready = threading.Event()
         self._items: Mapping[str, KeyValue] = {}
-        self._watch = store.watch(KeyRange(key=prefix, is_prefix=True), self._take)
+        self._store, self._range = store, KeyRange(key=prefix, is_prefix=True)
+        self._watch = store.watch(self._range, self._take)
 
     @property
     def items(self) -> Mapping[str, KeyValue]:
@@ -49,6 +53,14 @@ class RangeMirror:
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait for the first snapshot; return False if there is none in time."""
         return self._ready.wait(timeout_s)
+
+    def renew(self) -> None:
+        """Watch anew, which begins with a list: etcd has lost events of watches that stayed open.
+
+        The thread calls it that calls `close`; what is kept stays until then.
+        """
+        self._watch.close()
+        self._watch = self._store.watch(self._range, self._take)
 
     def close(self) -> None:
         self._watch.close()

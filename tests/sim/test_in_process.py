@@ -19,6 +19,7 @@ from tests.sim.test_scenarios import node, trains, until_next
 from tests.sim.trainee import Trainee
 from tests.sim.training import Bug
 
+WAITING = Phase.WAITING
 FIRST = 3_000_000
 COUNT = int(os.environ.get("ELASTICD_IN_PROCESS_SCHEDULES", "300"))
 
@@ -258,6 +259,84 @@ def test_drained_node_trains_until_another_is_prepared(seed: int) -> None:
     assert trains(sim, nodes=1) and steps(sim).newest > before + 50
     assert sim.run(20.0, until=lambda: not sim.history.worlds[-1].node(node(0)))
     assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_goes_by_itself_waits_for_one_that_is_about_to_be_prepared(seed: int) -> None:
+    """As in a rolling update: the pod before is ready, and its process still imports."""
+    spec = spec_of(min_nodes=1, max_nodes=2, shutdown_timeout_s=30.0)
+    sim = begun(seed, spec, 2)
+    sim.drain(node(0), Reason.NODE_LEFT)
+    assert sim.run(40.0, until=lambda: sim.nodes[node(0)].agent is None)
+    sim.nodes[node(0)].pool_delay_s = (8.0, 9.0)
+    sim.nodes[node(0)].start_agent()
+    sim.run(1.0)
+    sim.drain(node(1), Reason.NODE_LEFT)
+    before = steps(sim).newest
+    assert sim.run(15.0, until=lambda: names(sim.history.worlds[-1]) == {node(0)})
+    assert steps(sim).newest > before + 50
+    assert sim.run(5.0, until=lambda: trains(sim, nodes=1))
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
+@pytest.mark.parametrize("is_drained_first", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_goes_by_itself_waits_for_a_part_of_its_grace(
+    seed: int, is_drained_first: bool
+) -> None:
+    """Also where it was drained before, which alone would have waited for as long as it takes."""
+    spec = spec_of(min_nodes=1, max_nodes=1, shutdown_timeout_s=30.0)
+    sim = begun(seed, spec, 1, spare=1)
+    sim.nodes[node(1)].pool_delay_s = (80.0, 90.0)
+    sim.nodes[node(1)].start_agent()
+    sim.run(1.0)
+    if is_drained_first:
+        sim.drain(node(0))
+        sim.run(20.0)
+        assert trains(sim, nodes=1)
+    sim.drain(node(0), Reason.NODE_LEFT)
+    sim.run(10.0)
+    assert trains(sim, nodes=1) and sim.nodes[node(0)].agent is not None
+    assert sim.run(40.0, until=lambda: sim.nodes[node(0)].agent is None)
+    assert sim.status is not None and sim.status.phase is Phase.WAITING
+
+
+@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.NODE_LEFT])
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_leaves_a_job_that_waits_keeps_the_state_for_those_who_come(
+    seed: int, reason: Reason
+) -> None:
+    """As in a rolling update of a job that cannot train on one node."""
+    spec = spec_of(min_nodes=2, max_nodes=2, shutdown_timeout_s=30.0)
+    sim = begun(seed, spec, 2, spare=1)
+    sim.nodes[node(1)].kill_agent()
+    assert sim.run(20.0, until=lambda: sim.status is not None and sim.status.phase is WAITING)
+    sim.run(2.0)
+    for index in (1, 2):
+        sim.nodes[node(index)].pool_delay_s = (8.0, 9.0)
+        sim.nodes[node(index)].start_agent()
+    sim.run(1.0)
+    before = steps(sim).newest
+    sim.drain(node(0), reason)
+    assert sim.run(20.0, until=lambda: names(sim.history.worlds[-1]) == {node(1), node(2)})
+    assert sim.run(5.0, until=lambda: trains(sim, nodes=2) and steps(sim).newest > before)
+    assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_leaves_a_job_that_waits_goes_in_time_if_nobody_comes(seed: int) -> None:
+    spec = spec_of(min_nodes=2, max_nodes=2, shutdown_timeout_s=30.0)
+    sim = begun(seed, spec, 2)
+    sim.nodes[node(1)].kill_agent()
+    assert sim.run(20.0, until=lambda: sim.status is not None and sim.status.phase is WAITING)
+    sim.run(2.0)
+    sim.nodes[node(1)].pool_delay_s = (80.0, 90.0)
+    sim.nodes[node(1)].start_agent()
+    sim.run(1.0)
+    sim.drain(node(0), Reason.NODE_LEFT)
+    sim.run(10.0)
+    assert one_worker(sim, 0).is_alive and sim.nodes[node(0)].agent is not None
+    assert sim.run(40.0, until=lambda: sim.nodes[node(0)].agent is None)
 
 
 @pytest.mark.parametrize("is_scaled_first", [True, False])

@@ -62,12 +62,16 @@ class ClosingJobs:
 
         thread = Thread(target=end, name="closing", daemon=True)
         self._closing[job] = (thread, frozenset(slots))
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # No more threads: the owner itself waits for this one.
+            end()
 
     def wait(self, timeout_s: float) -> None:
         """Wait for all of them, because the process is about to end."""
         for thread, _ in self._closing.values():
-            thread.join(timeout_s)
+            if thread.ident is not None:
+                thread.join(timeout_s)
 
     def _ended(self, job: JobName, ended: Callable[[], None] | None) -> None:
         del self._closing[job]

@@ -6,18 +6,28 @@ been stopped between the decision and now.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from elasticd.errors import ElasticdError, Fenced, Unavailable
+from elasticd.errors import ElasticdError, Fenced, NotSupported, Unavailable
 from elasticd.records.account.incident import Incident, announced
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Incarnation, JobName, NodeId
 from elasticd.records.job import EndedJob
 from elasticd.records.keys import Keys
-from elasticd.records.member import Member
+from elasticd.records.member import Member, Result
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from elasticd.store.api import Delete, Lease, ModifiedAt, Put, Store, Txn, UnchangedSince
+from elasticd.store.api import (
+    Delete,
+    KeyValue,
+    Lease,
+    ModifiedAt,
+    Put,
+    Store,
+    Txn,
+    UnchangedSince,
+)
 from elasticd_agent.job.agent_services import AgentServices
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.loop.effect_thread import EffectThread, later
@@ -112,13 +122,27 @@ class EtcdEffects:
                 self.store.commit(Txn(then=(self._put_incident(incident),)))
                 return ev.EffectDone(name="WriteIncident", ok=True)
             case fx.Withdraw(result=result):
-                self._held()
-                member_key = self.keys.member(self.job, result.node)
-                put = Put(key=self.keys.result(self.job, result.node), value=encode(result))
-                self.store.commit(Txn(then=(Delete(key=member_key), put)))
+                self._withdraw(result)
                 return ev.WithdrawalDone(ok=True)
             case fx.FindOldest(count=count):
                 return ev.OldestFound(nodes=self._oldest(count))
+
+    def _withdraw(self, result: Result) -> None:
+        """Say goodbye. The record is deleted only as it was read: a call that etcd carries out
+        late, when the lease is over, must not delete what another life of the node wrote since.
+        """
+        self._held()
+        key = self.keys.member(self.job, result.node)
+        item = self.store.get(key)
+        then: tuple[Put | Delete, ...] = (
+            Put(key=self.keys.result(self.job, result.node), value=encode(result)),
+        )
+        if item is not None and _is_of(item, result.incarnation):
+            then = (Delete(key=key), *then)
+        same = ModifiedAt(key=key, revision=item.mod_revision if item is not None else 0)
+        self._held()
+        if not self.store.commit(Txn(when=(same,), then=then)).succeeded:
+            raise Unavailable("Others write this member's record at the same time.")
 
     def _put_incident(self, incident: Incident) -> Put:
         key = self.keys.incident(self.job, incident.generation, incident.node)
@@ -183,6 +207,12 @@ class EtcdEffects:
         if lease is None or now_s() >= lease.deadline_s:
             raise Fenced("The lease of this node is not surely alive.")
         return lease
+
+
+def _is_of(item: KeyValue, incarnation: Incarnation) -> bool:
+    with suppress(NotSupported):
+        return decode(Member, item.value).incarnation == incarnation
+    return False
 
 
 def _failed(effect: EtcdEffect) -> ev.Event:

@@ -73,7 +73,7 @@ class Registration:
         self._ports = (0, 0)
         self.is_draining, self._labels = False, settings.labels
         self._may_renew = may_renew
-        self._is_closing = False
+        self._is_closing = self._is_seeking = False
         self._said = ""
         self.lease: Lease | None = None
 
@@ -144,6 +144,13 @@ class Registration:
         self._post(self._begin_anew)
 
     def _begin_anew(self) -> None:
+        """Seek another lease, once: etcd and the record may both tell of the end of one.
+
+        A node with two would renew the licenses of its workers under the newer one alone.
+        """
+        if self._is_seeking:
+            return
+        self._is_seeking = True
         log.warning("lease.lost")
         self.lease = None
         self._lost()
@@ -167,6 +174,11 @@ class Registration:
         later(self._failed(GRANT, exc), lambda: self._post(self._grant_soon))
 
     def _granted(self, lease: Lease) -> None:
+        self._is_seeking = False
+        if now_s() >= lease.deadline_s:  # Lost before this thread knew of it, perhaps.
+            lease.close()
+            self._begin_anew()
+            return
         self.lease = lease
         log.info("node.registered_again", lease_ttl_seconds=lease.ttl_s)
         self._found()

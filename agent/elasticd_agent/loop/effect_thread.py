@@ -4,9 +4,12 @@ One thread: writes of one agent keep their order, and a member record can not ov
 that it follows.
 """
 
+import time
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread, Timer
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import TypeVar
 
 from elasticd.errors import ElasticdError, Unavailable
@@ -25,6 +28,7 @@ class EffectThread:
     """Carries effects out one after the other; each answers exactly once, also when it fails."""
 
     def __init__(self) -> None:
+        _alarm.open()
         self.failed_writes = FailedWrites()
         self._effects: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="effect_thread", daemon=True)
@@ -57,11 +61,51 @@ class EffectThread:
                 log.exception("effect.crashed")
 
 
+class _Alarm:
+    """One thread for all that is due later, which is quick: a new one for each might not start.
+
+    Whatever is tried again would then not be, while the lease makes the node look well.
+    """
+
+    def __init__(self) -> None:
+        self._new: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
+        self._numbers, self._lock = count(), Lock()
+        self._thread: Thread | None = None
+
+    def open(self) -> None:
+        """Start the thread, unless it runs."""
+        with self._lock:
+            if self._thread is None:
+                thread = Thread(target=self._run, name="alarm", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def add(self, pause_s: float, call: Callable[[], object]) -> None:
+        self.open()
+        self._new.put((time.monotonic() + pause_s, next(self._numbers), call))
+
+    def _run(self) -> None:
+        due: list[tuple[float, int, Callable[[], object]]] = []
+        while True:
+            try:
+                wait_s = max(0.0, due[0][0] - time.monotonic()) if due else None
+                heappush(due, self._new.get(timeout=wait_s))
+            except Empty:
+                _, _, call = heappop(due)
+                try:
+                    call()
+                except Exception:
+                    log.exception("alarm.crashed")
+
+
+_alarm = _Alarm()
+
+
 def later(pause_s: float, call: Callable[[], object]) -> None:
-    """Call it after a pause, on a thread of its own; forgotten if the process ends before."""
-    timer = Timer(pause_s, call)
-    timer.daemon = True
-    timer.start()
+    """Call it after a pause, on a thread that all calls share; forgotten if the process ends
+    before.
+    """
+    _alarm.add(pause_s, call)
 
 
 def _carry_out(

@@ -15,6 +15,7 @@ from elasticd.records.job import JobSpec, JobStatus, Want, is_stuck, lacks_nodes
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.loop.resync_watch import ResyncWatch
 
 __all__ = ["Demands"]
 
@@ -62,6 +63,18 @@ class Demands:
         demand = self._watched.get(job)
         return demand.generation if demand is not None else Generation(0)
 
+    @property
+    def wake_s(self) -> float | None:
+        """When `take_due` is wanted next."""
+        times = (watch.wake_s for demand in self._watched.values() for watch in demand.watches)
+        return min(times, default=None)
+
+    def take_due(self) -> None:
+        """Read again what has been watched for long: an event may have got lost."""
+        for demand in self._watched.values():
+            for watch in demand.watches:
+                watch.take_due()
+
     def close(self) -> None:
         self.watch({})
 
@@ -83,14 +96,16 @@ class _Demand:
         self._awaited = {keys.status(spec.name), keys.wants(spec.name)}
         self._status_key, self._wants_prefix = keys.status(spec.name), keys.wants(spec.name)
         self._is_closed = False
-        self._watches = [
-            store.watch(KeyRange(key=self._status_key), self._sink),
-            store.watch(KeyRange(key=self._wants_prefix, is_prefix=True), self._sink),
-        ]
+        status = KeyRange(key=self._status_key)
+        wants = KeyRange(key=self._wants_prefix, is_prefix=True)
+        self.watches = (
+            ResyncWatch(lambda: store.watch(status, self._sink)),
+            ResyncWatch(lambda: store.watch(wants, self._sink)),
+        )
 
     def close(self) -> None:
         self._is_closed = True
-        for watch in self._watches:
+        for watch in self.watches:
             watch.close()
 
     def _sink(self, seen: WatchSnapshot | KeysChanged) -> None:

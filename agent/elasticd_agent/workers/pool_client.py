@@ -5,6 +5,7 @@ this job has no pool here, and other jobs are not affected. Rejected: one thread
 pools, since the first pool that hangs would hold up the others.
 """
 
+import errno
 import select
 import socket
 import subprocess
@@ -119,6 +120,8 @@ class WarmPool:
         """Start the thread; `prepare` makes the folder in which the pool's log stands.
 
         The pool is forked from the fork server if that can be; None: it is always a new program.
+
+        Raises: OSError: no descriptor or no thread is left.
         """
         self._sock, self._theirs = socket.socketpair()
         # `-u` gives its workers the flags that torchrun gives; in "/" no file of the job's folder
@@ -151,7 +154,12 @@ class WarmPool:
         self._backlog = bytearray()
         """What the pool did not take at once; a thread sees to it."""
         self._thread = Thread(target=self._run, name="pool", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            self._sock.close()
+            self._theirs.close()
+            raise OSError(errno.EAGAIN, str(exc)) from exc
 
     def tell(self, message: ToPool) -> None:
         """Send a message without ever waiting, even for a pool that stands still.

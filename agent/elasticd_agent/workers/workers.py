@@ -382,4 +382,7 @@ class Workers:
     def renew(self) -> None:
         """Begin with another pool after one ended, or could not be started."""
         self._trouble = None
-        self._pool = self._new_pool()
+        try:
+            self._pool = self._new_pool()
+        except OSError as exc:  # No thread, no descriptor: tried again later.
+            self._break(PoolTrouble(why=str(exc)))

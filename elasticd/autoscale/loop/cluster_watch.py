@@ -13,7 +13,7 @@ from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import RangeMirror
+from elasticd.store.mirror import RENEW_S, RangeMirror
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ActiveJob", "ClusterWatch"]
@@ -46,9 +46,11 @@ class ClusterWatch:
         self._jobs: dict[JobName, tuple[int, JobWatch]] = {}
         self._unread: dict[JobName, str] = {}
         self._decoded: dict[str, tuple[KeyValue, Node]] = {}
+        self._renew_s = time.monotonic() + RENEW_S
 
     def read(self) -> tuple[tuple[ActiveJob, ...], AvailableNodes]:
         """Return all jobs that are not over, and the nodes with what is held of them."""
+        self._renew()
         until_s = time.monotonic() + READY_LIMIT_S
         for mirror in (self._active, self._nodes, self._drains):
             mirror.wait_ready(max(0.0, until_s - time.monotonic()))
@@ -69,6 +71,15 @@ class ClusterWatch:
             records.close()
 
     # --- private ------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Read everything again if it is time: a lost event would else be one for ever."""
+        if time.monotonic() >= self._renew_s:
+            self._renew_s = time.monotonic() + RENEW_S
+            for each in (self._active, self._nodes, self._drains):
+                each.renew()
+            for _, records in self._jobs.values():
+                records.renew()
 
     def _follow(self) -> None:
         """Watch the jobs that are active now, each from its own beginning on."""

@@ -78,6 +78,10 @@ class JobWatch:
             self._read = items, self._put_together(items, before)
         return self._read[1]
 
+    def renew(self) -> None:
+        """Watch anew, as `RangeMirror.renew` does."""
+        self._mirror.renew()
+
     def close(self) -> None:
         self._mirror.close()
 

@@ -53,6 +53,7 @@ STATUSES_PER_S = 10.0
 """How many of those writes all jobs together make, if they are more than a hundred."""
 UNSEEN_LIMIT_S = 2.0
 """How long a successful write is waited for until the object shows it."""
+REVIVED_WHY = "it was over before etcd was restored from a backup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,11 @@ def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
         yield from delete(look.job, look.name, look.found, seen)
         if look.found is not None and FINALIZER in look.job.finalizers:
             yield from _report(look, _standing(look, look.found))
+    elif look.found is not None and _is_revived(look, look.found):
+        # Its status stays: what was over does not begin again.
+        if look.found.needs_stop:
+            yield StopJob(job=look.name, uid=look.job.uid, why=REVIVED_WHY)
+        yield from _expire(look, look.job.status)
     elif look.found is not None:
         yield from _follow(look, look.found)
     elif look.job.status.is_final:
@@ -119,6 +125,14 @@ def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
             yield from _report(look, lost_status(look.job, now_unix_s=look.now_unix_s))
     else:
         yield from _submit(look, seen)
+
+
+def _is_revived(look: _Look, found: JobRecords) -> bool:
+    """Return whether a job that was seen to be over is not so, or in another way: etcd was restored
+    from a backup.
+    """
+    before = look.job.status
+    return before.is_final and _standing(look, found).phase != before.phase
 
 
 def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:

@@ -20,7 +20,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.records.reason import Phase
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import RangeMirror
+from elasticd.store.mirror import RENEW_S, RangeMirror
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ClusterRecords"]
@@ -48,6 +48,7 @@ class ClusterRecords:
         self._drains = RangeMirror(store, keys.drains, wake=wake)
         self._nodes = RangeMirror(store, keys.nodes, wake=wake)
         self._labels = RangeMirror(store, keys.node_labels, wake=wake)
+        self._renew_s = now_s() + RENEW_S
         self._reports: dict[JobName, tuple[Items, JobReport | None]] = {}
         self._unreadable: set[JobName] = set()
         self._unread: dict[str, str] = {}
@@ -72,6 +73,7 @@ class ClusterRecords:
 
     def read(self, measured: Mapping[JobName, ReportedProgress]) -> Records | None:
         """Put together what stands now; None if something was not read yet."""
+        self._renew()
         is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
         if not is_ready or self._jobs.read() is None:
             return None
@@ -131,6 +133,15 @@ class ClusterRecords:
     @property
     def _mirrors(self) -> tuple[RangeMirror, ...]:
         return self._active, self._drains, self._nodes, self._labels
+
+    def _renew(self) -> None:
+        """Read everything again if it is time: a lost event would else be one for ever."""
+        now_s = self._now_s()
+        if now_s >= self._renew_s:
+            self._renew_s = now_s + RENEW_S
+            self._jobs.renew()
+            for mirror in self._mirrors:
+                mirror.renew()
 
     def _report(self, name: JobName, items: Items, before: JobReport | None) -> JobReport | None:
         try:

@@ -37,7 +37,8 @@ class JobItems:
         self._told: dict[str, set[str]] = {}
         """The kept records of each change of world that name nobody, by what their keys begin
         with."""
-        self._watch = store.watch(KeyRange(key=keys.jobs, is_prefix=True), self._take)
+        self._store, self._range = store, KeyRange(key=keys.jobs, is_prefix=True)
+        self._watch = store.watch(self._range, self._take)
 
     def read(self) -> Mapping[JobName, Items] | None:
         """Return the keys of each job; None before the first snapshot.
@@ -46,6 +47,11 @@ class JobItems:
         """
         with self._lock:
             return dict(self._jobs) if self._jobs is not None else None
+
+    def renew(self) -> None:
+        """Watch anew, as `RangeMirror.renew` does."""
+        self._watch.close()
+        self._watch = self._store.watch(self._range, self._take)
 
     def close(self) -> None:
         self._watch.close()

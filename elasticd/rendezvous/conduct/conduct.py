@@ -34,6 +34,7 @@ from elasticd.rendezvous.effect import (
     WriteResult,
 )
 from elasticd.rendezvous.next_world.exclusion import readmission_delay_s
+from elasticd.rendezvous.next_world.handover import keeps_state
 from elasticd.rendezvous.next_world.propose import PROPOSERS
 from elasticd.rendezvous.own_record import (
     desired_generation,
@@ -234,7 +235,7 @@ def _leave(state: JobState, now_s: float) -> Step:
         return _retired(state, rejoin_after_s=0.0) if is_empty else (state, ())
     if state.stage not in (Stage.MEMBER, Stage.LEAVING) or not is_empty:
         return state, ()
-    if not (state.is_over or is_shut_out(state) or _is_free_to_leave(state)):
+    if not (state.is_over or is_shut_out(state) or _is_free_to_leave(state, now_s)):
         return state, ()
     if state.is_replaced and state.status is None:
         return _retired(state, rejoin_after_s=None)  # Our records went with the job's.
@@ -271,11 +272,11 @@ def _retired(state: JobState, *, rejoin_after_s: float | None, is_cut_off: bool 
     return with_stage(state, Stage.RETIRED), (retire,)
 
 
-def _is_free_to_leave(state: JobState) -> bool:
+def _is_free_to_leave(state: JobState, now_s: float) -> bool:
     if state.leaving is None:
         return False
     if not state.is_in_world or state.is_world_ended:
-        return True
+        return not keeps_state(state, now_s)
     # All our ranks exited with 0 and that is written down: the world does without us.
     mine = my_node(state)
     is_written = not state.is_result_in_flight and desired_result(state) == state.result_sent

@@ -21,6 +21,7 @@ from elasticd.rendezvous.effect import (
     UseStore,
     WriteIncident,
 )
+from elasticd.rendezvous.next_world.handover import keeps_state
 from elasticd.rendezvous.own_record import (
     desired_generation,
     is_current,
@@ -84,9 +85,18 @@ def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
     if worker.slot not in state.slots and not is_inside:
         return False
     if state.stage is Stage.LEAVING and worker.generation == 0:
-        # On its way out of its last world.
-        return worker.entered != 0 and (worker.leave_by_s is None or now_s < worker.leave_by_s)
+        if worker.entered != 0:  # On its way out of its last world.
+            return worker.leave_by_s is None or now_s < worker.leave_by_s
+        return keeps_state(state, now_s) or _is_called(state, worker, mine)
     return True
+
+
+def _is_called(state: JobState, worker: Worker, mine: WorldNode | None) -> bool:
+    """Return whether the standing world names a worker that was not told so yet."""
+    wanted = desired_generation(state)
+    if mine is None or wanted is None or worker.told >= wanted:
+        return False
+    return (worker.slot, worker.nonce) in {(named.slot, named.nonce) for named in mine.workers}
 
 
 def is_membership_over(state: JobState) -> bool:

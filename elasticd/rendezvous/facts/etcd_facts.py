@@ -171,6 +171,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         formed_s=None,
         is_formation_late=False,
         unheard_s=None,
+        handover_s=None,
         formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s + due_s,
         lost_races=0,
         alike_until_s=None,

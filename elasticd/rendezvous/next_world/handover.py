@@ -16,7 +16,20 @@ from elasticd.rendezvous.next_world.change import WorldChange, offers_in, offers
 from elasticd.rendezvous.next_world.node_condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["awaited", "givers", "new_slots", "unheard", "unheard_until_s"]
+__all__ = [
+    "awaited",
+    "givers",
+    "handover_end_s",
+    "handover_until_s",
+    "keeps_state",
+    "new_slots",
+    "unheard",
+    "unheard_until_s",
+]
+
+HANDOVER_SHARE = 0.5
+"""The share of its time to leave for which a node that goes by itself waits for another to be
+prepared: what is left is for the copy, and for its own end."""
 
 
 def givers(
@@ -26,9 +39,11 @@ def givers(
     it.
     """
     world = state.world
-    if world is None or not state.is_in_process or not change.is_orderly or not chosen:
+    if world is None or not state.is_in_process or not chosen:
         return ()
-    if state.is_world_ended or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
+    if state.is_world_ended:
+        return _keepers(state, change, world, chosen)
+    if not change.is_orderly or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
         return ()
     seen = (state.members.get(node.node) for node in world.nodes)
     going = [s for s in seen if s is not None and s.member.leaving is not None]
@@ -36,14 +51,9 @@ def givers(
 
 
 def awaited(state: JobState, change: WorldChange) -> tuple[NodeId, ...]:
-    """Return the nodes that will be able to take the state over soon, if there is time for that.
-
-    A drain leaves time; a machine that goes by itself does not.
-    """
+    """Return the nodes that will be able to take the state over soon."""
     world = state.world
     if world is None or not state.is_in_process or not change.is_orderly or state.is_world_ended:
-        return ()
-    if change.reason is not Reason.DRAINED:
         return ()
     return tuple(
         seen.member.node
@@ -54,6 +64,59 @@ def awaited(state: JobState, change: WorldChange) -> tuple[NodeId, ...]:
         and not is_useless(seen.member)
         and not is_dead(state, seen.member.incarnation)
     )
+
+
+def _keepers(
+    state: JobState, change: WorldChange, world: World, chosen: Sequence[SeenMember]
+) -> tuple[SeenMember, ...]:
+    """Return the leaving nodes that kept the state while the job waited, if nobody else has it."""
+    if any(offers_state(state, change, s.member) for s in chosen):
+        return ()
+    seen = (state.members.get(node.node) for node in world.nodes)
+    going = (s for s in seen if s is not None and s.member.leaving is not None)
+    return tuple(s for s in going if offers_state(state, change, s.member))
+
+
+def handover_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
+    """Return until when the standing world goes on for them; None for as long as it takes.
+
+    A drain leaves time. A machine that goes by itself leaves a part of its grace; and none where
+    the job has checkpoints, since what would be waited for is then worth less than the last save.
+    """
+    if change.reason is Reason.DRAINED:
+        return None
+    if state.spec.checkpoint is not None:
+        return now_s
+    end_s = handover_end_s(state)
+    return end_s if end_s is not None else now_s + HANDOVER_SHARE * state.spec.shutdown_timeout_s
+
+
+def handover_end_s(state: JobState) -> float | None:
+    """Return when a node that goes by itself gives up; None if none has been waited for yet."""
+    if state.handover_s is None:
+        return None
+    return state.handover_s + HANDOVER_SHARE * state.spec.shutdown_timeout_s
+
+
+def keeps_state(state: JobState, now_s: float) -> bool:
+    """Return whether this node, which is to leave a job that waits for nodes, stays for a while.
+
+    It alone has the state, which is saved nowhere, and others are about to come for it.
+    """
+    if not (state.is_in_process and state.is_world_ended and state.is_in_world):
+        return False
+    if state.observed is not None or state.leaving is None or state.spec.checkpoint is not None:
+        return False
+    end_s = handover_end_s(state)
+    if state.leaving is not Reason.DRAINED and not (end_s is not None and now_s < end_s):
+        return False
+    if not any(worker.has_state and worker.is_attached for worker in state.workers.values()):
+        return False
+    others = [s.member for s in state.members.values() if s.member.node != state.me.node]
+    coming = [m for m in others if m.leaving is None and not is_dead(state, m.incarnation)]
+    if any(offer.has_state for member in coming for offer in member.slots):
+        return False
+    return any(member.failure is None and not is_useless(member) for member in coming)
 
 
 def unheard(

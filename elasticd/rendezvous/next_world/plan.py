@@ -19,6 +19,7 @@ from elasticd.rendezvous.next_world.exclusion import exclusions, readmission_del
 from elasticd.rendezvous.next_world.handover import (
     awaited,
     givers,
+    handover_until_s,
     new_slots,
     unheard,
     unheard_until_s,
@@ -42,6 +43,10 @@ PACE_LIMIT_S = 1.0
 """Workers report their pace more often than this, except in a pause."""
 FIRST_STEP_POLL_S = 0.5
 """The time between looks for a first step; mostly the step itself causes another look."""
+
+TAKER_POLL_S = 0.25
+"""The time between looks for a node that can take the state over: a join alone causes no look
+while another one is due."""
 
 LARGE_NODES = 1000
 """Below this any world fits: compressed, each node takes less than 500 bytes, names and all."""
@@ -68,10 +73,8 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
     chosen = _choose(state, change, ready, target)
     chosen += givers(state, change, chosen)
     if len(chosen) < spec.min_nodes:
-        taker = awaited(state, change)
-        if taker:
-            return Wait(message=f"node {names(taker)} to take the state over")
-        return wait_for_members(state, chosen, held, now_s)
+        taker = _wait_for_taker(state, change, now_s)
+        return taker or wait_for_members(state, chosen, held, now_s)
     silent = unheard(state, change, chosen, now_s)
     if silent:
         message = f"node {names(silent)} to tell whether it has the state"
@@ -128,6 +131,18 @@ def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | Non
             is_below_min=state.world is None or not change.reason.is_planned,
         )
     return None
+
+
+def _wait_for_taker(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
+    """Return the wait for a node that can take the state over, if there is one and time for it."""
+    taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
+    if not taker or (until_s is not None and now_s >= until_s):
+        return None
+    return Wait(
+        message=f"node {names(taker)} to take the state over",
+        until_s=min(until_s, now_s + TAKER_POLL_S) if until_s is not None else None,
+        is_for_handover=until_s is not None,
+    )
 
 
 def _lost(

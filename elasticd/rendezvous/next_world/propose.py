@@ -171,6 +171,8 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
     if isinstance(planned, Wait):
         if planned.is_for_state and state.unheard_s is None:
             state = replace(state, unheard_s=now_s)
+        if planned.is_for_handover and state.handover_s is None:
+            state = replace(state, handover_s=now_s)
         return _say_wait(state, change, planned, now_s)
     return _propose_world(state, change, planned, own, now_s)
 
@@ -356,9 +358,13 @@ def _say_wait(
     )
     if (status.phase, status.message) == (before.phase, before.message):
         return state, ()
-    is_charged = world is not None and not state.is_world_ended and change.cause is not None
-    if is_charged and change.cause is not None and not is_paid(before, change.culprit):
-        status = dataclasses.replace(status, budget=budget_of(state, now_s).charged(change.cause))
+    if world is not None and not state.is_world_ended:
+        budget, cause = budget_of(state, now_s), change.cause
+        if cause is not None and not is_paid(before, change.culprit):
+            budget = budget.charged(cause)
+        is_whole = is_refilled(state, now_s) and state.pace is not None
+        step = state.pace.step if is_whole and state.pace is not None else before.refilled_step
+        status = dataclasses.replace(status, budget=budget, refilled_step=step)
     return _write_status(state, status)
 
 

@@ -140,8 +140,12 @@ def _is_poisoned(last: Failure | None, culprit: Failure) -> bool:
 def is_refilled(state: JobState, now_s: float) -> bool:
     """Return whether the job made progress since the last refill: by steps if seen, otherwise by
     time.
+
+    What a world made that is over was looked at when it ended; to wait for nodes is no progress.
     """
     assert state.status is not None
+    if state.is_world_ended:
+        return False
     limits = state.spec.limits
     if state.formed_s is not None and now_s - state.formed_s >= limits.refill_after_s:
         return True

@@ -47,6 +47,8 @@ class Wait:
     is_below_min: bool = False
     is_for_state: bool = False
     """True if records are missing that may tell of the state."""
+    is_for_handover: bool = False
+    """True if a node that goes by itself waits for another that can take the state over."""
     is_in_vain: bool = False
     """True if too few nodes are left that can start workers, and no others will come."""
 

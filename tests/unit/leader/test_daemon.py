@@ -72,6 +72,26 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.01)
 
 
+def test_a_term_that_cannot_begin_is_tried_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No thread is left, say; without a pause it would log as fast as it can."""
+    monkeypatch.setattr(module, "RETRY_S", 0.1)
+    store, counting, tries = MemoryStore(), Counting(), list[float]()
+    begin = counting.begin
+
+    def failing(term: Term) -> Counting:
+        tries.append(time.monotonic())
+        if len(tries) < 4:
+            raise RuntimeError("can't start new thread")
+        return begin(term)
+
+    monkeypatch.setattr(counting, "begin", failing)
+    with running(store, counting):
+        wait_until(lambda: counting.evaluations > 0)
+    assert tries[3] - tries[0] >= 0.25
+
+
 def test_the_leader_evaluates_and_the_other_takes_over_at_once() -> None:
     """Nobody evaluates who stands by; whoever ends gives the election back."""
     store = MemoryStore()

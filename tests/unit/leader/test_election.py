@@ -3,7 +3,7 @@
 import pytest
 
 from elasticd.errors import Unavailable
-from elasticd.leader.election import Election
+from elasticd.leader.election import REREAD_S, Election
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
@@ -75,6 +75,23 @@ def test_a_candidate_that_has_not_seen_the_key_does_not_stand() -> None:
     assert store.get(KEY) is None
     store.resume_watches()
     assert election.take_part() is not None
+
+
+def test_an_end_that_the_watch_missed_is_found_a_minute_later() -> None:
+    """etcd has lost events of watches that stayed open: nobody would ever lead again."""
+    clock = Clock()
+    store = MemoryStore(now_s=clock)
+    first, second = Election(store, KEY, now_s=clock), Election(store, KEY, now_s=clock)
+    assert first.take_part() is not None and second.take_part() is None
+    store.drop_watches()
+    first.close()
+    for watch in store._watches:
+        watch.missed.clear()
+    store.resume_watches()
+    assert second.take_part() is None, "nobody has told of it"
+    clock.s += REREAD_S
+    assert second.take_part() is not None
+    assert len(store._watches) == 1
 
 
 def test_close_gives_the_election_back() -> None:

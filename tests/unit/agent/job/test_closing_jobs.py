@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 from queue import Queue
-from threading import Event
+from threading import Event, Thread
+
+import pytest
 
 from elasticd.records.ids import JobName, Slot
 from elasticd_agent.job.closing_jobs import ClosingJobs
@@ -45,3 +47,19 @@ def test_end_of_the_agent_waits_for_what_is_being_closed() -> None:
     workers.may_end.set()
     closings.wait(WAIT_S)
     assert inbox.qsize() == 1
+
+
+def test_without_a_thread_the_owner_waits_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would else end with all its jobs, or wait for this one for ever."""
+    inbox, ended, workers = Queue[Item](), list[str](), SlowWorkers()
+    workers.may_end.set()
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    closings = ClosingJobs(inbox.put, lambda: None)
+    closings.begin(JOB, workers, (Slot(0),), lambda: ended.append("ended"))
+    closings.wait(WAIT_S)
+    inbox.get_nowait()()
+    assert ended == ["ended"] and not closings

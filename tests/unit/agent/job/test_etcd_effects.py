@@ -13,7 +13,7 @@ from elasticd.records.codec import decode, encode
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
-from elasticd.records.member import Result
+from elasticd.records.member import Member, Result
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -35,6 +35,7 @@ from tests.unit.rendezvous.cases import (
     member,
     name,
     proposer,
+    result,
     running,
     store,
     world,
@@ -260,3 +261,38 @@ def test_what_a_job_failed_to_write_is_forgotten_with_it() -> None:
     failed_writes.failed(JOB, "WriteMember", Refused("full"))
     failed_writes.forget(JOB)
     assert failed_writes.sentence == ""
+
+
+class Late(MemoryStore):
+    """Carries a goodbye out when another life of the node has written its record."""
+
+    is_late = False
+
+    def commit(self, txn: Txn) -> TxnResult:
+        if self.is_late:
+            self.is_late = False
+            put_member(self, life=2)
+        return super().commit(txn)
+
+
+def put_member(store: MemoryStore, *, life: int) -> None:
+    record = encode(member(0, life=life))
+    store.commit(Txn(then=(Put(key=KEYS.member(JOB, name(0)), value=record),)))
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_goodbye_that_comes_late_leaves_the_record_of_another_life(is_seen: bool) -> None:
+    """The lease may be over by then: what is deleted is not under it."""
+    etcd = Etcd(Late())
+    put_member(etcd.store, life=2 if is_seen else 1)
+    goodbye = fx.Withdraw(result=result(0, 1, code=None, has_left=True))
+    if not is_seen:
+        assert isinstance(etcd.store, Late)
+        etcd.store.is_late = True
+        assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=False)
+    assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=True)
+    item = etcd.store.get(KEYS.member(JOB, name(0)))
+    assert item is not None and decode(Member, item.value).incarnation == incarnation(0, life=2)
+    put_member(etcd.store, life=1)
+    assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=True)
+    assert etcd.store.get(KEYS.member(JOB, name(0))) is None

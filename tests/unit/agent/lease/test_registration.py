@@ -1,10 +1,12 @@
 """A node's record: one life of an agent at a time has the node's name."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
+from threading import Event
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,6 +21,7 @@ from elasticd.store.memory import MemoryStore
 from elasticd_agent.lease import registration
 from elasticd_agent.lease.registration import Registration
 from elasticd_agent.loop.effect_thread import EffectThread
+from elasticd_agent.loop.inbox import Item
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
@@ -36,12 +39,17 @@ def listening() -> Iterator[int]:
         yield int(server.getsockname()[1])
 
 
+def run_now(item: Item) -> None:
+    item()
+
+
 class Process:
     """One agent process of the node, as far as its registration goes."""
 
     def __init__(self, store: MemoryStore, life: str, folder: Path) -> None:
         self.events = Queue[str]()
         self.effect_thread = EffectThread()
+        self.post: Callable[[Item], None] = run_now
         self.registration = Registration(
             AgentSettings(
                 node=NODE,
@@ -55,7 +63,7 @@ class Process:
             store,
             self.effect_thread,
             Life(life),
-            lambda item: item(),
+            lambda item: self.post(item),
             lost=lambda: self.events.put("lost"),
             found=lambda: self.events.put("found"),
         )
@@ -175,6 +183,52 @@ def test_agent_whose_record_another_has_written_gives_its_lease_back(
         first.registration.set_draining(True)
         assert first.events.get(timeout=WAIT_S) == "lost"
         assert holder(store) == "two"
+    first.close()
+
+
+def test_lease_whose_end_is_told_twice_is_followed_by_one(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """By etcd, and by the record that is another agent's: workers are licensed under one lease."""
+    first, gate = Process(store, "one", tmp_path), Event()
+    first.registration.open(1, 2)
+    lease = first.registration.lease
+    assert lease is not None
+    with listening() as port:
+        put_other(store, "two", port)
+        first.effect_thread.send(gate.wait, lambda _: None, lambda _: None)
+        first.registration.set_draining(True)
+        store.expire(lease.id)
+        gate.set()
+        assert first.events.get(timeout=WAIT_S) == "lost"
+    assert first.events.get(timeout=WAIT_S) == "found"
+    found = first.registration.lease
+    with pytest.raises(Empty):
+        first.events.get(timeout=0.2)
+    assert first.registration.lease is found
+    first.close()
+
+
+def test_lease_that_is_lost_before_it_is_known_is_sought_anew(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """This process stood still between etcd's answer and the next turn of its owner."""
+    first, posted = Process(store, "one", tmp_path), list[Item]()
+    first.registration.open(1, 2)
+    lease = first.registration.lease
+    assert lease is not None
+    first.post = posted.append
+    store.expire(lease.id)
+    posted.pop(0)()
+    until(lambda: posted, lambda: first.registration.lease)
+    (second,) = store._grants
+    store.expire(second)
+    first.post = run_now
+    for each in reversed(posted):  # Two threads told of them.
+        each()
+        time.sleep(0.05)  # What it asks etcd for is answered.
+    until(lambda: not first.registration.is_fenced, lambda: first.registration.lease)
+    assert first.registration.lease is not None and first.registration.lease.id > second
     first.close()
 
 

@@ -1,13 +1,17 @@
 """How an agent learns which of several jobs lack nodes."""
 
+import pytest
+
 from elasticd.control import jobs
 from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Phase
+from elasticd.rendezvous.decide import REREAD_S
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
+from elasticd_agent.loop import resync_watch
 from elasticd_agent.node.demand import Demands
 
 KEYS = Keys()
@@ -84,6 +88,27 @@ def test_job_that_is_watched_no_more_is_not_known() -> None:
     assert scene.demands.lacks_nodes(A) is None
     scene.demands.watch({A: SPEC})
     assert scene.demands.lacks_nodes(A) is False
+
+
+def test_event_that_a_watch_missed_is_found_a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """etcd has lost events of watches that stayed open; a job would wait for slots for ever."""
+    now_s = [1000.0]
+    monkeypatch.setattr(resync_watch, "now_s", lambda: now_s[0])
+    scene = Scene()
+    scene.demands.watch({A: SPEC})
+    scene.store.drop_watches()
+    scene.running(3)
+    for watch in scene.store._watches:
+        watch.missed.clear()
+    scene.store.resume_watches()
+    assert scene.demands.lacks_nodes(A) is True, "nobody has told of it"
+    due_s = scene.demands.wake_s
+    assert due_s is not None and due_s <= now_s[0] + 1.25 * REREAD_S
+    now_s[0] += 1.25 * REREAD_S
+    scene.demands.take_due()
+    assert scene.demands.lacks_nodes(A) is False
+    scene.demands.close()
+    assert scene.demands.wake_s is None
 
 
 def test_status_that_nobody_here_understands_goes_last() -> None:

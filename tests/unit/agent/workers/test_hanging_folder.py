@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -179,3 +179,27 @@ def test_folder_that_cannot_be_used_is_said_and_tried_again(
     site.play(scene)
     watch.close()
     assert set(told) == {"/run/stuck: No space left on device"}
+
+
+def test_job_for_which_no_thread_is_left_is_begun_later(
+    site: Site, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent would else end, with the workers of all its jobs."""
+    monkeypatch.setattr("elasticd_agent.agent.JOIN_RETRY_S", 0.2)
+    disk.is_back.set()
+    start, refused = Thread.start, list[str]()
+
+    def refuse(thread: Thread) -> None:
+        if thread.name == "pool" and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", refuse)
+
+    def scene() -> None:
+        jobs.submit(site.store, KEYS, spec_of(WELL))
+        until(lambda: site.is_ready(WELL), lambda: site.member(WELL))
+
+    site.play(scene)
+    assert len(refused) == 2

@@ -367,6 +367,21 @@ def test_what_was_over_stays_over_without_its_records() -> None:
     assert conditions(twin, uid) == {"Complete"}
 
 
+def test_what_was_over_does_not_run_again_after_etcd_was_restored_from_a_backup() -> None:
+    """The records of the backup say that it trains, and its agents begin anew."""
+    twin, uid = started()
+    backup = twin.jobs["team.x"]
+    twin.end("team.x")
+    twin.settle()
+    twin.jobs["team.x"] = backup
+    (stop,) = twin.settle()
+    assert isinstance(stop, StopJob) and stop.gone is None and "restored" in stop.why
+    assert conditions(twin, uid) == {"Complete"} and twin.object(uid).status.phase == "Succeeded"
+    twin.agents_run()
+    assert twin.jobs["team.x"].status.phase is Phase.STOPPED
+    assert twin.settle() == [] and conditions(twin, uid) == {"Complete"}
+
+
 def standing(uid: str, **more: Any) -> JobRecords:
     spec = JobSpec(name=JobName("team.x"), uid=uid, entry_kind=EntryKind.SCRIPT, entry="a.py")
     return JobRecords(spec=replace(spec, **more), status=JobStatus(phase=Phase.RUNNING))

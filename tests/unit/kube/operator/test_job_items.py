@@ -14,6 +14,8 @@ from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.store.api import Delete, KeyValue, Put, Txn
 from elasticd.store.memory import MemoryStore
+from elasticd.store.mirror import RENEW_S
+from tests.fixtures.operator_scene import OperatorScene
 
 KEYS, JOB = Keys(), JobName("team.a")
 NODES, GENERATIONS = 100, 4
@@ -110,3 +112,25 @@ def test_what_is_written_again_or_removed_is_followed() -> None:
     assert len([key for key in items if key.startswith(prefix)]) == INCIDENTS_KEPT + 3
     store.commit(Txn(then=(Delete(key=KEYS.job(JOB), is_prefix=True),)))
     assert kept.read() == {}
+
+
+def test_event_that_a_watch_missed_is_found_by_the_next_list() -> None:
+    """etcd has lost events of watches that stayed open: an ElasticJob would run for ever."""
+    scene = OperatorScene()
+    scene.create()
+    operator = scene.begin()
+    scene.settle(operator)
+    (job,) = scene.jobs
+    scene.run(job)
+    scene.settle(operator)
+    scene.store.drop_watches()
+    scene.end(job)
+    for watch in scene.store._watches:
+        watch.missed.clear()
+    scene.store.resume_watches()
+    scene.settle(operator)
+    assert scene.status()["phase"] == "Running", "nobody has told of it"
+    scene.now_s += RENEW_S
+    scene.settle(operator)
+    assert scene.status()["phase"] == "Succeeded"
+    scene.close()

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
+from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import Want
 from elasticd.records.member import Member
-from elasticd.records.reason import Reason
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -21,6 +22,7 @@ from tests.unit.rendezvous.trainers import attach, kept, trainer, training
 
 SILENT = trainer(1, (0, 1, ""))
 """Of node-1, written when the process that trains was being started."""
+SAVED = CheckpointSpec(url="/x", owner="o")
 
 
 def test_nobody_begins_anew_while_a_node_of_the_world_has_not_told_of_its_process() -> None:
@@ -98,6 +100,45 @@ def test_scale_takes_no_new_process_in_the_place_of_one_that_has_the_state(
         change = WorldChange(reason=reason, is_orderly=is_orderly)
         found = plan_world(told.state, change, now_s=told.now_s)
         assert isinstance(found, World) and {node.node for node in found.nodes} == wanted
+
+
+@pytest.mark.parametrize("is_saved", [False, True], ids=["nothing saved", "checkpoints"])
+def test_node_that_goes_by_itself_waits_where_nothing_is_saved(is_saved: bool) -> None:
+    """For half of its grace; a job with checkpoints needs all of it for the last one."""
+    told = training(shutdown_timeout_s=30.0, checkpoint=SAVED if is_saved else None)
+    told.members(trainer(0), trainer(1, (0, 1, "")))
+    told.tell(ev.LeaveRequested(reason=Reason.NODE_LEFT))
+    until_s = told.now_s + 15.0
+    assert told.count(fx.WriteStatus) == int(is_saved) and told.count(fx.ProposeWorld) == 0
+    while told.written():
+        pass
+    told.members(trainer(0, leaving=Reason.NODE_LEFT), trainer(1, (0, 1, "")))
+    assert told.state.handover_s == (None if is_saved else until_s - 15.0)
+    told.tick(14.5)
+    assert told.count(fx.WriteStatus) == 0
+    told.tick(1.0)
+    effect = None if is_saved else told.one(fx.WriteStatus)
+    assert effect is None or effect.status.phase is Phase.WAITING  # type: ignore[attr-defined]
+
+
+def test_drained_node_whose_agent_ends_does_not_wait_as_a_drain_does() -> None:
+    """It would else be ended in the middle of a step, without a save and without a word."""
+    told = training(shutdown_timeout_s=30.0, checkpoint=SAVED)
+    told.members(trainer(0), trainer(1, (0, 1, "")))
+    told.tell(ev.LeaveRequested(reason=Reason.DRAINED))
+    while told.written():
+        pass
+    told.members(trainer(0, leaving=Reason.DRAINED), trainer(1, (0, 1, "")))
+    told.tick(40.0)
+    assert told.count(fx.WriteStatus) == 0, "a drain has the time"
+    told.tell(ev.LeaveRequested(reason=Reason.NODE_LEFT))
+    effect = told.one(fx.WriteStatus)
+    assert isinstance(effect, fx.WriteStatus) and effect.status.phase is Phase.WAITING
+    while told.written():
+        pass
+    assert told.state.leaving is Reason.NODE_LEFT
+    told.tell(ev.LeaveRequested(reason=Reason.DRAINED))
+    assert told.state.leaving is Reason.NODE_LEFT
 
 
 def test_node_that_never_tells_is_waited_for_as_long_as_a_world_may_take() -> None:

@@ -299,6 +299,35 @@ def test_budget_that_is_spent_ends_the_job_with_the_culprit() -> None:
     assert status.failure == failure(1)
 
 
+@pytest.mark.parametrize("by", ["steps", "time"])
+def test_loss_for_which_the_job_waits_stays_charged(by: str) -> None:
+    """The budget was refilled just before; the wait is no progress, nor are the steps once more."""
+    limits = Limits(node_loss=1, refill_after_steps=100, refill_after_s=600.0)
+    told = training(1, step=150 if by == "steps" else 5, min_nodes=2, limits=limits)
+    told.tick(700.0 if by == "time" else 0.0)
+    told.members(trainer(0), trainer(1))
+    told.tell(ev.ResultsListed(results=()))
+    told.tell(ev.PeerDied(node=name(1), life=Life("n1l1")))
+    told.tick(0.2)
+    waiting = written_status(told)
+    assert (waiting.phase, waiting.budget) == (Phase.WAITING, Budget(node_loss=1))
+    assert waiting.refilled_step == (150 if by == "steps" else 5)
+    told.tell(ev.StatusWritten(ok=True))
+    told.status(waiting)
+    told.tick(700.0)
+    while told.written():
+        pass
+    told.tell(ev.ResultsListed(results=()))
+    told.members(trainer(0), trainer(1), trainer(2, (0, 1, "p"), arrived=0))
+    told.tick(70.0)
+    while told.count(fx.ProposeWorld) == 0:
+        told.tell(ev.ResultsListed(results=()))
+        told.members(trainer(0), trainer(2, (0, 1, "p"), arrived=0))
+        told.tick(0.3)
+    assert proposal(told).status.budget == Budget(node_loss=1)
+    assert proposal(told).status.refilled_step == waiting.refilled_step
+
+
 def test_each_cause_has_a_budget_of_its_own() -> None:
     """A lost node is not paid for by the script's errors."""
     told = proposer(1, 2, limits=Limits(user_error=0))
