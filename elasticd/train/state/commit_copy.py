@@ -226,25 +226,36 @@ class _Small:
 class _Large:
     """Tensors that are copied if they changed since the last commit."""
 
-    def __init__(self, slots: list[TensorSlot], restless: dict[int, torch.Tensor]) -> None:
+    def __init__(
+        self, slots: list[TensorSlot], restless: Mapping[int, tuple[torch.Tensor, bool]]
+    ) -> None:
         """Take the slots, and what `restless` of the one before returned for the same tensors."""
         self._slots = slots
         self.has_any = bool(slots)
-        self._restless = restless
+        here = [id(home.get(key)) for home, key in slots]
+        # Not those of objects that are built anew: each generation would keep some more alive.
+        self._restless = {each: restless[each] for each in here if each in restless}
         self._tensors: list[torch.Tensor | None] = [None] * len(slots)
         self._versions: list[int] = [-1] * len(slots)
         self._copies: list[torch.Tensor | None] = [None] * len(slots)
         self._sums: list[int | None] = [None] * len(slots)
-        self._secret: set[int] = set()
+        self._secret = {
+            index for index, each in enumerate(here) if each in restless and restless[each][1]
+        }
         """The indices of tensors that change without their version counter."""
+        self._ages = [0] * len(slots)
+        """How many commits ago each copy was made."""
         self._is_probed = False
         self._is_new = True
 
-    def restless(self) -> dict[int, torch.Tensor]:
-        """Return the tensors, by their ids, that have changed and probably will again."""
+    def restless(self) -> dict[int, tuple[torch.Tensor, bool]]:
+        """Return the tensors, by their ids, that have changed and probably will again; True for
+        those that change without their version counter.
+        """
+        pairs = zip(self._tensors, self._copies, strict=True)
         now = {
-            id(tensor): tensor
-            for tensor, copied in zip(self._tensors, self._copies, strict=True)
+            id(tensor): (tensor, index in self._secret)
+            for index, (tensor, copied) in enumerate(pairs)
             if tensor is not None and copied is not None
         }
         return self._restless | now
@@ -263,8 +274,10 @@ class _Large:
         if self._is_new:
             changed = {index for index in changed if id(tensors[index]) in self._restless}
             self._is_new = False
+        self._look_at_copies(tensors, changed)
         for index in changed | self._secret:
             self._copies[index] = _copy_of(tensors[index], self._copies[index])
+            self._ages[index] = 0
         self._tensors, self._versions = tensors, versions
 
     def put_back(self) -> bool:
@@ -282,6 +295,18 @@ class _Large:
             ):
                 is_whole = False
         return is_whole
+
+    def _look_at_copies(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
+        """Find those that have changed since their copy was made, though nothing was counted.
+
+        To put such a copy back would undo commits. It is looked for ever more seldom.
+        """
+        for index, (tensor, copied) in enumerate(zip(tensors, self._copies, strict=True)):
+            if tensor is None or copied is None or index in changed or index in self._secret:
+                continue
+            self._ages[index] = age = self._ages[index] + 1
+            if age & (age - 1) == 0 and _sum_of(tensor) != _sum_of(copied):
+                self._secret.add(index)
 
     def _probe(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
         for index, tensor in enumerate(tensors):

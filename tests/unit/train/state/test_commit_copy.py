@@ -1,5 +1,6 @@
 """What no optimizer owns is what it was at the last commit."""
 
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -179,6 +180,51 @@ def test_large_tensors_known_to_change_are_copied_from_the_start_after_a_rebindi
     module.here.add_(1)
     assert keep.put_back()
     assert module.here.unique().tolist() == [1.0]
+
+
+def test_change_that_is_not_counted_is_known_in_the_next_generation_too() -> None:
+    """An average through `.data`: else each change of world would bring back its first commit."""
+    module: Any = Buffers(40_000)
+    keep = kept(module)
+    for _ in range(4):
+        module.here.data.add_(1)
+        commit(keep)
+    keep.bind({}, {}, [module], [])
+    commit(keep)
+    for _ in range(2):
+        module.here.data.add_(1)
+        commit(keep)
+    module.here.data.add_(1)
+    assert keep.put_back()
+    assert module.here.unique().tolist() == [6.0]
+
+
+def test_copy_of_a_counted_change_does_not_hide_later_ones() -> None:
+    """An average that begins late: set with `copy_`, and then changed through `.data`."""
+    module: Any = Buffers(40_000)
+    keep = kept(module)
+    for _ in range(8):
+        commit(keep)
+    module.here.copy_(torch.ones(40_000))
+    for _ in range(3):
+        commit(keep)
+        module.here.data.add_(1)
+    assert keep.put_back()
+    assert module.here.unique().tolist() == [3.0]
+
+
+def test_tensors_of_an_object_that_is_built_anew_are_let_go() -> None:
+    """Else each generation would keep another average."""
+    keep = CommitCopy()
+    old: list[weakref.ref[torch.Tensor]] = []
+    for _ in range(3):
+        module: Any = Buffers(40_000)
+        keep.bind({}, {}, [module], [])
+        commit(keep)
+        module.here.add_(1)
+        commit(keep)
+        old.append(weakref.ref(module.here))
+    assert [each() is not None for each in old] == [False, False, True]
 
 
 def test_change_that_cannot_be_taken_back_is_told() -> None:
