@@ -23,6 +23,7 @@ from elasticd.train.data.totals import DataTotals, summary
 from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
+from elasticd.train.optimizer.param_groups import groups_kept
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import StepGuard
 from elasticd.train.session.watch import EpochProgress, StateWatch
@@ -368,15 +369,16 @@ class State:
         self._loaded = before | self._loaded
         self._built = {}
         self._random.reseed_alike(self._epoch, self._step)
-        for name, builder in self._builders.items():
-            value = builder(world)
-            kind = kind_of(name, value, is_built=True)
-            if kind is StateEntryKind.LOADER:
-                self._loaders.add(name, value)
-            else:
-                self._built[name] = value
-            if name in self._loaded:
-                load(value, self._loaded[name])
+        with groups_kept(self._of(torch.optim.Optimizer) if self._loaded else ()):
+            for name, builder in self._builders.items():
+                value = builder(world)
+                if kind_of(name, value, is_built=True) is StateEntryKind.LOADER:
+                    self._loaders.add(name, value)
+                else:
+                    self._built[name] = value
+        # Not before all are there: a scheduler writes into its optimizer when it is made.
+        for name in filter(self._loaded.__contains__, self._builders):
+            load(getattr(self, name), self._loaded[name])
         self._loaded = {}
 
     def _bind(self) -> None:

@@ -199,6 +199,54 @@ def test_builder_is_called_for_each_generation_and_gets_the_state_of_the_one_bef
         assert same(facts(other), facts(state))
 
 
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], _LR.LRScheduler]] = {
+    "LambdaLR": lambda optimizer: _LR.LambdaLR(optimizer, lambda step: (step + 1) / 10),
+    "LinearLR": lambda optimizer: _LR.LinearLR(optimizer, 0.1, total_iters=3),
+    "OneCycleLR": lambda optimizer: _LR.OneCycleLR(optimizer, max_lr=1.0, total_steps=50),
+    "SequentialLR": lambda optimizer: _LR.SequentialLR(
+        optimizer,
+        [_LR.LinearLR(optimizer, 0.1, total_iters=3), _LR.CosineAnnealingLR(optimizer, 50)],
+        [3],
+    ),
+}
+
+
+@pytest.mark.parametrize("is_all_built", [False, True])
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_scheduler_that_is_built_anew_leaves_the_rate_as_it_is(
+    kind: str, is_all_built: bool
+) -> None:
+    """When it is made it writes its first rate, on survivors as on a new rank."""
+
+    def made() -> State:
+        net = model()
+        kept = torch.optim.SGD(net.parameters(), lr=0.1)
+        state = State(
+            model=net,
+            optimizer=(lambda _: torch.optim.SGD(net.parameters(), lr=0.1))
+            if is_all_built
+            else kept,
+            scheduler=lambda _: SCHEDULES[kind](state.optimizer),
+            seen=0,
+            history=[],
+        )
+        return state
+
+    def rate(state: State) -> Any:
+        return state.optimizer.param_groups[0]["lr"]
+
+    state, other = made(), made()
+    with entered(state):
+        for _ in range(5):
+            plain_step(state, lambda _: None)
+        before, whole = rate(state), copy.deepcopy(state._tree())
+    with entered(state):
+        assert rate(state) == before
+    other._load(whole, state._position)
+    with entered(other):
+        assert rate(other) == before
+
+
 def test_what_is_in_place_already_is_not_copied_to_itself() -> None:
     """A state that was received into the model's own memory; what is elsewhere is copied."""
     layer, norm = torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)
