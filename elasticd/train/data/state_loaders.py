@@ -89,7 +89,7 @@ class Loaders:
         first = next(iter(self.named.values()), None)
         if first is None:
             return EpochProgress(epochs=self.epochs, steps=self.steps)
-        samples = sum(each.samples for each in self._ledgers.values())
+        samples = sum(each.samples for each in list(self._ledgers.values()))
         return EpochProgress(first.consumed, first.epoch_samples, self.epochs, samples, self.steps)
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,9 +97,9 @@ class Loaders:
         return {name: each.state_dict() for name, each in self._ledgers.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over counts that `state_dict` returned."""
+        """Take over counts that `state_dict` returned, also of a loader that is built later."""
         for name, counts in state.items():
-            self._ledgers[name].load_state_dict(counts)
+            self._ledgers.setdefault(name, Ledger()).load_state_dict(counts)
 
     def _tell_once(self) -> None:
         if not self._is_told and any(each._has_delivered for each in self.named.values()):

@@ -9,6 +9,7 @@ import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
 from elasticd.errors import CallError
+from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import state_dict as transfer
 from elasticd.train.state.state import State
@@ -245,6 +246,29 @@ def test_scheduler_that_is_built_anew_leaves_the_rate_as_it_is(
     other._load(whole, state._position)
     with entered(other):
         assert rate(other) == before
+
+
+def test_new_rank_takes_over_a_loader_that_it_has_not_built_yet() -> None:
+    """With what it has counted."""
+
+    def made() -> State:
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        return State(model=net, optimizer=optimizer, data=lambda _: Loader(torch.arange(100.0), 10))
+
+    state, other = made(), made()
+    with entered(state):
+        for _ in zip(range(3), state.data, strict=False):
+            state.optimizer.step()
+            state.commit()
+    other._load(copy.deepcopy(state._tree()), state._position)
+    for each in (state, other):
+        with entered(each):
+            assert (each.data.epoch, each.data.consumed) == (0, 30)
+            for _ in each.data:
+                each.optimizer.step()
+                each.commit()
+        assert each._ledger == (100, 0, 0)
 
 
 def test_what_is_in_place_already_is_not_copied_to_itself() -> None:
