@@ -72,6 +72,22 @@ def test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did(is_evalua
         assert state.model[1].training is not is_evaluating
 
 
+def test_parameters_that_a_part_of_a_step_freezes_are_trained_again() -> None:
+    """A GAN freezes its discriminator for the generator's pass, which is where others are waited
+    for; what was frozen at the commit still is.
+    """
+    state = made()
+    with suppress(Interrupted), entered(state):
+        state.model[0].requires_grad_(False)
+        plain_step(state, lambda _: None)
+        state.model.requires_grad_(False)
+        state.model[0].requires_grad_(True)
+        raise Interrupted
+    with entered(state):
+        assert all(each.requires_grad for each in state.model[3].parameters())
+        assert not any(each.requires_grad for each in state.model[0].parameters())
+
+
 class Twice(SingleProcess):
     """Its first world is over as soon as `train` was left."""
 
