@@ -84,6 +84,20 @@ def test_average_that_is_evaluated_is_not_taken_for_the_state(way: str, is_pause
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_pause_sees_that_some_parameters_were_replaced_and_not_put_back(way: str) -> None:
+    """Those of a part of the model, which has neither the first parameter nor the last."""
+    state = made()
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+        with state.pause("evaluation"):
+            WAYS[way](state.model[1].weight).mul_(0.5)
+            raise Interrupted
+    state._settle_back()
+    assert not state._is_clean
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: str) -> None:
     """Where it says that it pauses, or the script was seen to do it before."""
     for is_paused in (True, False):
