@@ -479,3 +479,21 @@ def test_ranks_that_have_drawn_other_samples_differ_in_structure() -> None:
     assert one == same != other
     assert "of the selection" in one[0]
     assert "selection" not in State(data=Loader(Numbers(2), 2))._structure()[0]
+
+
+def test_batch_that_is_read_while_the_world_changes_does_not_count() -> None:
+    """A thread of the script's that fetches ahead is in the dataset, and `train` is called anew."""
+
+    class Moving(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == 4:
+                loader._place(0, 1, Watch())
+            return super().__getitem__(index)
+
+    loader = loader_of(Moving(12), 4, shuffle=False)
+    iterator = iter(loader)
+    next(iterator)
+    loader._commit()
+    with pytest.raises(CallError, match="before the world changed"):
+        next(iterator)
+    assert not loader._has_delivered
