@@ -7,6 +7,9 @@ Small tensors are copied at every commit, in one call for each kind; torch's ver
 cannot be trusted for them (BatchNorm's running statistics change without being counted). Large ones
 (frozen parameters, an averaged model, a queue) are copied once they change: by the counter, or,
 because `tensor.data` passes the counter by, by a checksum at the commits 1, 2, 4, 8, ...
+Buffers are copied before, up to a limit: a forward pass may change one for the first time (a queue
+that is used from some epoch on), and then waits for the others in its backward pass, so that all
+ranks would be without their state at once.
 Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
 """
 
@@ -29,6 +32,9 @@ __all__ = ["CommitCopy", "CollectedValues"]
 
 SMALL_BYTES = 1 << 16
 """The size at which a copy begins to cost more than a look whether it is needed."""
+
+EARLY_BYTES = 64 << 20
+"""Of so many bytes of large buffers there is a copy before they were seen to change."""
 
 _get = dict.get
 _copy = methodcaller("copy")
@@ -98,7 +104,9 @@ class CommitCopy:
         small = [slot for slot in slots if _is_small(slot.home[slot.key])]
         self._small = _Small(small)
         large = [slot for slot in slots if not _is_small(slot.home[slot.key])]
-        self._large = _Large(large, self._large.restless() if self._large is not None else {})
+        buffers = {id(each) for part in every for each in part._buffers.values()}
+        restless = self._large.restless() if self._large is not None else {}
+        self._large = _Large(large, restless, _early(large, buffers))
 
     def forget(self) -> None:
         """Drop the copies, because what is there now counts."""
@@ -227,10 +235,16 @@ class _Large:
     """Tensors that are copied if they changed since the last commit."""
 
     def __init__(
-        self, slots: list[TensorSlot], restless: Mapping[int, tuple[torch.Tensor, bool]]
+        self,
+        slots: list[TensorSlot],
+        restless: Mapping[int, tuple[torch.Tensor, bool]],
+        early: set[int],
     ) -> None:
-        """Take the slots, and what `restless` of the one before returned for the same tensors."""
+        """Take the slots, and what `restless` of the one before returned for the same tensors;
+        `early` are the indices of those to be copied at once.
+        """
         self._slots = slots
+        self._early = early
         self.has_any = bool(slots)
         here = [id(home.get(key)) for home, key in slots]
         # Not those of objects that are built anew: each generation would keep some more alive.
@@ -272,7 +286,8 @@ class _Large:
             self._probe(tensors, changed)
         self._is_probed = is_probe
         if self._is_new:
-            changed = {index for index in changed if id(tensors[index]) in self._restless}
+            known = {index for index in changed if id(tensors[index]) in self._restless}
+            changed = known | self._early
             self._is_new = False
         self._look_at_copies(tensors, changed)
         for index in changed | self._secret:
@@ -333,6 +348,18 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
                 else:
                     slots.setdefault(id(tensor), TensorSlot(home, key))
     return empty + list(slots.values())
+
+
+def _early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:
+    """Return the indices of the buffers that are copied before they were seen to change."""
+    found: set[int] = set()
+    left = EARLY_BYTES
+    for index, (home, key) in enumerate(slots):
+        tensor = home[key]
+        if id(tensor) in buffers and tensor.nbytes <= left:
+            found.add(index)
+            left -= tensor.nbytes
+    return found
 
 
 def _is_small(tensor: torch.Tensor | None) -> bool:
