@@ -226,12 +226,22 @@ class Loader:
         self._seed, self._shuffle = seed, shuffle
         self._go_back(DataPosition(epoch, consumed))
 
-    def _place(self, rank: int, size: int, watch: _Deliveries, least: int = 1) -> None:
+    def _place(
+        self,
+        rank: int,
+        size: int,
+        watch: _Deliveries,
+        least: int = 1,
+        *,
+        has_begun: bool = False,
+    ) -> None:
         """Become `rank` of `size` at the committed position, and end readers of an earlier one.
 
-        `least`: no rank gets fewer samples of a tail, except those that get none.
+        `least`: no rank gets fewer samples of a tail, except those that get none. `has_begun`:
+        another loader of the state has been read.
         """
-        if self._batch_size < size and (self.epoch, self.consumed) == (0, 0):
+        has_begun |= (self.epoch, self.consumed) != (0, 0)
+        if self._batch_size < size and not has_begun:
             # Once it trains, a node more than there are samples is no reason to end it: the ranks
             # that are too many repeat a sample with weight 0, as in the tail of an epoch.
             raise CallError(

@@ -58,8 +58,9 @@ class Loaders:
         """
         parts = (part for module in modules for part in module.modules())
         least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
+        has_begun = any((each.epoch, each.consumed) != (0, 0) for each in self.named.values())
         for loader in self.named.values():
-            loader._place(world.rank, world.size, watch, least)
+            loader._place(world.rank, world.size, watch, least, has_begun=has_begun)
             loader._kept = self._kept
         self._kept.begin()
 
