@@ -221,7 +221,6 @@ class State:
         self._settle_back()
         self._random.enter(world.rank)
         self._thread = threading.get_ident()
-        self._hooks.take_off()
         self._build(world)
         if self._is_new:
             self._tree()  # An entry that cannot be sent is refused now, not in the first failure.
@@ -232,7 +231,6 @@ class State:
         for optimizer in self._of(torch.optim.Optimizer):
             optimizer.zero_grad(set_to_none=True)
         self._loaders.place(world, watch, self._of(torch.nn.Module))
-        self._hooks.note(self._objects.values())
         # If this rank was dirty and got no state, the ranks have agreed that its own counts.
         self._guard.reset()
         self._keep.copy(self._keep.collect())
@@ -363,6 +361,8 @@ class State:
         if self._is_prebuilt:
             self._is_prebuilt = False
             return
+        self._hooks.take_off()
+        self._hooks.note(self._objects.values())
         loaders = {n: v for n, v in self._loaders.named.items() if n in self._builders}
         before = {name: saved(value) for name, value in (self._built | loaders).items()}
         # The states stay until all are built: a builder may be interrupted, too.
