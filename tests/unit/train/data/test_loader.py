@@ -30,7 +30,7 @@ from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.watch import EpochProgress
 from elasticd.train.state.state import State
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of, world_of
-from tests.unit.train.state.state_case import world
+from tests.unit.train.state import state_case
 
 torch.set_num_threads(1)
 
@@ -507,8 +507,8 @@ def test_world_that_grows_beyond_a_loader_that_waits_for_its_turn_goes_on() -> N
     loaders.add("data", data)
     loaders.add("held", held)
     watch: Any = Watch()
-    loaders.place(world(), watch, ())
+    loaders.place(state_case.world(), watch, ())
     next(iter(data))
     loaders.commit(None)
-    loaders.place(world(3, 4), watch, ())
+    loaders.place(state_case.world(3, 4), watch, ())
     assert len(list(held)) == 5 and held.weight == 0.0
