@@ -55,7 +55,10 @@ class GroupValues:
 
 @contextmanager
 def groups_kept(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
-    """Put the groups back afterwards: a scheduler writes its first rates when it is made."""
+    """Put the groups back afterwards: a scheduler writes its first rates when it is made.
+
+    For the same reason optimizers that are made, too, are loaded when all are there.
+    """
     groups = [GroupValues(each) for each in optimizers]
     try:
         yield

@@ -26,7 +26,7 @@ from elasticd.train.optimizer.nonfinite_gradient import OnNan
 from elasticd.train.optimizer.param_groups import groups_kept
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import StepGuard
-from elasticd.train.session.watch import EpochProgress, StateWatch
+from elasticd.train.session.watch import EpochProgress, Pauses, StateWatch
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.commit_scalars import CommitScalars, Tensors
@@ -156,13 +156,14 @@ class State:
     def pause(self, why: str) -> Iterator[None]:
         """Say that no step will end for a while, and `why`: an evaluation, say, or a big save."""
         watch = self._inside("pause()")
-        self._guard.begin_pause()
-        watch.pause(why)
+        if self._pauses.begin(why):
+            self._guard.begin_pause()
         try:
             yield
         finally:
-            watch.pause(None)
-        watch.check(self._step)
+            is_over = self._pauses.end()
+        if is_over:
+            watch.check(self._step)
 
     def summary(self) -> str:
         """Return a sentence or two on what the run did."""
@@ -238,7 +239,7 @@ class State:
         optimizers, size = self._optimizers, world.size
         calls = meeting(optimizers, size), any_rank(optimizers, size)
         self._guard.arm(watch, OnNan(self._on_nan), *calls)
-        self._watch = watch
+        self._watch, self._pauses = watch, Pauses(watch)
         self._random.reseed(self._epoch, self._step)
 
     @property
@@ -376,7 +377,6 @@ class State:
                     self._loaders.add(name, value)
                 else:
                     self._built[name] = value
-        # Not before all are there: a scheduler writes into its optimizer when it is made.
         for name in filter(self._loaded.__contains__, self._builders):
             load(getattr(self, name), self._loaded[name])
         self._loaded = {}

@@ -98,6 +98,25 @@ def test_pause_sees_that_some_parameters_were_replaced_and_not_put_back(way: str
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_pause_within_a_pause_ends_neither_it_nor_what_it_knows(way: str) -> None:
+    """An evaluation that saves its result; the parameters are another's meanwhile."""
+    state = made()
+    with entered(state) as watch:
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+        before = facts(state)
+        with state.pause("evaluation"):
+            with swapped(state, WAYS[way]), state.pause("saving"):
+                pass
+            assert watch.paused == ["evaluation", "saving", "evaluation"]
+        assert watch.paused[-1] is None
+        assert state._is_clean
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: str) -> None:
     """Where it says that it pauses, or the script was seen to do it before."""
     for is_paused in (True, False):
