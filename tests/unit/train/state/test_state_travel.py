@@ -222,7 +222,7 @@ def test_scheduler_that_is_built_anew_leaves_the_rate_as_it_is(
     def made() -> State:
         net = model()
         kept = torch.optim.SGD(net.parameters(), lr=0.1)
-        state = State(
+        state: State = State(
             model=net,
             optimizer=(lambda _: torch.optim.SGD(net.parameters(), lr=0.1))
             if is_all_built
