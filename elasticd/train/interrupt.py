@@ -9,6 +9,7 @@ Rejected: a counter that a `with` statement raises and lowers. An exception of s
 and the rank could never be interrupted again.
 """
 
+import os
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -16,6 +17,9 @@ from typing import Any, TypeVar
 __all__ = ["Interrupted", "may_be_left", "uninterruptible"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_SWITCHES = frozenset({"__enter__", "__exit__"})
+_TORCH = f"{os.sep}torch{os.sep}"
 
 _marked: set[tuple[str, int]] = set()
 
@@ -40,12 +44,20 @@ def uninterruptible(function: F) -> F:
 
 
 def may_be_left(frame: FrameType | None) -> bool:
-    """True unless this frame or one that waits for it is of a function that is marked."""
+    """True unless this frame or one that waits for it is of a function that is marked.
+
+    Or of one with which torch switches a mode of the whole thread on or off (autocast): that would
+    stay as it is, and nothing puts it back.
+    """
     while frame is not None:
-        if _place_of(frame.f_code) in _marked:
+        if _place_of(frame.f_code) in _marked or _is_switch(frame.f_code):
             return False
         frame = frame.f_back
     return True
+
+
+def _is_switch(code: CodeType) -> bool:
+    return code.co_name in _SWITCHES and _TORCH in code.co_filename
 
 
 def _place_of(code: CodeType) -> tuple[str, int]:

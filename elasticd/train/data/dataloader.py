@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from elasticd.errors import CallError, InvariantBroken
 from elasticd.train.data.augmentation import Samples, Seeded
 from elasticd.train.data.batch_share import EpochCourse, ShareSampler
+from elasticd.train.interrupt import uninterruptible
 
 __all__ = ["FetchSettings", "BatchReader"]
 
@@ -92,6 +93,7 @@ class BatchReader:
         if not self._fetching.persistent_workers:
             self.close()
 
+    @uninterruptible  # Else a second signal would leave an iterator whose workers are gone.
     def close(self) -> None:
         """Forget what was read ahead and end the processes that read it."""
         stream, self._stream = self._stream, None

@@ -226,12 +226,22 @@ class Loader:
         self._seed, self._shuffle = seed, shuffle
         self._go_back(DataPosition(epoch, consumed))
 
-    def _place(self, rank: int, size: int, watch: _Deliveries, least: int = 1) -> None:
+    def _place(
+        self,
+        rank: int,
+        size: int,
+        watch: _Deliveries,
+        least: int = 1,
+        *,
+        has_begun: bool = False,
+    ) -> None:
         """Become `rank` of `size` at the committed position, and end readers of an earlier one.
 
-        `least`: no rank gets fewer samples of a tail, except those that get none.
+        `least`: no rank gets fewer samples of a tail, except those that get none. `has_begun`:
+        another loader of the state has been read.
         """
-        if self._batch_size < size and (self.epoch, self.consumed) == (0, 0):
+        has_begun |= (self.epoch, self.consumed) != (0, 0)
+        if self._batch_size < size and not has_begun:
             # Once it trains, a node more than there are samples is no reason to end it: the ranks
             # that are too many repeat a sample with weight 0, as in the tail of an epoch.
             raise CallError(
@@ -264,11 +274,7 @@ class Loader:
         return self._cursor.take_spans()
 
     def _next(self, epoch: int, placement: int) -> Any:
-        if placement != self._placements:
-            raise CallError(
-                "this iterator over a Loader was made before the world changed (or before a state "
-                "was loaded): begin a new loop over the loader inside `train`"
-            )
+        self._check_placement(placement)
         pending = self._cursor.pending
         if pending.epoch != epoch:
             raise StopIteration  # the epoch ended, here or in another loop
@@ -287,6 +293,7 @@ class Loader:
             self._reader.open(self._course, start)
         self._read_position = None  # until all went well, it may have read what is not delivered
         batch = self._reader.next()
+        self._check_placement(placement)  # In a thread of the script's that outlives `train`.
         self._spent.data_s += monotonic() - asked_s
         if self._watch is not None:
             self._watch.delivered()
@@ -295,6 +302,13 @@ class Loader:
             self.weight = share.weight
         self._count(self._ahead.take(share))
         return batch
+
+    def _check_placement(self, placement: int) -> None:
+        if placement != self._placements:
+            raise CallError(
+                "this iterator over a Loader was made before the world changed (or before a state "
+                "was loaded): begin a new loop over the loader inside `train`"
+            )
 
     def _count(self, share: BatchShare | None) -> None:
         """Let the next commit count the share that the script trains on now."""

@@ -58,8 +58,9 @@ class Loaders:
         """
         parts = (part for module in modules for part in module.modules())
         least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
+        has_begun = any((each.epoch, each.consumed) != (0, 0) for each in self.named.values())
         for loader in self.named.values():
-            loader._place(world.rank, world.size, watch, least)
+            loader._place(world.rank, world.size, watch, least, has_begun=has_begun)
             loader._kept = self._kept
         self._kept.begin()
 
@@ -89,7 +90,7 @@ class Loaders:
         first = next(iter(self.named.values()), None)
         if first is None:
             return EpochProgress(epochs=self.epochs, steps=self.steps)
-        samples = sum(each.samples for each in self._ledgers.values())
+        samples = sum(each.samples for each in list(self._ledgers.values()))
         return EpochProgress(first.consumed, first.epoch_samples, self.epochs, samples, self.steps)
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,9 +98,9 @@ class Loaders:
         return {name: each.state_dict() for name, each in self._ledgers.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over counts that `state_dict` returned."""
+        """Take over counts that `state_dict` returned, also of a loader that is built later."""
         for name, counts in state.items():
-            self._ledgers[name].load_state_dict(counts)
+            self._ledgers.setdefault(name, Ledger()).load_state_dict(counts)
 
     def _tell_once(self) -> None:
         if not self._is_told and any(each._has_delivered for each in self.named.values()):

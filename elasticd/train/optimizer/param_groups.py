@@ -1,5 +1,7 @@
 """The values of an optimizer's parameter groups: learning rates and the like."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from operator import is_not
 from typing import Any
 
@@ -7,7 +9,7 @@ import torch
 
 from elasticd.tensors.value_copy import ValueCopy, copy_value, is_constant, restored
 
-__all__ = ["GroupValues"]
+__all__ = ["GroupValues", "groups_kept"]
 
 
 class GroupValues:
@@ -49,3 +51,17 @@ class GroupValues:
             group["params"] = parameters.copy()
             group.update(restored(values))
         self.optimizer.param_groups[:] = [group for group, *_ in self._groups]
+
+
+@contextmanager
+def groups_kept(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
+    """Put the groups back afterwards: a scheduler writes its first rates when it is made.
+
+    For the same reason optimizers that are made, too, are loaded when all are there.
+    """
+    groups = [GroupValues(each) for each in optimizers]
+    try:
+        yield
+    finally:
+        for each in groups:
+            each.put_back()

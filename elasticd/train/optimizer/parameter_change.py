@@ -88,7 +88,8 @@ class ParameterWatch:
                 self.is_usual = True
                 return True
             self._version_sum = version_sum
-        return is_close and not self._few.is_current()
+        sample = self._all if self._is_sampled else self._few
+        return is_close and not sample.is_current()
 
     def has_moved(self) -> bool:
         """Return whether parameters are different now, whatever was written to them meanwhile."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from elasticd.train.introspection.time_spent import SecondsSpent
 
-__all__ = ["EpochProgress", "StateWatch"]
+__all__ = ["EpochProgress", "Pauses", "StateWatch"]
 
 
 class StateWatch(Protocol):
@@ -44,6 +44,26 @@ class StateWatch(Protocol):
 
     def sequence(self) -> int | None:
         """Return how many collectives this rank has begun; None if nobody counts them."""
+
+
+class Pauses:
+    """The pauses of one generation, which may stand within each other."""
+
+    def __init__(self, watch: StateWatch) -> None:
+        self._watch = watch
+        self._reasons: list[str] = []
+
+    def begin(self, why: str) -> bool:
+        """Begin one; return whether it stands in no other one."""
+        self._reasons.append(why)
+        self._watch.pause(why)
+        return len(self._reasons) == 1
+
+    def end(self) -> bool:
+        """End the last one, go on with the one around it; return whether there is none."""
+        self._reasons.pop()
+        self._watch.pause(self._reasons[-1] if self._reasons else None)
+        return not self._reasons
 
 
 class EpochProgress(NamedTuple):

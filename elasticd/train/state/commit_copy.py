@@ -7,6 +7,9 @@ Small tensors are copied at every commit, in one call for each kind; torch's ver
 cannot be trusted for them (BatchNorm's running statistics change without being counted). Large ones
 (frozen parameters, an averaged model, a queue) are copied once they change: by the counter, or,
 because `tensor.data` passes the counter by, by a checksum at the commits 1, 2, 4, 8, ...
+Buffers are copied before, up to a limit: a forward pass may change one for the first time (a queue
+that is used from some epoch on), and then waits for the others in its backward pass, so that all
+ranks would be without their state at once.
 Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
 """
 
@@ -29,6 +32,9 @@ __all__ = ["CommitCopy", "CollectedValues"]
 
 SMALL_BYTES = 1 << 16
 """The size at which a copy begins to cost more than a look whether it is needed."""
+
+EARLY_BYTES = 64 << 20
+"""Of so many bytes of large buffers there is a copy before they were seen to change."""
 
 _get = dict.get
 _copy = methodcaller("copy")
@@ -98,7 +104,9 @@ class CommitCopy:
         small = [slot for slot in slots if _is_small(slot.home[slot.key])]
         self._small = _Small(small)
         large = [slot for slot in slots if not _is_small(slot.home[slot.key])]
-        self._large = _Large(large, self._large.restless() if self._large is not None else {})
+        buffers = {id(each) for part in every for each in part._buffers.values()}
+        restless = self._large.restless() if self._large is not None else {}
+        self._large = _Large(large, restless, _early(large, buffers))
 
     def forget(self) -> None:
         """Drop the copies, because what is there now counts."""
@@ -226,25 +234,42 @@ class _Small:
 class _Large:
     """Tensors that are copied if they changed since the last commit."""
 
-    def __init__(self, slots: list[TensorSlot], restless: dict[int, torch.Tensor]) -> None:
-        """Take the slots, and what `restless` of the one before returned for the same tensors."""
+    def __init__(
+        self,
+        slots: list[TensorSlot],
+        restless: Mapping[int, tuple[torch.Tensor, bool]],
+        early: set[int],
+    ) -> None:
+        """Take the slots, and what `restless` of the one before returned for the same tensors;
+        `early` are the indices of those to be copied at once.
+        """
         self._slots = slots
+        self._early = early
         self.has_any = bool(slots)
-        self._restless = restless
+        here = [id(home.get(key)) for home, key in slots]
+        # Not those of objects that are built anew: each generation would keep some more alive.
+        self._restless = {each: restless[each] for each in here if each in restless}
         self._tensors: list[torch.Tensor | None] = [None] * len(slots)
         self._versions: list[int] = [-1] * len(slots)
         self._copies: list[torch.Tensor | None] = [None] * len(slots)
         self._sums: list[int | None] = [None] * len(slots)
-        self._secret: set[int] = set()
+        self._secret = {
+            index for index, each in enumerate(here) if each in restless and restless[each][1]
+        }
         """The indices of tensors that change without their version counter."""
+        self._ages = [0] * len(slots)
+        """How many commits ago each copy was made."""
         self._is_probed = False
         self._is_new = True
 
-    def restless(self) -> dict[int, torch.Tensor]:
-        """Return the tensors, by their ids, that have changed and probably will again."""
+    def restless(self) -> dict[int, tuple[torch.Tensor, bool]]:
+        """Return the tensors, by their ids, that have changed and probably will again; True for
+        those that change without their version counter.
+        """
+        pairs = zip(self._tensors, self._copies, strict=True)
         now = {
-            id(tensor): tensor
-            for tensor, copied in zip(self._tensors, self._copies, strict=True)
+            id(tensor): (tensor, index in self._secret)
+            for index, (tensor, copied) in enumerate(pairs)
             if tensor is not None and copied is not None
         }
         return self._restless | now
@@ -261,10 +286,13 @@ class _Large:
             self._probe(tensors, changed)
         self._is_probed = is_probe
         if self._is_new:
-            changed = {index for index in changed if id(tensors[index]) in self._restless}
+            known = {index for index in changed if id(tensors[index]) in self._restless}
+            changed = known | self._early
             self._is_new = False
+        self._look_at_copies(tensors, changed)
         for index in changed | self._secret:
             self._copies[index] = _copy_of(tensors[index], self._copies[index])
+            self._ages[index] = 0
         self._tensors, self._versions = tensors, versions
 
     def put_back(self) -> bool:
@@ -282,6 +310,18 @@ class _Large:
             ):
                 is_whole = False
         return is_whole
+
+    def _look_at_copies(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
+        """Find those that have changed since their copy was made, though nothing was counted.
+
+        To put such a copy back would undo commits. It is looked for ever more seldom.
+        """
+        for index, (tensor, copied) in enumerate(zip(tensors, self._copies, strict=True)):
+            if tensor is None or copied is None or index in changed or index in self._secret:
+                continue
+            self._ages[index] = age = self._ages[index] + 1
+            if age & (age - 1) == 0 and _sum_of(tensor) != _sum_of(copied):
+                self._secret.add(index)
 
     def _probe(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
         for index, tensor in enumerate(tensors):
@@ -308,6 +348,18 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
                 else:
                     slots.setdefault(id(tensor), TensorSlot(home, key))
     return empty + list(slots.values())
+
+
+def _early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:
+    """Return the indices of the buffers that are copied before they were seen to change."""
+    found: set[int] = set()
+    left = EARLY_BYTES
+    for index, (home, key) in enumerate(slots):
+        tensor = home[key]
+        if id(tensor) in buffers and tensor.nbytes <= left:
+            found.add(index)
+            left -= tensor.nbytes
+    return found
 
 
 def _is_small(tensor: torch.Tensor | None) -> bool:

@@ -1,7 +1,9 @@
 """Whether modules train or evaluate, and which parameters are frozen; no state_dict holds that.
 
 A rank that is interrupted in an evaluation would train on without dropout, and with the statistics
-of BatchNorm standing still. A process that is new has what the script set before `elasticd.run`.
+of BatchNorm standing still; one that is interrupted while the generator of a GAN is trained would
+never train the discriminator again. A process that is new has what the script set before
+`elasticd.run`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +16,7 @@ import torch
 __all__ = ["ModuleModes", "adopt_modes", "modes_of"]
 
 _TRAINING = "training"
+_requires_grad = attrgetter("requires_grad")
 
 
 class ModuleModes:
@@ -30,15 +33,22 @@ class ModuleModes:
             if is_own
             else partial(map, attrgetter(_TRAINING), self._modules)
         )
+        every = (each for part in self._modules for each in part._parameters.values())
+        self._parameters = list({id(each): each for each in every if each is not None}.values())
+        self._trained: list[bool] = []
 
     def copy(self) -> None:
         """Note the modes of now."""
         self._modes = list(self._look())
+        self._trained = list(map(_requires_grad, self._parameters))
 
     def put_back(self) -> None:
         """Restore the modes, without `train()`, which a class may have overridden."""
         for module, is_training in zip(self._modules, self._modes, strict=False):
             module.training = is_training
+        for parameter, is_trained in zip(self._parameters, self._trained, strict=False):
+            if parameter.requires_grad is not is_trained:
+                parameter.requires_grad_(is_trained)
 
 
 def modes_of(modules: Mapping[str, torch.nn.Module]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ parameter. So float32 moments of bfloat16 parameters would become bfloat16, and 
 become floating point numbers, but only on the rank that loads. From then on its steps would differ
 from those of the rank that gave the state.
 
-It also makes new parameter groups. If one optimizer steps another, the two share their groups
-before, and would not share them afterwards: what a scheduler writes to the groups of one would no
-longer reach the other. So each keeps the groups that it has, with the values that were saved.
+It also makes new parameter groups, and another dict for the state. If one optimizer steps another,
+the two share their groups, and perhaps the state, before, and would not share them afterwards: what
+a scheduler writes to the groups of one would no longer reach the other, and what was loaded into
+one would be missing in the other, which makes the step. So each keeps the groups and the dict that
+it has, with the values that were saved.
 """
 
 from collections.abc import Iterable, Iterator
@@ -72,16 +74,21 @@ def fits(old: torch.Tensor, new: Any) -> bool:
 
 def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     """Register what torch calls before and after a load; a class of its own may call none."""
-    given: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    given: list[tuple[dict[str, Any], list[dict[str, Any]], Any]] = []
 
     def before(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        given.append((state, optimizer.param_groups))
+        given.append((state, optimizer.param_groups, optimizer.state))
 
     def after(_: torch.optim.Optimizer) -> None:
         if given:
-            state, groups = given.pop()
+            state, groups, entries = given.pop()
             _put_types_back(optimizer, state)
             _put_groups_back(optimizer, groups)
+            loaded: Any = optimizer.state
+            if loaded is not entries:
+                entries.clear()
+                entries.update(loaded)
+                optimizer.state = entries
 
     # Some wrappers of optimizers lack what the base class makes for hooks.
     if hasattr(optimizer, "_optimizer_load_state_dict_pre_hooks"):

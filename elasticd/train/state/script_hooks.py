@@ -22,7 +22,9 @@ class ScriptHooks:
         self._noted: list[tuple[Any, dict[str, frozenset[Any]]]] = []
 
     def note(self, entries: Iterable[object]) -> None:
-        """Note the hooks that stay: those that `entries` have now, before `train` is called."""
+        """Note the hooks that stay: those that `entries` have now, before functions of `world` and
+        `train` are called.
+        """
         owners: dict[int, Any] = {}
         for entry in entries:
             for part in entry.modules() if isinstance(entry, torch.nn.Module) else (entry,):

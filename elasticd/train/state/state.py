@@ -23,9 +23,10 @@ from elasticd.train.data.totals import DataTotals, summary
 from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
+from elasticd.train.optimizer.param_groups import groups_kept
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import StepGuard
-from elasticd.train.session.watch import EpochProgress, StateWatch
+from elasticd.train.session.watch import EpochProgress, Pauses, StateWatch
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.commit_scalars import CommitScalars, Tensors
@@ -155,13 +156,14 @@ class State:
     def pause(self, why: str) -> Iterator[None]:
         """Say that no step will end for a while, and `why`: an evaluation, say, or a big save."""
         watch = self._inside("pause()")
-        self._guard.begin_pause()
-        watch.pause(why)
+        if self._pauses.begin(why):
+            self._guard.begin_pause()
         try:
             yield
         finally:
-            watch.pause(None)
-        watch.check(self._step)
+            is_over = self._pauses.end()
+        if is_over:
+            watch.check(self._step)
 
     def summary(self) -> str:
         """Return a sentence or two on what the run did."""
@@ -220,7 +222,6 @@ class State:
         self._settle_back()
         self._random.enter(world.rank)
         self._thread = threading.get_ident()
-        self._hooks.take_off()
         self._build(world)
         if self._is_new:
             self._tree()  # An entry that cannot be sent is refused now, not in the first failure.
@@ -231,7 +232,6 @@ class State:
         for optimizer in self._of(torch.optim.Optimizer):
             optimizer.zero_grad(set_to_none=True)
         self._loaders.place(world, watch, self._of(torch.nn.Module))
-        self._hooks.note(self._objects.values())
         # If this rank was dirty and got no state, the ranks have agreed that its own counts.
         self._guard.reset()
         self._keep.copy(self._keep.collect())
@@ -239,7 +239,7 @@ class State:
         optimizers, size = self._optimizers, world.size
         calls = meeting(optimizers, size), any_rank(optimizers, size)
         self._guard.arm(watch, OnNan(self._on_nan), *calls)
-        self._watch = watch
+        self._watch, self._pauses = watch, Pauses(watch)
         self._random.reseed(self._epoch, self._step)
 
     @property
@@ -362,21 +362,23 @@ class State:
         if self._is_prebuilt:
             self._is_prebuilt = False
             return
+        self._hooks.take_off()
+        self._hooks.note(self._objects.values())
         loaders = {n: v for n, v in self._loaders.named.items() if n in self._builders}
         before = {name: saved(value) for name, value in (self._built | loaders).items()}
         # The states stay until all are built: a builder may be interrupted, too.
         self._loaded = before | self._loaded
         self._built = {}
         self._random.reseed_alike(self._epoch, self._step)
-        for name, builder in self._builders.items():
-            value = builder(world)
-            kind = kind_of(name, value, is_built=True)
-            if kind is StateEntryKind.LOADER:
-                self._loaders.add(name, value)
-            else:
-                self._built[name] = value
-            if name in self._loaded:
-                load(value, self._loaded[name])
+        with groups_kept(self._of(torch.optim.Optimizer) if self._loaded else ()):
+            for name, builder in self._builders.items():
+                value = builder(world)
+                if kind_of(name, value, is_built=True) is StateEntryKind.LOADER:
+                    self._loaders.add(name, value)
+                else:
+                    self._built[name] = value
+        for name in filter(self._loaded.__contains__, self._builders):
+            load(getattr(self, name), self._loaded[name])
         self._loaded = {}
 
     def _bind(self) -> None:

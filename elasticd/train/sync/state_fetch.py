@@ -136,9 +136,16 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
     with ExitStack() as open_lines:
         lines = [_connect(group, rank, open_lines) for rank in order]
         modes = _told_modes(group, order[0])
-        with _explained(order[0]):
-            TransferRequest(MANIFEST).send(lines[0])
-            manifest = TransferManifest.from_json(transfer_protocol.read_text(lines[0]))
+        manifest = _manifest(lines[0], order[0])
+        # Tensors are asked for by number. One that has not built all of its state yet, or is of
+        # another version, may number them otherwise.
+        numbered = _numbered(manifest)
+        alike = [
+            (line, rank)
+            for line, rank in zip(lines, order, strict=True)
+            if rank == order[0] or _numbered(_manifest(line, rank)) == numbered
+        ]
+        lines, order = [line for line, _ in alike], [rank for _, rank in alike]
         slots = _slots(manifest, state._tree())
         # The threads below have streams of their own, which wait for nobody's.
         cuda.synchronize(slot.tensor for slot in slots)
@@ -178,14 +185,28 @@ def _connect(group: FetchGroup, rank: int, open_lines: ExitStack) -> socket.sock
     return line
 
 
+def _manifest(line: socket.socket, rank: int) -> TransferManifest:
+    with _explained(rank):
+        TransferRequest(MANIFEST).send(line)
+        return TransferManifest.from_json(transfer_protocol.read_text(line))
+
+
+def _numbered(manifest: TransferManifest) -> tuple[object, ...]:
+    """Return the paths, types and shapes of a source's tensors in the order of their numbers."""
+    return paths(_empty(manifest)), manifest.tensors
+
+
+def _empty(manifest: TransferManifest) -> Tree:
+    return Tree(manifest.skeleton, tuple(torch.empty(0) for _ in manifest.tensors))
+
+
 def _slots(manifest: TransferManifest, own: Tree) -> list[_Slot]:
     """Return a place for each tensor: the one of the same path, type and shape, otherwise a new
     one.
     """
-    skeleton = Tree(manifest.skeleton, tuple(torch.empty(0) for _ in manifest.tensors))
     places = dict(zip(paths(own), own.tensors, strict=True))
     slots = []
-    for path, (dtype, shape, kind) in zip(paths(skeleton), manifest.tensors, strict=True):
+    for path, (dtype, shape, kind) in zip(paths(_empty(manifest)), manifest.tensors, strict=True):
         here = places.get(path)
         fits = here is not None and here.dtype == dtype and tuple(here.shape) == shape
         if here is not None and fits and _has_room(here):

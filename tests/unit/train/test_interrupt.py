@@ -108,6 +108,26 @@ def test_region_may_be_left_at_no_instruction(name: str) -> None:
     assert not any(seen)
 
 
+@pytest.mark.parametrize("name", ["__enter__", "__exit__"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
+    ],
+)
+def test_mode_of_torch_is_not_left_half_switched(mode: Callable[[], Any], name: str) -> None:
+    """Its own block may be left."""
+    seen: list[bool] = []
+    code = code_of(getattr(type(mode()), name))
+    with each_instruction(code, lambda frame: seen.append(may_be_left(frame))), mode():
+        assert may_be_left(sys._getframe())
+    assert seen
+    assert not any(seen)
+
+
 def test_agreement_on_the_last_step_may_be_left_at_no_instruction() -> None:
     """`check` holds the lock that the hearing thread wants."""
     seen: list[bool] = []

@@ -4,14 +4,18 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from elasticd.train.data import dataloader
 from elasticd.train.data.ledger import Ledger
+from elasticd.train.interrupt import may_be_left
 from tests.fixtures.patience import patience_s
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of
 
@@ -45,6 +49,25 @@ def test_a_new_world_ends_data_workers_that_are_busy(persistent: bool) -> None:
     # By SIGTERM at once, neither by SIGKILL nor after torch's patience.
     assert {worker.exitcode for worker in workers} <= {0, -15}
     assert (loader.epoch, loader.consumed) == (0, 8)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_end_of_data_workers_is_not_left_in_the_middle(
+    persistent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the wait for a batch is interrupted, that takes longer than the next signal does."""
+    seen: list[bool] = []
+
+    def end(stream: Any) -> None:
+        seen.append(may_be_left(sys._getframe()))
+        ended(stream)
+
+    ended = dataloader._end
+    monkeypatch.setattr(dataloader, "_end", end)
+    loader = loader_of(Numbers(40), 4, num_workers=1, persistent_workers=persistent)
+    next(iter(loader))
+    loader._reader.close()
+    assert seen == [False]
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -30,6 +30,7 @@ from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.watch import EpochProgress
 from elasticd.train.state.state import State
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of, world_of
+from tests.unit.train.state import state_case
 
 torch.set_num_threads(1)
 
@@ -479,3 +480,35 @@ def test_ranks_that_have_drawn_other_samples_differ_in_structure() -> None:
     assert one == same != other
     assert "of the selection" in one[0]
     assert "selection" not in State(data=Loader(Numbers(2), 2))._structure()[0]
+
+
+def test_batch_that_is_read_while_the_world_changes_does_not_count() -> None:
+    """A thread of the script's that fetches ahead is in the dataset, and `train` is called anew."""
+
+    class Moving(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == 4:
+                loader._place(0, 1, Watch())
+            return super().__getitem__(index)
+
+    loader = loader_of(Moving(12), 4, shuffle=False)
+    iterator = iter(loader)
+    next(iterator)
+    loader._commit()
+    with pytest.raises(CallError, match="before the world changed"):
+        next(iterator)
+    assert not loader._has_delivered
+
+
+def test_world_that_grows_beyond_a_loader_that_waits_for_its_turn_goes_on() -> None:
+    """One for validations, say, the first of which is still to come: training has begun."""
+    data, held = loader_of(Numbers(100), 8), loader_of(Numbers(10), 2)
+    loaders = Loaders([])
+    loaders.add("data", data)
+    loaders.add("held", held)
+    watch: Any = Watch()
+    loaders.place(state_case.world(), watch, ())
+    next(iter(data))
+    loaders.commit(None)
+    loaders.place(state_case.world(3, 4), watch, ())
+    assert len(list(held)) == 5 and held.weight == 0.0

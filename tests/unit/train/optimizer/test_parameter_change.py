@@ -84,6 +84,39 @@ def test_average_that_is_evaluated_is_not_taken_for_the_state(way: str, is_pause
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_pause_sees_that_some_parameters_were_replaced_and_not_put_back(way: str) -> None:
+    """Those of a part of the model, which has neither the first parameter nor the last."""
+    state = made()
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+        with state.pause("evaluation"):
+            WAYS[way](state.model[1].weight).mul_(0.5)
+            raise Interrupted
+    state._settle_back()
+    assert not state._is_clean
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pause_within_a_pause_ends_neither_it_nor_what_it_knows(way: str) -> None:
+    """An evaluation that saves its result; the parameters are another's meanwhile."""
+    state = made()
+    with entered(state) as watch:
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+        before = facts(state)
+        with state.pause("evaluation"):
+            with swapped(state, WAYS[way]), state.pause("saving"):
+                pass
+            assert watch.paused == ["evaluation", "saving", "evaluation"]
+        assert watch.paused[-1] is None
+        assert state._is_clean
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: str) -> None:
     """Where it says that it pauses, or the script was seen to do it before."""
     for is_paused in (True, False):

@@ -1,5 +1,6 @@
 """What no optimizer owns is what it was at the last commit."""
 
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -7,7 +8,14 @@ import pytest
 import torch
 
 from elasticd.tensors.value_copy import copy_value, restored
+from elasticd.train.state import commit_copy
 from elasticd.train.state.commit_copy import CommitCopy
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No buffer is copied before it was seen to change."""
+    monkeypatch.setattr(commit_copy, "EARLY_BYTES", 0)
 
 
 def kept(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> CommitCopy:
@@ -155,6 +163,7 @@ def test_parameter_groups_are_the_committed_ones_again() -> None:
         commit(keep)
 
 
+@pytest.mark.usefixtures("no_room")
 def test_still_large_tensors_cost_no_memory() -> None:
     """A frozen backbone is not doubled."""
     module: Any = Buffers(40_000)
@@ -181,6 +190,69 @@ def test_large_tensors_known_to_change_are_copied_from_the_start_after_a_rebindi
     assert module.here.unique().tolist() == [1.0]
 
 
+def test_change_that_is_not_counted_is_known_in_the_next_generation_too() -> None:
+    """An average through `.data`: else each change of world would bring back its first commit."""
+    module: Any = Buffers(40_000)
+    keep = kept(module)
+    for _ in range(4):
+        module.here.data.add_(1)
+        commit(keep)
+    keep.bind({}, {}, [module], [])
+    commit(keep)
+    for _ in range(2):
+        module.here.data.add_(1)
+        commit(keep)
+    module.here.data.add_(1)
+    assert keep.put_back()
+    assert module.here.unique().tolist() == [6.0]
+
+
+def test_copy_of_a_counted_change_does_not_hide_later_ones() -> None:
+    """An average that begins late: set with `copy_`, and then changed through `.data`."""
+    module: Any = Buffers(40_000)
+    keep = kept(module)
+    for _ in range(8):
+        commit(keep)
+    module.here.copy_(torch.ones(40_000))
+    for _ in range(3):
+        commit(keep)
+        module.here.data.add_(1)
+    assert keep.put_back()
+    assert module.here.unique().tolist() == [3.0]
+
+
+def test_tensors_of_an_object_that_is_built_anew_are_let_go() -> None:
+    """Else each generation would keep another average."""
+    keep = CommitCopy()
+    old: list[weakref.ref[torch.Tensor]] = []
+    for _ in range(3):
+        module: Any = Buffers(40_000)
+        keep.bind({}, {}, [module], [])
+        commit(keep)
+        module.here.add_(1)
+        commit(keep)
+        old.append(weakref.ref(module.here))
+    assert [each() is not None for each in old] == [False, False, True]
+
+
+def test_buffer_that_a_forward_pass_changes_for_the_first_time_comes_back() -> None:
+    """A queue that is used from some epoch on: all ranks wait for each other with it changed."""
+    module: Any = Buffers(40_000)
+    module.queue = torch.nn.Parameter(torch.zeros(40_000), requires_grad=False)
+    keep = kept(module)
+    for _ in range(2):
+        for _ in range(3):
+            commit(keep)
+        assert keep._large is not None
+        assert sum(copied is None for copied in keep._large._copies) == 1
+        module.here.add_(1)
+        module.local.data.add_(1)
+        assert keep.put_back()
+        assert not module.here.any() and not module.local.any()
+        keep.bind({}, {}, [module], [])
+
+
+@pytest.mark.usefixtures("no_room")
 def test_change_that_cannot_be_taken_back_is_told() -> None:
     """The rank is then no source."""
     module: Any = Buffers(40_000)
@@ -189,6 +261,7 @@ def test_change_that_cannot_be_taken_back_is_told() -> None:
     assert not keep.put_back()
 
 
+@pytest.mark.usefixtures("no_room")
 def test_secret_change_before_the_first_copy_is_told() -> None:
     """By its checksum, at the commits where there is one."""
     module: Any = Buffers(40_000)

@@ -14,7 +14,7 @@ import torch
 from elasticd.train.state.optimizer_load import load_optimizer
 from elasticd.train.state.state import State
 from tests.unit.train.optimizer.test_inner_optimizer import Sharpened
-from tests.unit.train.state.state_case import entered, facts, model, same
+from tests.unit.train.state.state_case import entered, facts, model, plain_step, same
 
 
 class OfOneList(Sharpened):
@@ -38,6 +38,38 @@ class SavesBoth(Sharpened):
     def load_state_dict(self, state_dict: Any) -> None:
         super().load_state_dict(state_dict)
         self.inner.load_state_dict(state_dict["inner"])
+
+
+class Handing(torch.optim.Optimizer):
+    """Its step is another one's, and so is all that it keeps."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__(inner.param_groups, {})
+        self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step()
+
+
+def test_state_that_two_optimizers_share_is_shared_after_a_load() -> None:
+    """Else the one that steps would have none on a new rank, which `commit` refuses."""
+
+    def made() -> State:
+        net = model()
+        inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        return State(model=net, optimizer=Handing(inner))
+
+    state, other = made(), made()
+    with entered(state):
+        for _ in range(3):
+            plain_step(state, lambda _: None)
+    other._load(copy.deepcopy(state._tree()), state._position)
+    assert other.optimizer.state is other.optimizer.inner.state
+    for each in (state, other):
+        with entered(each):
+            for _ in range(3):
+                plain_step(each, lambda _: None)
+    assert same(facts(other), facts(state))
 
 
 class Wrapper:

@@ -9,6 +9,7 @@ import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
 from elasticd.errors import CallError
+from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import state_dict as transfer
 from elasticd.train.state.state import State
@@ -197,6 +198,77 @@ def test_builder_is_called_for_each_generation_and_gets_the_state_of_the_one_bef
     assert same(facts(other), facts(state))
     with entered(other):
         assert same(facts(other), facts(state))
+
+
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], _LR.LRScheduler]] = {
+    "LambdaLR": lambda optimizer: _LR.LambdaLR(optimizer, lambda step: (step + 1) / 10),
+    "LinearLR": lambda optimizer: _LR.LinearLR(optimizer, 0.1, total_iters=3),
+    "OneCycleLR": lambda optimizer: _LR.OneCycleLR(optimizer, max_lr=1.0, total_steps=50),
+    "SequentialLR": lambda optimizer: _LR.SequentialLR(
+        optimizer,
+        [_LR.LinearLR(optimizer, 0.1, total_iters=3), _LR.CosineAnnealingLR(optimizer, 50)],
+        [3],
+    ),
+}
+
+
+@pytest.mark.parametrize("is_all_built", [False, True])
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_scheduler_that_is_built_anew_leaves_the_rate_as_it_is(
+    kind: str, is_all_built: bool
+) -> None:
+    """When it is made it writes its first rate, on survivors as on a new rank."""
+
+    def made() -> State:
+        net = model()
+        kept = torch.optim.SGD(net.parameters(), lr=0.1)
+        state: State = State(
+            model=net,
+            optimizer=(lambda _: torch.optim.SGD(net.parameters(), lr=0.1))
+            if is_all_built
+            else kept,
+            scheduler=lambda _: SCHEDULES[kind](state.optimizer),
+            seen=0,
+            history=[],
+        )
+        return state
+
+    def rate(state: State) -> Any:
+        return state.optimizer.param_groups[0]["lr"]
+
+    state, other = made(), made()
+    with entered(state):
+        for _ in range(5):
+            plain_step(state, lambda _: None)
+        before, whole = rate(state), copy.deepcopy(state._tree())
+    with entered(state):
+        assert rate(state) == before
+    other._load(whole, state._position)
+    with entered(other):
+        assert rate(other) == before
+
+
+def test_new_rank_takes_over_a_loader_that_it_has_not_built_yet() -> None:
+    """With what it has counted."""
+
+    def made() -> State:
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        return State(model=net, optimizer=optimizer, data=lambda _: Loader(torch.arange(100.0), 10))
+
+    state, other = made(), made()
+    with entered(state):
+        for _ in zip(range(3), state.data, strict=False):
+            state.optimizer.step()
+            state.commit()
+    other._load(copy.deepcopy(state._tree()), state._position)
+    for each in (state, other):
+        with entered(each):
+            assert (each.data.epoch, each.data.consumed) == (0, 30)
+            for _ in each.data:
+                each.optimizer.step()
+                each.commit()
+        assert each._ledger == (100, 0, 0)
 
 
 def test_what_is_in_place_already_is_not_copied_to_itself() -> None:

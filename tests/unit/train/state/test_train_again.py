@@ -1,5 +1,6 @@
 """`train` is called anew after each change of world: what it did to what outlives it is undone."""
 
+import copy
 import dataclasses
 import json
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from elasticd.train.session.single_process import SingleProcess
 from elasticd.train.state.module_mode import adopt_modes, modes_of
 from elasticd.train.state.state import State
 from elasticd.train.world import World
-from tests.unit.train.state.state_case import entered, model, plain, plain_step
+from tests.unit.train.state.state_case import entered, model, plain, plain_step, world
 
 
 def made() -> State:
@@ -58,6 +59,32 @@ def test_hook_that_train_registers_is_called_once_in_each_generation(kind: str) 
     assert calls == kept == [3]
 
 
+@pytest.mark.parametrize("is_prebuilt", [False, True])
+def test_hook_that_a_function_of_world_registers_is_called_once_in_each_generation(
+    is_prebuilt: bool,
+) -> None:
+    """It is called again for each, before or after this rank knows that it has to be restored."""
+    calls = [0]
+
+    def build(_: World) -> torch.nn.Module:
+        def count(*_: object) -> None:
+            calls[0] += 1
+
+        net.register_forward_hook(count)
+        return torch.nn.Linear(1, 1)
+
+    net = model()
+    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), probe=build)
+    for generation in range(3):
+        if is_prebuilt and generation:
+            tree = copy.deepcopy(state._tree())
+            state._prebuild(world())
+            state._load(tree, state._position)
+        with entered(state):
+            plain_step(state, lambda _: None)
+    assert calls == [3]
+
+
 @pytest.mark.parametrize("is_evaluating", [False, True])
 def test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did(is_evaluating: bool) -> None:
     """With dropout, and the statistics of BatchNorm; what stood still before still does."""
@@ -70,6 +97,22 @@ def test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did(is_evalua
     with entered(state):
         assert state.model.training and state.model[2].training
         assert state.model[1].training is not is_evaluating
+
+
+def test_parameters_that_a_part_of_a_step_freezes_are_trained_again() -> None:
+    """A GAN freezes its discriminator for the generator's pass, which is where others are waited
+    for; what was frozen at the commit still is.
+    """
+    state = made()
+    with suppress(Interrupted), entered(state):
+        state.model[0].requires_grad_(False)
+        plain_step(state, lambda _: None)
+        state.model.requires_grad_(False)
+        state.model[0].requires_grad_(True)
+        raise Interrupted
+    with entered(state):
+        assert all(each.requires_grad for each in state.model[3].parameters())
+        assert not any(each.requires_grad for each in state.model[0].parameters())
 
 
 class Twice(SingleProcess):

@@ -50,7 +50,7 @@ class SharedStore:
 
 
 class OneOfTwo:
-    """A rank of a group of two that are threads of this process."""
+    """A rank of a group of two or three that are threads of this process."""
 
     generation, address = 7, HOST
 
@@ -108,6 +108,29 @@ def test_no_side_holds_more_than_a_piece_at_a_time(staged: list[int]) -> None:
     assert torch.equal(states[1].entries["w"], Turned(1.0).entries["w"])
     assert {each.received_bytes + each.sent_bytes for each in healed} == {16 * MIB}
     assert max(staged) <= 4 * MIB and sum(staged) >= 2 * 16 * MIB
+
+
+def test_sources_that_number_their_tensors_otherwise_are_not_asked_by_number() -> None:
+    """One was healed by a world that broke before it had built all; the bytes would be of others
+    of the same shape.
+    """
+    store = SharedStore()
+    values = {f"t{number}": torch.full((20_000,), float(number)) for number in range(100)}
+    states: list[Any] = [Turned(0.0), Turned(0.0), Turned(0.0)]
+    states[0].entries = dict(values)
+    states[1].entries = dict(reversed(values.items()))
+    states[2].entries = {name: torch.zeros(20_000) for name in values}
+    decision = SourceDecision(position=(5, 0), sources=(0, 1), targets=(2,))
+    sources = [
+        threading.Thread(target=fetch_state, args=(OneOfTwo(rank, store), decision, states[rank]))
+        for rank in (0, 1)
+    ]
+    for source in sources:
+        source.start()
+    fetch_state(OneOfTwo(2, store), decision, states[2])
+    for source in sources:
+        source.join(WAIT_S)
+    assert all(torch.equal(states[2].entries[name], each) for name, each in values.items())
 
 
 def test_who_asks_for_more_than_a_piece_is_cut_off(staged: list[int]) -> None:
