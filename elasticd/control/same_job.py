@@ -23,6 +23,7 @@ FLAGS = {
     "options": "storage-options",
     "every": "checkpoint-every",
     "upload_every": "checkpoint-upload-every",
+    "mirror_bytes_per_s": "mirror-bandwidth",
     "keep_last": "checkpoint-keep",
     "keep_every_steps": "checkpoint-keep-every",
     "copy": "checkpoint-copy",

@@ -17,6 +17,7 @@ from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.cleanup import Cleanup
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
+from elasticd.keeper.mirror.pacing import SendPacing
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.saver import Saver
@@ -47,6 +48,8 @@ class KeeperSettings:
     """How many requests run at a time."""
     timeout_s: float = 120.0
     """How long a request that fails is tried again, in seconds."""
+    mirror_bytes_per_s: int = 0
+    """How many bytes of snapshots it sends to the next node in a second at most; 0: any."""
     niceness: int = 5
     """The niceness of uploads and deletions, which must not take CPU time from training."""
     linger_s: float = 60.0
@@ -103,7 +106,14 @@ def keep(keeping: KeeperSettings) -> KeeperParts:
         storage.begin()
     own = {"job": keeping.job, "uid": keeping.uid}
     nice = keeping.niceness
-    sender = MirrorSender(**own, niceness=nice, metrics=metrics, note=saver.note)
+    sender = MirrorSender(
+        job=keeping.job,
+        uid=keeping.uid,
+        niceness=nice,
+        metrics=metrics,
+        note=saver.note,
+        pacing=SendPacing(keeping.mirror_bytes_per_s),
+    )
     service = Service(
         vault=vault,
         saver=saver,

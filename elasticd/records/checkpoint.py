@@ -2,17 +2,30 @@
 flags say.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.errors import CallError
 
-__all__ = ["CheckpointSpec", "CopyMode", "Every", "read_every", "read_upload_every"]
+__all__ = [
+    "CheckpointSpec",
+    "CopyMode",
+    "Every",
+    "read_bandwidth",
+    "read_every",
+    "read_upload_every",
+]
 
 CopyMode = str
 """auto, blocking or overlapped."""
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_BANDWIDTH = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMGT]?)(i?)B/s")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+LEAST_BANDWIDTH = 1_000_000
+"""The least bandwidth, in bytes per second: a block of 4 MiB must arrive within the 20 s for which
+the other keeper waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +55,8 @@ class CheckpointSpec:
     every: Every = field(default_factory=lambda: Every(seconds=60.0))
     upload_every: Every | None = None
     """How often one of the snapshots of each step is uploaded; None: every snapshot is."""
+    mirror_bytes_per_s: int = 0
+    """How many bytes of snapshots a node sends to the next one in a second at most; 0: any."""
     keep_last: int = 3
     """How many of the newest to keep; 0 for all."""
     keep_every_steps: int = 0
@@ -91,3 +106,22 @@ def read_upload_every(flag: str, text: str | None, every: Every) -> Every | None
     if found.steps:
         raise CallError(f"{flag} {text} is no time: give 60s, 5m or 1h.")
     return found
+
+
+def read_bandwidth(flag: str, text: str | None) -> int:
+    """Read `200MB/s` or `1GiB/s` in bytes per second; 0 if it was not given.
+
+    Raises: CallError: it is something else, or too small.
+    """
+    if text is None:
+        return 0
+    found = _BANDWIDTH.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        raise CallError(
+            f"{flag} {text} is no bandwidth: write bytes per second, as in 200MB/s or 1GiB/s."
+        )
+    base = 1024.0 if found[3] else 1000.0
+    rate = round(float(found[1]) * base ** _POWERS[found[2]])
+    if rate < LEAST_BANDWIDTH:
+        raise CallError(f"{flag} {text} is below 1MB/s, the least that makes sense.")
+    return rate

@@ -88,7 +88,11 @@ class Checkpoints:
         self._keeper = Keeper(setting.keeper)
         if setting.keeper:
             self._saving = SnapshotTaker(
-                self._keeper.connect, setting.every, setting.copy, setting.upload_every
+                self._keeper.connect,
+                setting.every,
+                setting.copy,
+                setting.upload_every,
+                mirror_bytes_per_s=setting.mirror_bytes_per_s,
             )
             self._saving.spent = session.spent
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.errors import EnvironmentProblem
-from elasticd.records.checkpoint import Every, read_every
+from elasticd.records.checkpoint import Every, read_bandwidth, read_every
 
 __all__ = ["WorkerSettings"]
 
@@ -26,6 +26,9 @@ class WorkerSettings:
     upload_every: Every | None
     """How often one of the snapshots of each step is uploaded (ELASTICD_CHECKPOINT_UPLOAD_EVERY);
     None: every snapshot is."""
+    mirror_bytes_per_s: int
+    """How many bytes of snapshots this node sends to the next one in a second at most
+    (ELASTICD_MIRROR_BANDWIDTH); 0: any."""
     copy: str
     """auto, blocking or overlapped (ELASTICD_CHECKPOINT_COPY)."""
     tensorboard: str
@@ -65,6 +68,9 @@ class WorkerSettings:
             keeper=env.get("ELASTICD_KEEPER", ""),
             every=read_every("ELASTICD_CHECKPOINT_EVERY", env.get("ELASTICD_CHECKPOINT_EVERY")),
             upload_every=_upload_every(env.get("ELASTICD_CHECKPOINT_UPLOAD_EVERY")),
+            mirror_bytes_per_s=read_bandwidth(
+                "ELASTICD_MIRROR_BANDWIDTH", env.get("ELASTICD_MIRROR_BANDWIDTH") or None
+            ),
             copy=env.get("ELASTICD_CHECKPOINT_COPY") or "auto",
             tensorboard=env.get("ELASTICD_EVENT_WRITER", ""),
             is_torchrun="TORCHELASTIC_RUN_ID" in env or "RANK" in env,

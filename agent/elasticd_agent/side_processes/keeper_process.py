@@ -69,11 +69,13 @@ class KeeperProcess:
         wanted = self._spec.checkpoint
         if wanted is None:
             return {}
+        rate = wanted.mirror_bytes_per_s
         return {
             "ELASTICD_KEEPER": self._name,
             "ELASTICD_CHECKPOINT": wanted.url,
             "ELASTICD_CHECKPOINT_EVERY": str(wanted.every),
             "ELASTICD_CHECKPOINT_UPLOAD_EVERY": str(wanted.upload_every or ""),
+            "ELASTICD_MIRROR_BANDWIDTH": f"{rate}B/s" if rate else "",
             "ELASTICD_CHECKPOINT_COPY": wanted.copy,
         }
 
@@ -144,6 +146,7 @@ class KeeperProcess:
             "host": self._address,
             "parallel": wanted.parallel,
             "timeout_s": wanted.timeout_s,
+            "mirror_bytes_per_s": wanted.mirror_bytes_per_s,
             "linger_s": AWAITED_LINGER_S if self._spec.is_local else LINGER_S,
             "metrics_path": str(self.metrics_path),
             "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},

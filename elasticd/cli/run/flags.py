@@ -159,6 +159,12 @@ FLAGS: tuple[Flag, ...] = (
         "TIME",
     ),
     _own(
+        "mirror-bandwidth",
+        "What a node sends of snapshots of a sharded state to the next node at most: 200MB/s, "
+        "1GiB/s.  [any]",
+        "RATE",
+    ),
+    _own(
         "storage-options",
         "Options of the URL's fsspec file system; a secret as env:NAME or file:PATH.",
         "JSON",

@@ -9,7 +9,12 @@ from typing import Any
 from elasticd.checkpoint.storage.location import checked_options, checked_url, resolved
 from elasticd.cli import parse_value
 from elasticd.errors import CallError, EnvironmentProblem
-from elasticd.records.checkpoint import CheckpointSpec, read_every, read_upload_every
+from elasticd.records.checkpoint import (
+    CheckpointSpec,
+    read_bandwidth,
+    read_every,
+    read_upload_every,
+)
 from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.tensorboard.event_file import usable_folder
 
@@ -21,6 +26,7 @@ _DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": 
 _OTHERS = (
     "checkpoint_every",
     "checkpoint_upload_every",
+    "mirror_bandwidth",
     "storage_options",
     "checkpoint_keep",
     "checkpoint_keep_every",
@@ -59,6 +65,7 @@ def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | Non
         upload_every=read_upload_every(
             "--checkpoint-upload-every", values["checkpoint_upload_every"], every
         ),
+        mirror_bytes_per_s=read_bandwidth("--mirror-bandwidth", values["mirror_bandwidth"]),
         keep_last=parse_value.whole("--checkpoint-keep", values["checkpoint_keep"], 3, least=0),
         keep_every_steps=parse_value.whole(
             "--checkpoint-keep-every", values["checkpoint_keep_every"], 0, least=0

@@ -18,6 +18,7 @@ from elasticd.errors import Refused, Unavailable
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.connection import MirrorConnection, greeted
+from elasticd.keeper.mirror.pacing import SendPacing
 from elasticd.keeper.mirror.protocol import (
     ANSWER_LIMIT_BYTES,
     ANSWERS,
@@ -49,11 +50,14 @@ class MirrorSender:
         niceness: int = 0,
         metrics: Metrics | None = None,
         note: Callable[[str], None] = lambda sentence: None,
+        pacing: SendPacing | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         """`note` gets what a person should know. `niceness` is that of the thread that sends."""
         self._job, self._uid, self._niceness = job, uid, niceness
         self._metrics = metrics or Metrics(job, "")
         self._note = note
+        self._pacing, self._sleep = pacing or SendPacing(), sleep
         self._changed = Condition()
         self._mirror = MirrorQueue()
         self._is_running = self._is_busy = self._is_closed = False
@@ -128,7 +132,7 @@ class MirrorSender:
             assert errand.door is not None
             sent_bytes = self._send(errand.door, errand.record)
         except Abandoned:
-            self._failed("It takes longer than two snapshots.")
+            self._failed(self._too_slow())
         except (OSError, EOFError, Refused, Unavailable) as exc:
             self._failed(str(exc) or type(exc).__name__)
             with self._changed:
@@ -150,6 +154,15 @@ class MirrorSender:
                 f"its loss would cost more than the steps since the last snapshot: {why}"
             )
 
+    def _too_slow(self) -> str:
+        rate = self._pacing.bytes_per_s
+        if not rate:
+            return "It takes longer than two snapshots."
+        return (
+            f"It takes longer than two snapshots at --mirror-bandwidth {rate / 1e6:.0f} MB/s: "
+            "allow more, or take snapshots less often."
+        )
+
     def _send(self, door: Door, record: ShareRecord) -> int:
         """Send a share; return how many bytes were sent once it is held there."""
         with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
@@ -159,6 +172,9 @@ class MirrorSender:
                 return 0
             for start, size in record.share.layout.parts:
                 for block in blocks(record.memory.view[start : start + size]):
+                    pause_s = self._pacing.pause_s(len(block), time.monotonic())
+                    if pause_s > 0:
+                        self._sleep(pause_s)
                     if not record.is_wanted:
                         raise Abandoned
                     passage.send_block(block)

@@ -10,7 +10,12 @@ from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.name import SECRETS_FOLDER, job_name, job_owner
 from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec
 from elasticd.records.autoscale.policy import Policy
-from elasticd.records.checkpoint import CheckpointSpec, read_every, read_upload_every
+from elasticd.records.checkpoint import (
+    CheckpointSpec,
+    read_bandwidth,
+    read_every,
+    read_upload_every,
+)
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 
@@ -163,7 +168,10 @@ def _checkpoint(given: CheckpointField, job: ElasticJob) -> CheckpointSpec:
         owner=job_name(job),
         options=given.options,
         every=every,
-        upload_every=read_upload_every("spec.checkpoint.every", None, every),
+        upload_every=read_upload_every("spec.checkpoint.uploadEvery", given.upload_every, every),
+        mirror_bytes_per_s=read_bandwidth(
+            "spec.checkpoint.mirrorBandwidth", given.mirror_bandwidth
+        ),
         keep_last=given.keep,
         keep_every_steps=given.keep_every_steps,
         copy=given.copy,

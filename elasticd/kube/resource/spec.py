@@ -52,6 +52,8 @@ class NodesField:
 class CheckpointField:
     url: str = ""
     every: str = "60s"
+    upload_every: str | None = None
+    mirror_bandwidth: str | None = None
     keep: int = 3
     keep_every_steps: int = 0
     copy: str = "auto"

@@ -7,6 +7,7 @@ steps run, and no snapshot pays for it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from threading import Lock, Thread
 
@@ -18,11 +19,19 @@ from elasticd.keeper.client import Client
 from elasticd.keeper.memory.share_record import BUFFERS
 from elasticd.keeper.wire import message as ms
 from elasticd.tensors import cuda
+from elasticd.tensors.tree import Tree
 from elasticd.train.device.device import device
 from elasticd.train.device.pinned_memory import Pinned
-from elasticd.train.save.share_plan import SharePart, SharePlan
+from elasticd.train.save.share_plan import SharePart, SharePlan, none_alike
 
-__all__ = ["REPLY_LIMIT_S", "PlanAhead", "KeeperBuffers", "SentPlan", "send_plan"]
+__all__ = [
+    "REPLY_LIMIT_S",
+    "BufferPlanning",
+    "KeeperBuffers",
+    "PlanAhead",
+    "SentPlan",
+    "send_plan",
+]
 
 REPLY_LIMIT_S = 5.0
 """A keeper that is silent for this long during a step is given up, and asked again later."""
@@ -104,6 +113,65 @@ def send_plan(client: Client, parts: SharePlan, shares: int, buffers: int = BUFF
     )
     client.ask(ms.Plans(plans=plans), ms.Done, timeout_s=REPLY_LIMIT_S)
     return SentPlan(parts, every)
+
+
+class BufferPlanning:
+    """What the keeper knows of how this rank copies its state, planned anew when that changes."""
+
+    def __init__(self, buffers: int = BUFFERS) -> None:
+        """`buffers` is how many there may be for each share."""
+        self._buffers = buffers
+        self.current: SentPlan | None = None
+        self.ahead: PlanAhead | None = None
+        self.is_begun = False
+        """The memory for this generation was asked for, or a snapshot did so."""
+        self._is_alike: Callable[[Tree], Sequence[bool]] = none_alike
+        self._rank = 0
+        self._nodes: Sequence[int] = ()
+
+    def begin(
+        self, is_alike: Callable[[Tree], Sequence[bool]], *, rank: int, nodes: Sequence[int]
+    ) -> None:
+        """Begin a generation; the arguments are those of `SharePlan.of`."""
+        self._is_alike, self._rank, self._nodes = is_alike, rank, nodes
+        self.is_begun = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was planned: the keeper is another one, or the world is."""
+        if self.ahead is not None:
+            self.ahead.cancel()
+        self.current, self.ahead = None, None
+
+    @property
+    def is_taking_memory(self) -> bool:
+        return self.ahead is not None and self.ahead.is_running
+
+    def take_ahead(self, client: Client, tree: Tree) -> None:
+        """Plan, and take all memory for it, in a thread."""
+        self.ahead = PlanAhead(client, self._split(tree), len(self._nodes), self._buffers)
+
+    def fitting(self, client: Client, tree: Tree) -> SentPlan:
+        """Return the plan for this state.
+
+        It is planned anew if the structure has changed: the first step makes optimizers' states.
+
+        Raises: Unavailable: the keeper is gone.
+        """
+        self.is_begun = True
+        if self.ahead is not None:
+            ahead, self.ahead = self.ahead, None
+            self.current = ahead.result()
+        if self.current is None or not self.current.parts.fits(tree):
+            self.forget()
+            parts = self._split(tree)()
+            self.current = send_plan(client, parts, len(self._nodes), self._buffers)
+        return self.current
+
+    def _split(self, tree: Tree) -> Callable[[], SharePlan]:
+        """Return what plans for this state, in any thread: the optimizers are looked at now."""
+        is_alike = self._is_alike(tree)
+        return partial(SharePlan.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
 
 
 class PlanAhead:

@@ -40,8 +40,14 @@ LEAST = 5
 class MemoryPace:
     """The interval of one generation, on rank 0."""
 
-    def __init__(self, earlier: "MemoryPace | None" = None) -> None:
-        """`earlier` is that of the generation before, if this process was in it."""
+    def __init__(self, earlier: "MemoryPace | None" = None, *, mirror_bytes_per_s: int = 0) -> None:
+        """`earlier` is that of the generation before, if this process was in it.
+
+        `mirror_bytes_per_s` is what a node may send to the next one in a second; 0: any.
+        """
+        self._mirror_bytes_per_s = mirror_bytes_per_s
+        self._copied_bytes = self._sent_bytes = 0
+        """What rank 0 copies of a snapshot, and what its node sends of it; 0 until it is known."""
         # By the time at which costs count, steps of this generation have taken the place of these.
         self._usual: deque[float] = deque(earlier._usual if earlier else (), maxlen=KEPT)
         self._assumed = ceil(earlier.interval / 2) if earlier else 1
@@ -113,31 +119,50 @@ class MemoryPace:
         """Return how many steps lie between two snapshots."""
         usual_s = self.step_s
         if len(self._took) < LEAST:
-            return self._assumed
-        return max(1, self.whole_steps, ceil(self.cost_s / (COST_LIMIT * usual_s)))
+            return max(self._assumed, self.sent_steps)
+        costs = ceil(self.cost_s / (COST_LIMIT * usual_s))
+        return max(1, self.whole_steps, costs, self.sent_steps)
 
-    def say(self, parts: SharePlan, ranks: int, say: Callable[[str], object]) -> None:
-        """Say what is new: first what is planned, later the interval that fits.
+    @property
+    def sent_steps(self) -> int:
+        """Return in how many steps a node may send its part of a snapshot to the next one."""
+        if not self._mirror_bytes_per_s or not self.step_s:
+            return 1
+        return max(1, ceil(self._sent_bytes / self._mirror_bytes_per_s / self.step_s))
 
-        `parts` are rank 0's, `ranks` is the number of ranks on its node.
-        """
+    def use(self, parts: SharePlan, ranks: int) -> None:
+        """Take note of what a snapshot has: `parts` are rank 0's, and its node has `ranks`."""
+        sizes = [(each.layout.size, each.is_alone) for each in parts.parts]
+        self._copied_bytes = sum(size for size, _ in sizes)
+        self._sent_bytes = ranks * sum(size for size, is_alone in sizes if is_alone)
+
+    def say(self, say: Callable[[str], object]) -> None:
+        """Say what is new: first what is planned, later the interval that fits."""
         if not self._is_plan_said:
             self._is_plan_said = True
-            sizes = [(each.layout.size, each.is_alone) for each in parts.parts]
-            sent_bytes = ranks * sum(size for size, is_alone in sizes if is_alone)
-            say(self._plan(sum(size for size, _ in sizes), sent_bytes))
+            say(self._plan())
         news = self._news()
         if news:
             say(news)
 
-    def _plan(self, size_bytes: int, sent_bytes: int) -> str:
-        sends = f", and its node sends {sent_bytes / 2**20:.0f} MiB to the next one"
-        rate = f" ({sent_bytes / self.step_s / 1e6:.0f} MB/s)" if self.step_s else ""
+    def _plan(self) -> str:
+        sends = f", and its node sends {self._sent_bytes / 2**20:.0f} MiB to the next one"
+        rate = f" ({self._sent_bytes / self.step_s / 1e6:.0f} MB/s)" if self.step_s else ""
         return (
             f"A snapshot of every step is kept in memory: of each, rank 0 copies "
-            f"{size_bytes / 2**20:.0f} MiB beside a step of {self.step_s * 1000:.0f} ms"
-            f"{sends + rate if sent_bytes else ''}. If that does not fit into a step, or costs "
-            f"more than {COST_LIMIT:.0%} of the time, the interval is made longer."
+            f"{self._copied_bytes / 2**20:.0f} MiB beside a step of {self.step_s * 1000:.0f} ms"
+            f"{sends + rate if self._sent_bytes else ''}.{self._bound()} If that does not fit into "
+            f"a step, or costs more than {COST_LIMIT:.0%} of the time, the interval is made longer."
+        )
+
+    def _bound(self) -> str:
+        """Return what the bandwidth asks for in a sentence, if that is not every step."""
+        if self.sent_steps == 1:
+            return ""
+        took_s = self._sent_bytes / self._mirror_bytes_per_s
+        return (
+            f" With --mirror-bandwidth {self._mirror_bytes_per_s / 1e6:.0f} MB/s that takes "
+            f"{took_s:.1f} s, so one is taken every {self.sent_steps} steps at most."
         )
 
     def _news(self) -> str:
@@ -155,7 +180,9 @@ class MemoryPace:
         )
         if interval == 1:
             return f"A snapshot of every step fits: {measured}, {share:.1%} of the time."
+        is_bound = interval == self.sent_steps
         return (
-            f"A snapshot of every step does not fit: {measured}. So one is taken every {interval} "
-            f"steps, which costs {share:.1%} of the time."
+            f"A snapshot of every step does not fit: {measured}"
+            f"{', as --mirror-bandwidth allows no less' if is_bound else ''}. So one is taken "
+            f"every {interval} steps, which costs {share:.1%} of the time."
         )

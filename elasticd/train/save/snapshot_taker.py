@@ -23,17 +23,11 @@ from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.tree import Tree
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.save.copy_pairs import CopyPairs
-from elasticd.train.save.keeper_buffers import (
-    REPLY_LIMIT_S,
-    KeeperBuffers,
-    PlanAhead,
-    SentPlan,
-    send_plan,
-)
+from elasticd.train.save.keeper_buffers import REPLY_LIMIT_S, BufferPlanning, KeeperBuffers
 from elasticd.train.save.memory_pace import MemoryPace
 from elasticd.train.save.next_keeper import NextKeeper
 from elasticd.train.save.overlapped_copy import CopyChoice, OverlappedCopy
-from elasticd.train.save.share_plan import Savable, SharePlan, none_alike
+from elasticd.train.save.share_plan import Savable
 from elasticd.train.save.snapshot_schedule import SnapshotSchedule
 from elasticd.train.save.step_times import StepTimes
 
@@ -56,6 +50,7 @@ class SnapshotTaker:
         mode: str,
         upload_every: Every | None = None,
         *,
+        mirror_bytes_per_s: int = 0,
         say: Callable[[str], object] = lambda said: sys.stderr.write(f"elasticd: {said}\n"),
     ) -> None:
         """`connect` reaches the keeper or raises Unavailable.
@@ -64,8 +59,8 @@ class SnapshotTaker:
         one of them is uploaded that often; else each one is, as often as `every` says.
         """
         self._connect, self._every, self.say = connect, every, say
-        self._upload_every = upload_every
-        self._buffers = BUFFERS if upload_every is None else BUFFERS + 1
+        self._upload_every, self._mirror_bytes_per_s = upload_every, mirror_bytes_per_s
+        self._planning = BufferPlanning(BUFFERS if upload_every is None else BUFFERS + 1)
         self._pace: MemoryPace | None = None
         self.spent = SecondsSpent()
         self._client: Client | None = None
@@ -81,14 +76,9 @@ class SnapshotTaker:
         self._snapshots = 0
         self._schedule: SnapshotSchedule | None = None
         self._state: Savable | None = None
-        self._is_alike: Callable[[Tree], Sequence[bool]] = none_alike
         self._rank, self._generation = 0, 0
         self._nodes: Sequence[int] = ()
         self.mirroring: NextKeeper | None = None
-        self._planned: SentPlan | None = None
-        self._ahead: PlanAhead | None = None
-        self._is_ahead = False
-        """The memory for this generation was asked for, or a snapshot did so."""
         self._pairs = CopyPairs()
         self._overlap: OverlappedCopy | None = None
         self._steps = StepTimes()
@@ -99,7 +89,8 @@ class SnapshotTaker:
         """The connection; raises Unavailable if there is none."""
         if self._client is None:
             self._client = self._connect()
-            self._forget_plans()
+            self._planning.forget()
+            self._pairs.forget()
         return self._client
 
     # --- generations ------------------------------------------------------------------------------
@@ -121,7 +112,8 @@ class SnapshotTaker:
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._steps = StepTimes()
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
-        self._pace = MemoryPace(self._pace) if self._upload_every is not None else None
+        if self._upload_every is not None:
+            self._pace = MemoryPace(self._pace, mirror_bytes_per_s=self._mirror_bytes_per_s)
         is_none_saved = self._pace is not None and self.saved_step < 0
         self._schedule = SnapshotSchedule(
             store,
@@ -149,11 +141,11 @@ class SnapshotTaker:
         nodes: Sequence[int],
     ) -> None:
         """Save this state when `take` is called; `is_alike` as in `SharePlan.of`."""
-        self._state, self._is_alike = state, is_alike
+        self._state = state
         self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
         self._is_speaker = rank == 0
-        self._is_ahead = False
-        self._forget_plans()
+        self._planning.begin(is_alike, rank=rank, nodes=self._nodes)
+        self._pairs.forget()
 
     def restored(self, step: int, place: str) -> None:
         """Take note of the step from which the run goes on: is it saved, or only in memory?"""
@@ -179,8 +171,10 @@ class SnapshotTaker:
         if not self._schedule.is_due(step):
             self._take_memory()
         elif step > self.saved_step:
-            if self._pace is not None and self._is_speaker and self._planned is not None:
-                self._pace.say(self._planned.parts, self._nodes.count(self._nodes[0]), self.say)
+            planned = self._planning.current
+            if self._pace is not None and self._is_speaker and planned is not None:
+                self._pace.use(planned.parts, self._nodes.count(self._nodes[0]))
+                self._pace.say(self.say)
             saving = ms.Saving.USUAL
             if self._pace is not None:
                 saving = ms.Saving.PINNED if self._schedule.is_saved else ms.Saving.NONE
@@ -191,7 +185,7 @@ class SnapshotTaker:
 
     def mirror(self) -> None:
         """Make the next node hold what only this one has. All ranks call it; none waits."""
-        one, client, planned = self.mirroring, self._client, self._planned
+        one, client, planned = self.mirroring, self._client, self._planning.current
         if one and client and planned and planned.parts.is_mirrored:
             self._try(lambda: one.look(client, planned, self._snapshots))
 
@@ -243,7 +237,7 @@ class SnapshotTaker:
 
     def _standing(self) -> ms.Standing | None:
         """Ask the keeper how things stand; None: it does not answer, or memory is being taken."""
-        if self._ahead is not None and self._ahead.is_running:
+        if self._planning.is_taking_memory:
             return None
         asked: ms.Standing | None = self._try(
             lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S)
@@ -266,7 +260,10 @@ class SnapshotTaker:
         client = self.client
         tree = self._state._tree()
         claimed: list[tuple[KeeperBuffers, int]] = []
-        for buffers in self._plan(client, tree).buffers:
+        before, planned = self._planning.current, self._planning.fitting(client, tree)
+        if planned is not before:
+            self._pairs.forget()
+        for buffers in planned.buffers:
             buffer = buffers.claim(client)
             if buffer < 0:
                 self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
@@ -328,41 +325,17 @@ class SnapshotTaker:
             self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
         fail_point("save.told")
 
-    def _plan(self, client: Client, tree: Tree) -> SentPlan:
-        """Plan anew if the structure has changed: the first step makes optimizers' states."""
-        self._is_ahead = True
-        if self._ahead is not None:
-            ahead, self._ahead = self._ahead, None
-            self._planned = ahead.result()
-        if self._planned is None or not self._planned.parts.fits(tree):
-            self._forget_plans()
-            shares = len(self._nodes)
-            self._planned = send_plan(client, self._split(tree)(), shares, self._buffers)
-        return self._planned
-
-    def _split(self, tree: Tree) -> Callable[[], SharePlan]:
-        """What plans for this state, in any thread: the optimizers are looked at now."""
-        is_alike = self._is_alike(tree)
-        return partial(SharePlan.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
-
     def _take_memory(self) -> None:
         """Have the memory ready when the first snapshot of this generation is due."""
-        if self._is_ahead or self._state is None:
+        if self._planning.is_begun or self._state is None:
             return
-        self._is_ahead = True
+        self._planning.is_begun = True
         tree = self._try(self._state._tree)
         if tree is None or sum(memory_of(each).nbytes for each in tree.tensors) < AHEAD_BYTES:
             return
         client = self._try(lambda: self.client)
         if client is not None:
-            split = self._split(tree)
-            self._ahead = PlanAhead(client, split, len(self._nodes), self._buffers)
-
-    def _forget_plans(self) -> None:
-        if self._ahead is not None:
-            self._ahead.cancel()
-        self._planned, self._ahead = None, None
-        self._pairs.forget()
+            self._planning.take_ahead(client, tree)
 
     def _finish_copy(self) -> None:
         if self._overlap is not None:

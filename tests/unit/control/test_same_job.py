@@ -55,7 +55,7 @@ def test_flags_that_do_not_count_are_named() -> None:
         on_late=OnLate.DRAIN,
         shutdown_timeout_s=1.0,
         failure_timeout_s=1.0,
-        checkpoint=replace(SAVED, every=Every(steps=5), keep_last=1),
+        checkpoint=replace(SAVED, every=Every(steps=5), keep_last=1, mirror_bytes_per_s=10**9),
     )
     check_same(FIRST, other)
     assert set(ignored_flags(FIRST, other)) == {
@@ -67,5 +67,6 @@ def test_flags_that_do_not_count_are_named() -> None:
         "--shutdown-timeout",
         "--checkpoint-every",
         "--checkpoint-keep",
+        "--mirror-bandwidth",
     }
     assert ignored_flags(FIRST, replace(FIRST, uid="three", cwd="/x")) == ()

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import CallError
-from elasticd.records.checkpoint import CheckpointSpec, Every, read_every, read_upload_every
+from elasticd.records.checkpoint import (
+    LEAST_BANDWIDTH,
+    CheckpointSpec,
+    Every,
+    read_bandwidth,
+    read_every,
+    read_upload_every,
+)
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec
@@ -19,6 +26,8 @@ SPEC = CheckpointSpec(
     owner="train.py",
     options={"endpoint_url": "http://host:9000", "config_kwargs": {"max": [1, 2.5, None, True]}},
     every=Every(steps=100),
+    upload_every=Every(seconds=30.0),
+    mirror_bytes_per_s=200_000_000,
     keep_last=0,
     keep_every_steps=1000,
     copy="overlapped",
@@ -143,3 +152,44 @@ def test_pace_of_uploads_that_means_nothing_is_refused(every: str, text: str) ->
     """It names the flag and what was written."""
     with pytest.raises(CallError, match=f"^{FLAG} {text} "):
         read_upload_every(FLAG, text, read_every("--every", every))
+
+
+def test_record_of_before_there_was_a_bandwidth_has_none() -> None:
+    """And one that has it is read by a version that does not know it: it leaves it out."""
+    plain = json.loads(encode(job(SPEC)))
+    del plain["checkpoint"]["mirror_bytes_per_s"]
+    found = decode(JobSpec, json.dumps(plain).encode()).checkpoint
+    assert found is not None and found.mirror_bytes_per_s == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, 0),
+        ("200MB/s", 200_000_000),
+        ("1GiB/s", 1 << 30),
+        ("1.5 GB/s", 1_500_000_000),
+        (" 2TiB/s ", 2 << 40),
+        ("1000KB/s", LEAST_BANDWIDTH),
+        ("1000000B/s", LEAST_BANDWIDTH),
+    ],
+)
+def test_bandwidth_is_bytes_in_a_second(text: str | None, found: int) -> None:
+    """Of 1,000 or of 1,024 each, as the unit says; none is no bound."""
+    assert read_bandwidth("--mirror-bandwidth", text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "fast", "0", "200", "200M", "200MB", "200M/s", "200Mb/s", "200mb/s", "1Gbit/s",
+        "1iB/s", "-1MB/s", "0MB/s", "999KB/s", "1e3MB/s", "1.MB/s", "infMB/s", "nanGB/s",
+        "9" * 400 + "GB/s", "1GiB/min", "1GiB/s/s",
+    ],
+)  # fmt: skip
+def test_what_is_no_bandwidth_is_refused_in_one_sentence(text: str) -> None:
+    """Bits are not guessed, and below the least a share would never arrive."""
+    with pytest.raises(CallError) as caught:
+        read_bandwidth("--mirror-bandwidth", text)
+    said = str(caught.value)
+    assert said.startswith(f"--mirror-bandwidth {text} ") and "MB/s" in said

@@ -25,6 +25,12 @@ def test_replicas_are_compared_seldom_unless_somebody_says_how_often(
     assert WorkerSettings.read(env).compare_every == meant
 
 
+@pytest.mark.parametrize(("text", "meant"), [(None, 0), ("", 0), ("2500000B/s", 2_500_000)])
+def test_bandwidth_is_as_the_agent_writes_it(text: str | None, meant: int) -> None:
+    env = {} if text is None else {"ELASTICD_MIRROR_BANDWIDTH": text}
+    assert WorkerSettings.read(env).mirror_bytes_per_s == meant
+
+
 def test_program_that_is_no_script_cannot_call_run() -> None:
     """Nothing of torch is kept ready for what `--no-python` starts: no store to meet in."""
     with pytest.raises(EnvironmentProblem, match="--no-python"):

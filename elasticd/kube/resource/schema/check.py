@@ -16,7 +16,7 @@ from elasticd.errors import CallError
 from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES, SPEC, Field, Form
 from elasticd.kube.resource.schema.rule import RULES
 from elasticd.kube.resource.spec import ElasticJobSpec
-from elasticd.records.checkpoint import read_every
+from elasticd.records.checkpoint import read_bandwidth, read_every, read_upload_every
 
 __all__ = ["wrong"]
 
@@ -180,7 +180,9 @@ def _checkpoint(spec: ElasticJobSpec) -> None:
         return
     try:
         checked_url(spec.checkpoint.url, here="/", flag="spec.checkpoint.url")
-        read_every("spec.checkpoint.every", spec.checkpoint.every)
+        every = read_every("spec.checkpoint.every", spec.checkpoint.every)
+        read_upload_every("spec.checkpoint.uploadEvery", spec.checkpoint.upload_every, every)
+        read_bandwidth("spec.checkpoint.mirrorBandwidth", spec.checkpoint.mirror_bandwidth)
         checked_options(json.dumps(spec.checkpoint.options) if spec.checkpoint.options else "")
     except CallError as exc:
         said = str(exc).replace("--storage-options", "spec.checkpoint.options")

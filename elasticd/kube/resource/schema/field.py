@@ -221,11 +221,31 @@ SPEC = _object(
         ),
         _text(
             "every",
-            "How often: a time (`60s`, `5m`, `1h`) or a number of steps (`100steps`).",
+            "How often: a time (`60s`, `5m`, `1h`) or a number of steps (`100steps`); `1steps`: "
+            "every step, in memory.",
             "60s",
             least=1,
             most=32,
             example="100steps",
+        ),
+        _text(
+            "uploadEvery",
+            "With `every: 1steps`, which holds each step in memory: how often one of them is "
+            "uploaded, a time.",
+            "60s",
+            least=1,
+            most=32,
+            example="5m",
+        ),
+        _text(
+            "mirrorBandwidth",
+            "What a node sends of snapshots of a sharded state to the next node at most, in bytes "
+            "per second (`200MB/s`, `1GiB/s`).",
+            "no limit",
+            least=1,
+            most=32,
+            pattern=r"[0-9]{1,15}(\.[0-9]{1,9})? ?([KMGT]i?)?B/s",
+            example="200MB/s",
         ),
         _whole("keep", "Keep so many of the newest; 0: all.", "3", least=0, most=1_000_000),
         _whole(

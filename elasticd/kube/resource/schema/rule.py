@@ -5,6 +5,7 @@ since Kubernetes 1.25; an older server drops it, and then the operator's check r
 objects with the same sentences. `self` is the spec.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ __all__ = [
     "Fixed",
     "NotWith",
     "OneOf",
+    "OnlyWith",
     "Ordered",
     "SchemaRule",
     "WithinNodes",
@@ -146,6 +148,32 @@ class NotWith:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnlyWith:
+    """If the one field is given, the other one is a text of this pattern."""
+
+    path: str
+    other: str
+    pattern: str
+    """The pattern of the whole text, in what RE2 and Python both know."""
+    why: str
+
+    @property
+    def cel(self) -> str:
+        is_it = f"self.{self.other}.matches('^({self.pattern})$')"
+        return f"!({has(self.path)}) || ({has(self.other)} && {is_it})"
+
+    @property
+    def sentence(self) -> str:
+        return f"spec.{self.path} {self.why}."
+
+    def wrong(self, spec: Given) -> str:
+        if at(spec, self.path) is None:
+            return ""
+        other = at(spec, self.other)
+        return "" if other and re.fullmatch(self.pattern, other) else self.sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroOrAtLeast:
     """A duration is 0, which switches it off, or at least a least value."""
 
@@ -208,6 +236,13 @@ RULES: tuple[SchemaRule, ...] = (
     NotWith(path="files", other="workingDir", why="workers start where the files lie"),
     Ordered(low="nodes.min", high="nodes.max"),
     WithinNodes(path="replicas"),
+    OnlyWith(
+        path="checkpoint.uploadEvery",
+        other="checkpoint.every",
+        pattern="1 ?steps?",
+        why="says which of the snapshots of each step are uploaded: leave it out, or take one of "
+        "each step (spec.checkpoint.every: 1steps)",
+    ),
     ZeroOrAtLeast(path="timeouts.outputSeconds", least=5, why="files are looked at once a second"),
     *(Fixed(path=path) for field in SPEC.fields if field.is_fixed for path in _bounded(field)),
 )

@@ -28,7 +28,9 @@ SECRET = "canary-7be1"
 
 
 def spec_of(url: str, **options: object) -> JobSpec:
-    wanted = CheckpointSpec(url=url, owner="owner", options=options, every=Every(steps=7))
+    wanted = CheckpointSpec(
+        url=url, owner="owner", options=options, every=Every(steps=7), mirror_bytes_per_s=2_500_000
+    )
     return JobSpec(
         name=JobName("job"), uid="uid", entry_kind=EntryKind.SCRIPT, entry="t.py",
         checkpoint=wanted, env={"NAMED": "yes"},
@@ -106,6 +108,7 @@ def test_secrets_are_where_they_are_needed_and_nowhere_else(
     assert "canary" not in told and "STORE_KEY" not in told
     assert keeper.env["ELASTICD_CHECKPOINT"] == "memory://somewhere"
     assert keeper.env["ELASTICD_CHECKPOINT_EVERY"] == "7steps"
+    assert keeper.env["ELASTICD_MIRROR_BANDWIDTH"] == "2500000B/s"
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or "canary" not in path.read_text(), path
 

@@ -15,6 +15,7 @@ URL = ["--checkpoint", "s3://bucket/run"]
 FLAGS = {
     "--checkpoint-every": "1steps",
     "--checkpoint-upload-every": "5m",
+    "--mirror-bandwidth": "1GiB/s",
     "--storage-options": '{"anon": true}',
     "--checkpoint-keep": "7",
     "--checkpoint-keep-every": "1000",
@@ -58,7 +59,7 @@ def test_every_flag_says_what_it_says() -> None:
     request = parse([*URL, *flags, "--job", "j", "train.py"], {})
     assert request.checkpoint == CheckpointSpec(
         url="s3://bucket/run", owner="j", options={"anon": True}, every=Every(steps=1),
-        upload_every=Every(seconds=300.0),
+        upload_every=Every(seconds=300.0), mirror_bytes_per_s=1 << 30,
         keep_last=7, keep_every_steps=1000, copy="blocking", timeout_s=30.0,
     )  # fmt: skip
     assert request.spec(name=JobName("j"), uid="u", here="/").checkpoint == request.checkpoint
@@ -79,6 +80,8 @@ def test_flag_that_says_how_wants_one_that_says_where(flag: str) -> None:
         ("--checkpoint-every", "often"), ("--checkpoint-every", "0"),
         ("--checkpoint-every", "1e999steps"), ("--checkpoint-every", "-5s"),
         ("--checkpoint-upload-every", "60s"), ("--checkpoint-upload-every", "often"),
+        ("--mirror-bandwidth", "200M"), ("--mirror-bandwidth", "10Gbit/s"),
+        ("--mirror-bandwidth", "0MB/s"),
         ("--checkpoint-keep", "-1"), ("--checkpoint-keep", "many"), ("--checkpoint-keep", "1.5"),
         ("--checkpoint-keep", "9" * 5000),
         ("--checkpoint-keep-every", "-1"), ("--checkpoint-keep-every", "10steps"),

@@ -1,6 +1,7 @@
 """Two keepers over loopback: what one holds alone it sends to the other."""
 
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -11,6 +12,7 @@ from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.connection import MirrorConnection, greeted
+from elasticd.keeper.mirror.pacing import SendPacing
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.wire.message import Door, Plan, Saving
@@ -65,11 +67,23 @@ class Near(Node):
 
     made: ClassVar[list["Near"]] = []
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        *,
+        pacing: SendPacing | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         super().__init__(FolderBucket(str(folder)))
         self.counts, self.notes = Counts(), list[str]()
         self.sender = MirrorSender(
-            job="job", uid="uid", metrics=self.counts, note=self.notes.append
+            job="job",
+            uid="uid",
+            metrics=self.counts,
+            note=self.notes.append,
+            pacing=pacing,
+            sleep=sleep,
         )
         self.plan = plan
         self.vault.plan(WORKER, [plan])

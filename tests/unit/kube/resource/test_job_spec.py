@@ -71,6 +71,7 @@ def test_every_field_goes_into_the_job() -> None:
     assert found.checkpoint is not None
     assert (found.checkpoint.url, found.checkpoint.owner) == ("s3://b/c", "team.x")
     assert (found.checkpoint.every.seconds, found.checkpoint.keep_last) == (300.0, 2)
+    assert (found.checkpoint.upload_every, found.checkpoint.mirror_bytes_per_s) == (None, 0)
     assert (found.owner, found.submitted_at_unix_s) == ("kubernetes/c/team/x", 7.0)
     assert decode(JobSpec, encode(found)) == found
 
@@ -92,6 +93,24 @@ def test_what_runs_is_as_of_the_command_line(
 ) -> None:
     found = job_spec(made(**spec), NAME)
     assert (found.entry_kind, found.entry, found.args) == (kind, entry, args)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "rate"),
+    [
+        ({}, 60.0, 0),
+        ({"uploadEvery": "5m"}, 300.0, 0),
+        ({"mirrorBandwidth": "200MB/s"}, 60.0, 200_000_000),
+    ],
+)
+def test_snapshots_of_each_step_are_uploaded_and_sent_as_the_object_says(
+    given: dict[str, str], seconds: float, rate: int
+) -> None:
+    """As by the flags of the command line; what is not said is as before there were the fields."""
+    checkpoint = {"url": "s3://b/c", "every": "1steps", **given}
+    found = job_spec(made(script="a.py", checkpoint=checkpoint), NAME).checkpoint
+    assert found is not None and found.upload_every is not None
+    assert (found.upload_every.seconds, found.mirror_bytes_per_s) == (seconds, rate)
 
 
 def test_checkpoints_are_those_of_the_name_also_of_a_job_that_has_another_one() -> None:

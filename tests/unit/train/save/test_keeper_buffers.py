@@ -27,8 +27,8 @@ def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
 
 
 def is_settled(case: Case) -> None:
-    if case.saving._ahead is not None:
-        case.saving._ahead.result()
+    if case.saving._planning.ahead is not None:
+        case.saving._planning.ahead.result()
 
 
 def kinds(case: Case) -> list[type[Any]]:
@@ -73,7 +73,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
     one.begin()
     one.step()
     assert has_come.wait(patience_s(30.0))
-    ahead = one.saving._ahead
+    ahead = one.saving._planning.ahead
     assert ahead is not None
     one.saving.end()
     one.begin(generation=4)

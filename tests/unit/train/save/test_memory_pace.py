@@ -26,9 +26,15 @@ class Rank:
     """Rank 0, whose snapshots are whole after some steps, each of which they make longer."""
 
     def __init__(
-        self, *, whole: int, longer_s: float = 0.0, earlier: MemoryPace | None = None
+        self,
+        *,
+        whole: int,
+        longer_s: float = 0.0,
+        earlier: MemoryPace | None = None,
+        bandwidth: int = 0,
     ) -> None:
-        self.pace, self.now_s, self.step = MemoryPace(earlier), 50.0, 0
+        self.pace = MemoryPace(earlier, mirror_bytes_per_s=bandwidth)
+        self.now_s, self.step = 50.0, 0
         self.whole, self.longer_s = whole, longer_s
         self.taken: list[int] = []
 
@@ -135,13 +141,15 @@ def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
     rank = Rank(whole=1, longer_s=0.012)
     said: list[str] = []
     rank.train(UNSETTLED + USUAL + 1)
-    rank.pace.say(PARTS, 2, said.append)
+    rank.pace.use(PARTS, 2)
+    rank.pace.say(said.append)
     (plan,) = said
     assert "rank 0 copies 4 MiB beside a step of 100 ms" in plan
     assert "sends 8 MiB to the next one (84 MB/s)" in plan
     for _ in range(100):
         rank.train(1)
-        rank.pace.say(PARTS, 2, said.append)
+        rank.pace.use(PARTS, 2)
+        rank.pace.say(said.append)
     (fits,) = said[1:]
     assert fits == (
         "A snapshot of every step does not fit: a snapshot is whole within 1 step of 100 ms and "
@@ -150,7 +158,8 @@ def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
     rank.longer_s = 0.047
     for _ in range(200):
         rank.train(1)
-        rank.pace.say(PARTS, 2, said.append)
+        rank.pace.use(PARTS, 2)
+        rank.pace.say(said.append)
     assert len(said) == 3 and "every 10 steps" in said[2]
 
 
@@ -159,7 +168,8 @@ def test_that_it_fits_is_said_too() -> None:
     rank = Rank(whole=1)
     said: list[str] = []
     rank.settled()
-    rank.pace.say(PARTS, 1, said.append)
+    rank.pace.use(PARTS, 1)
+    rank.pace.say(said.append)
     assert said[1].startswith("A snapshot of every step fits: ")
 
 
@@ -170,3 +180,49 @@ def test_step_that_is_committed_again_is_not_a_fast_one() -> None:
         rank.train(1)
         rank.pace.stepped(rank.step, rank.now_s + 0.0001)
     assert rank.pace.step_s == pytest.approx(STEP_S)
+
+
+SENT_BYTES = 2 * LAYOUT.size
+"""What the two ranks of rank 0's node send of a snapshot."""
+
+
+def test_interval_is_no_less_than_what_the_bandwidth_allows() -> None:
+    """From the first plan on, and whatever was measured; without a bound nothing is added."""
+    rank = Rank(whole=1, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
+    rank.train(UNSETTLED + USUAL)
+    assert rank.pace.interval == 1
+    rank.pace.use(PARTS, 2)
+    assert rank.pace.interval == rank.pace.sent_steps == 5
+    assert set(rank.settled()) == {5}
+    free = Rank(whole=1)
+    free.train(UNSETTLED + USUAL)
+    free.pace.use(PARTS, 2)
+    assert free.pace.interval == free.pace.sent_steps == 1
+
+
+@pytest.mark.parametrize(("whole", "longer_s"), [(9, 0.0), (1, 0.047)])
+def test_bound_that_fits_into_a_longer_interval_changes_nothing(
+    whole: int, longer_s: float
+) -> None:
+    """What a snapshot costs, or takes until it is whole, asks for more than the bandwidth."""
+    wanted = set(Rank(whole=whole, longer_s=longer_s).settled())
+    rank = Rank(whole=whole, longer_s=longer_s, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
+    rank.pace.use(PARTS, 2)
+    assert set(rank.settled()) == wanted
+
+
+def test_bandwidth_that_does_not_fit_is_said() -> None:
+    """In the plan, and with the interval that was chosen for it."""
+    rank = Rank(whole=5, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
+    said: list[str] = []
+    rank.train(UNSETTLED + USUAL + 1)
+    for _ in range(100):
+        rank.pace.use(PARTS, 2)
+        rank.pace.say(said.append)
+        rank.train(1)
+    plan, news = said
+    assert (
+        "sends 8 MiB to the next one (84 MB/s). With --mirror-bandwidth 19 MB/s that takes 0.5 s, "
+        "so one is taken every 5 steps at most. If that"
+    ) in plan
+    assert "as --mirror-bandwidth allows no less. So one is taken every 5 steps" in news

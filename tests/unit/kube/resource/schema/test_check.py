@@ -24,7 +24,8 @@ GOOD: dict[str, Any] = {
     "slotsPerNode": 0,
     "checkpoint": {
         "url": "s3://bucket/a",
-        "every": "100steps",
+        "every": "1steps",
+        "mirrorBandwidth": "1.5GiB/s",
         "keep": 0,
         "keepEverySteps": 0,
         "copy": "blocking",
@@ -37,6 +38,9 @@ GOOD: dict[str, Any] = {
     "activeDeadlineSeconds": 1,
     "ttlSecondsAfterFinished": 0,
 }
+
+
+UPLOADED = {"url": "s3://bucket/a", "uploadEvery": "5m"}
 
 
 def said(spec: Any) -> str:
@@ -64,6 +68,7 @@ def test_a_good_one_can_be_submitted() -> None:
     assert said({"script": "a.py"}) == ""
     assert said({"command": ["sh", "-c", "true"]}) == ""
     assert said({"module": "team.train", "checkpoint": {"url": "/data"}}) == ""
+    assert said({"script": "a.py", "checkpoint": {**UPLOADED, "every": "1 step"}}) == ""
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -118,6 +123,14 @@ WRONG: list[tuple[str, Any, str]] = [
     ("checkpoint.url", "s3://", "spec.checkpoint.url s3:// names no bucket"),
     ("checkpoint.url", "s3://k:s@b/c", "spec.checkpoint.url: leave credentials"),
     ("checkpoint.every", "soon", "spec.checkpoint.every soon is neither a time"),
+    ("checkpoint", {**UPLOADED, "every": "5m"}, "spec.checkpoint.uploadEvery says which of the"),
+    ("checkpoint", {**UPLOADED, "every": "11steps"}, "(spec.checkpoint.every: 1steps)."),
+    ("checkpoint", UPLOADED, "spec.checkpoint.uploadEvery says which of the snapshots of each"),
+    ("checkpoint.uploadEvery", "9steps", "spec.checkpoint.uploadEvery 9steps is no time"),
+    ("checkpoint.uploadEvery", "", "spec.checkpoint.uploadEvery is empty"),
+    ("checkpoint.mirrorBandwidth", "1G", "'1G' is none: write it as in 200MB/s."),
+    ("checkpoint.mirrorBandwidth", "9KB/s", "mirrorBandwidth 9KB/s is below 1MB/s"),
+    ("checkpoint.mirrorBandwidth", "1iB/s", "'1iB/s' is none: write it as in 200MB/s."),
     ("checkpoint.keep", -1, "spec.checkpoint.keep -1 is below 0"),
     ("checkpoint.keepEverySteps", "x", "spec.checkpoint.keepEverySteps 'x' is not a whole number."),
     ("checkpoint.copy", "fast", "'fast' is none of auto, blocking, overlapped."),
