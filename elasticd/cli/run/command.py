@@ -37,7 +37,7 @@ def _run(**values: Any) -> int:
     check_entry(request, here)
     folder = here / (request.run_folder or "elasticd-runs")
     name = request.job or default_job_name(
-        request,
+        request.draft,
         time.strftime("%m%d-%H%M%S"),
         folder if request.mode is not Mode.SUBMIT else None,
         secrets.token_hex(2) if request.mode is Mode.SUBMIT else "",
@@ -78,7 +78,7 @@ def _run(**values: Any) -> int:
     if request.mode is Mode.SUBMIT:
         return foreground.submit()
     make_folder(folder, "run folder", "--log-dir")
-    check_event_folder(request.tensorboard)
+    check_event_folder(request.draft.tensorboard)
     return foreground.local() if request.mode is Mode.LOCAL else foreground.join()
 
 

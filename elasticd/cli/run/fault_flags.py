@@ -4,82 +4,77 @@ Pure. The first group of flags counts, the second waits, the third looks at what
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from elasticd.cli import parse_value
 from elasticd.errors import CallError
 from elasticd.records.account.late import OnLate
-from elasticd.records.job import Limits
+from elasticd.records.job import JobSpec, Limits
 
-__all__ = ["FaultPolicy", "fault_policy_of"]
+__all__ = ["with_faults"]
 
 LEAST_SILENCE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPolicy:
-    """What a job survives; each field is the one of the same name in `JobSpec`."""
-
-    limits: Limits = field(default_factory=Limits)
-    shutdown_timeout_s: float = 30.0
-    formation_timeout_s: float = 60.0
-    join_window_s: float = 0.2
-    isolation_limit_s: float = 60.0
-    progress_timeout_s: float = 60.0
-    output_timeout_s: float = 0.0
-    on_nan: str = "ignore"
-    on_late: OnLate = OnLate.REPORT
-    compare_every: int | None = None
-    """How often replicas are compared; None: after the first commits, then more and more seldom; 0:
-    never."""
-
-
-def fault_policy_of(
-    values: Mapping[str, Any], environ: Mapping[str, str], conf: Mapping[str, str]
-) -> FaultPolicy:
-    """Return what the flags and torchrun's `--rdzv-conf`, which is `conf`, say of faults.
+def with_faults(
+    draft: JobSpec, values: Mapping[str, Any], environ: Mapping[str, str], conf: Mapping[str, str]
+) -> JobSpec:
+    """Return the spec with what the flags and torchrun's `--rdzv-conf`, which is `conf`, say of
+    faults; what they do not say stays as it is in `draft`.
 
     Raises: CallError: a flag's value is malformed or out of its range.
     """
-    return FaultPolicy(
-        limits=Limits(
-            user_error=parse_value.whole("--max-restarts", values["max_restarts"], 3, least=0),
-            node_loss=parse_value.whole(
-                "--max-node-losses", values["max_node_losses"], 100, least=-1
-            ),
-        ),
-        shutdown_timeout_s=parse_value.seconds(
-            "--shutdown-timeout",
-            values["shutdown_timeout"] or environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
-            30.0,
-        ),
-        formation_timeout_s=parse_value.seconds(
+    seconds = parse_value.seconds
+    shutdown_timeout_s = seconds(
+        "--shutdown-timeout",
+        values["shutdown_timeout"] or environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+        draft.shutdown_timeout_s,
+    )
+    compare_every = parse_value.whole(
+        "--compare-every", values["compare_every"], draft.compare_every, least=0
+    )
+    return replace(
+        draft,
+        limits=_limits(draft.limits, values),
+        shutdown_timeout_s=shutdown_timeout_s,
+        failure_timeout_s=min(draft.failure_timeout_s, shutdown_timeout_s),
+        formation_timeout_s=seconds(
             "--formation-timeout",
             values["formation_timeout"] or conf.get("join_timeout"),
-            60.0,
+            draft.formation_timeout_s,
             least_s=1.0,  # With none every world is late as it is agreed on.
         ),
-        join_window_s=parse_value.seconds(
-            "--join-window", values["join_window"] or conf.get("last_call_timeout"), 0.2
+        join_window_s=seconds(
+            "--join-window",
+            values["join_window"] or conf.get("last_call_timeout"),
+            draft.join_window_s,
         ),
-        isolation_limit_s=parse_value.seconds("--isolation-limit", values["isolation_limit"], 60.0),
-        progress_timeout_s=parse_value.seconds(
-            "--progress-timeout", values["progress_timeout"], 60.0
+        isolation_limit_s=seconds(
+            "--isolation-limit", values["isolation_limit"], draft.isolation_limit_s
         ),
-        output_timeout_s=_output_timeout(values["output_timeout"]),
-        on_nan=_on_nan(values["on_nan"]),
-        on_late=_on_late(values["on_late"]),
-        compare_every=(
-            None
-            if values["compare_every"] is None
-            else parse_value.whole("--compare-every", values["compare_every"], 0, least=0)
+        progress_timeout_s=seconds(
+            "--progress-timeout", values["progress_timeout"], draft.progress_timeout_s
         ),
+        output_timeout_s=_output_timeout(values["output_timeout"], draft.output_timeout_s),
+        on_nan=_on_nan(values["on_nan"], draft.on_nan),
+        on_late=_on_late(values["on_late"], draft.on_late),
+        compare_every=compare_every,
+        compares_seldom=values["compare_every"] is None or compare_every != 0,
     )
 
 
-def _output_timeout(text: str | None) -> float:
-    value_s = parse_value.seconds("--output-timeout", text, 0.0)
+def _limits(before: Limits, values: Mapping[str, Any]) -> Limits:
+    restarts, losses = values["max_restarts"], values["max_node_losses"]
+    return replace(
+        before,
+        user_error=parse_value.whole("--max-restarts", restarts, before.user_error, least=0),
+        node_loss=parse_value.whole("--max-node-losses", losses, before.node_loss, least=-1),
+    )
+
+
+def _output_timeout(text: str | None, default_s: float) -> float:
+    value_s = parse_value.seconds("--output-timeout", text, default_s)
     if 0.0 < value_s < LEAST_SILENCE_S:
         raise CallError(
             f"--output-timeout {text} is below {LEAST_SILENCE_S:g} seconds: files are looked at "
@@ -88,13 +83,13 @@ def _output_timeout(text: str | None) -> float:
     return value_s
 
 
-def _on_nan(text: str | None) -> str:
+def _on_nan(text: str | None, default: str) -> str:
     if text not in (None, "stop", "skip", "ignore"):
         raise CallError(f"--on-nan {text} is none of stop, skip, ignore.")
-    return text or "ignore"
+    return text or default
 
 
-def _on_late(text: str | None) -> OnLate:
+def _on_late(text: str | None, default: OnLate) -> OnLate:
     if text not in (None, *OnLate):
         raise CallError(f"--on-late {text} is none of {', '.join(OnLate)}.")
-    return OnLate(text or OnLate.REPORT)
+    return OnLate(text or default)

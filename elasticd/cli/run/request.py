@@ -5,7 +5,7 @@ mapped. Flags that steer machinery which does not exist here get one line that s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,15 @@ from elasticd.cli import parse_value
 from elasticd.cli.etcd_flags import cluster_of, log_dir_of
 from elasticd.cli.run.autoscaler.autoscale_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.run.entry_flags import entry_of, env_of, workers_of
-from elasticd.cli.run.fault_flags import FaultPolicy, fault_policy_of
+from elasticd.cli.run.fault_flags import with_faults
 from elasticd.cli.run.flags import layered, parse_known
 from elasticd.cli.run.job_placement import node_labels_of, priority_of
 from elasticd.cli.run.rendezvous_flags import RDZV_ETCD, Mode, nodes, rdzv_conf, where
 from elasticd.cli.run.storage_flags import checkpoint_of, owner_of, tensorboard_of
 from elasticd.control.logs.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
-from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
-from elasticd.records.job import EntryKind, JobSpec, preload_of
-from elasticd.records.tensorboard import TensorBoardSpec
+from elasticd.records.job import JobSpec, preload_of
 from elasticd.store.api import NODE_LEASE_TTL_S, StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
@@ -38,14 +36,8 @@ class RunRequest:
     mode: Mode
     job: JobName | None
     """The job's name; None if it is made from the script's name."""
-    entry_kind: EntryKind
-    entry: str
-    args: tuple[str, ...] = ()
-    min_nodes: int = 1
-    max_nodes: int = 1
-    workers_per_node: int = 1
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    priority: int = 0
+    draft: JobSpec
+    """The job's spec, but for what only its submission gives: see `spec`."""
     store: StoreSettings | None = None
     """The settings of etcd; None in local mode."""
     cluster: str = "default"
@@ -56,14 +48,6 @@ class RunRequest:
     lease_ttl_s: float = NODE_LEASE_TTL_S
     run_folder: str = ""
     """The run folder; empty if it was not given."""
-    cwd: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    preload: tuple[str, ...] = ()
-    role: str = "default"
-    faults: FaultPolicy = field(default_factory=FaultPolicy)
-    log_max_bytes: int = 0
-    checkpoint: CheckpointSpec | None = None
-    tensorboard: TensorBoardSpec | None = None
     autoscale: str = ""
     """The policy file by which the job is sized; empty if it has none."""
     prometheus: str = ""
@@ -83,44 +67,14 @@ class RunRequest:
         self, *, name: JobName, uid: str, here: str, submitter: str = "", at_unix_s: float = 0.0
     ) -> JobSpec:
         """Return the job's spec for submission; `here` is the folder in which the call was made."""
-        return JobSpec(
+        has_daemons = self.mode is Mode.SUBMIT
+        return replace(
+            self.draft,
             name=name,
             uid=uid,
-            entry_kind=self.entry_kind,
-            entry=self.entry,
-            args=self.args,
-            min_nodes=self.min_nodes,
-            max_nodes=self.max_nodes,
-            workers_per_node=self.workers_per_node,
-            node_labels=self.node_labels,
-            priority=self.priority,
             # With --join each host uses its own folders, as with torchrun.
-            cwd=self.cwd or ("" if self.mode is Mode.JOIN else here),
-            env=self.env,
-            preload=preload_of(self.preload)[0],
-            learns_imports=preload_of(self.preload)[1],
-            role=self.role,
-            run_folder=(
-                str(Path(here, self.run_folder))
-                if self.run_folder and self.mode is Mode.SUBMIT
-                else ""
-            ),
-            limits=self.faults.limits,
-            shutdown_timeout_s=self.faults.shutdown_timeout_s,
-            failure_timeout_s=min(3.0, self.faults.shutdown_timeout_s),
-            formation_timeout_s=self.faults.formation_timeout_s,
-            join_window_s=self.faults.join_window_s,
-            isolation_limit_s=self.faults.isolation_limit_s,
-            progress_timeout_s=self.faults.progress_timeout_s,
-            output_timeout_s=self.faults.output_timeout_s,
-            log_max_bytes=self.log_max_bytes,
-            on_nan=self.faults.on_nan,
-            on_late=self.faults.on_late,
-            compare_every=self.faults.compare_every or 0,
-            compares_seldom=self.faults.compare_every != 0,
-            checkpoint=self.checkpoint,
-            tensorboard=self.tensorboard,
-            is_local=self.mode is not Mode.SUBMIT,
+            cwd=self.draft.cwd or ("" if self.mode is Mode.JOIN else here),
+            run_folder=str(Path(here, self.run_folder)) if self.run_folder and has_daemons else "",
             submitted_by=submitter,
             submitted_at_unix_s=at_unix_s,
         )
@@ -144,7 +98,6 @@ def read_request(
     _refuse(values)
     mode, store = where(values, environ)
     job = _job(values, mode)
-    entry_kind, entry, args = entry_of(values, environ)
     local_agents = parse_value.whole("--local-agents", values["local_agents"], 1, least=1)
     workers = workers_of(values["nproc_per_node"], mode, gpus=gpus, cpus=cpus)
     least, most = nodes(values, mode, local_agents)
@@ -152,17 +105,16 @@ def read_request(
     lease_ttl_s = parse_value.checked_lease_ttl_s(
         parse_value.seconds("--lease-ttl", values["lease_ttl"], NODE_LEASE_TTL_S)
     )
-    return RunRequest(
-        mode=mode,
-        job=JobName(checked_name("--job", job)) if job else None,
-        entry_kind=entry_kind,
-        entry=entry,
-        args=args,
+    draft = replace(
+        _draft(values, environ, job, mode),
         min_nodes=least,
         max_nodes=most,
         workers_per_node=workers,
-        node_labels=node_labels_of(values["node_label"], mode),
-        priority=priority_of(values["priority"], mode),
+    )
+    return RunRequest(
+        mode=mode,
+        job=JobName(checked_name("--job", job)) if job else None,
+        draft=with_faults(draft, values, environ, conf),
         store=store,
         cluster=cluster_of(given, environ) if mode is not Mode.LOCAL else "default",
         local_agents=local_agents,
@@ -171,14 +123,6 @@ def read_request(
         local_address=values["local_addr"] or "",
         lease_ttl_s=lease_ttl_s,
         run_folder=log_dir_of(given, environ),
-        cwd=values["cwd"] or "",
-        env=env_of(values["env"], environ),
-        preload=tuple((values["preload"] or "").split(",")),
-        role=values["role"] or "default",
-        faults=fault_policy_of(values, environ, conf),
-        log_max_bytes=parse_value.size("--log-max", values["log_max"], least=LEAST_LOG_BYTES),
-        checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
-        tensorboard=tensorboard_of(values, owner_of(job, str(values["script"]))),
         autoscale=autoscale_flag(values, is_join=mode is Mode.JOIN),
         prometheus=prometheus_flag(values, environ, is_submit=mode is Mode.SUBMIT),
         signals=_signals(values["signals_to_handle"]),
@@ -189,6 +133,33 @@ def read_request(
         is_quiet=values["quiet"],
         is_dry_run=values["dry_run"],
         notes=_notes(values, conf, mode),
+    )
+
+
+def _draft(
+    values: Mapping[str, Any], environ: Mapping[str, str], job: str | None, mode: Mode
+) -> JobSpec:
+    """Return what the flags say of the script, and of the nodes and the storage that it needs."""
+    entry_kind, entry, args = entry_of(values, environ)
+    preload, learns_imports = preload_of((values["preload"] or "").split(","))
+    owner = owner_of(job, str(values["script"]))
+    return JobSpec(
+        name=JobName(""),
+        uid="",
+        entry_kind=entry_kind,
+        entry=entry,
+        args=args,
+        node_labels=node_labels_of(values["node_label"], mode),
+        priority=priority_of(values["priority"], mode),
+        cwd=values["cwd"] or "",
+        env=env_of(values["env"], environ),
+        preload=preload,
+        learns_imports=learns_imports,
+        role=values["role"] or "default",
+        log_max_bytes=parse_value.size("--log-max", values["log_max"], least=LEAST_LOG_BYTES),
+        checkpoint=checkpoint_of(values, owner),
+        tensorboard=tensorboard_of(values, owner),
+        is_local=mode is not Mode.SUBMIT,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from elasticd.cli.run.request import Mode, RunRequest
 from elasticd.errors import CallError, NotFound
 from elasticd.records.ids import JobName
-from elasticd.records.job import EntryKind
+from elasticd.records.job import EntryKind, JobSpec
 
 __all__ = ["check_entry", "default_job_name"]
 
@@ -21,18 +21,19 @@ def check_entry(request: RunRequest, here: Path) -> None:
 
     Raises: NotFound, CallError: it cannot; says why.
     """
-    if request.cwd and request.mode is Mode.SUBMIT:
+    draft = request.draft
+    if draft.cwd and request.mode is Mode.SUBMIT:
         return
-    if request.cwd and not Path(request.cwd).is_dir():
-        raise NotFound(f"--cwd {request.cwd} is not a folder.")
-    entry = request.entry
-    if request.entry_kind is EntryKind.COMMAND and "/" not in entry:
+    if draft.cwd and not Path(draft.cwd).is_dir():
+        raise NotFound(f"--cwd {draft.cwd} is not a folder.")
+    entry = draft.entry
+    if draft.entry_kind is EntryKind.COMMAND and "/" not in entry:
         if shutil.which(entry) is None:
             raise NotFound(f"The program {entry} was not found on PATH: give its path.")
         return
-    if request.entry_kind is EntryKind.MODULE:
+    if draft.entry_kind is EntryKind.MODULE:
         return
-    path = here / request.cwd / entry
+    path = here / draft.cwd / entry
     if path.is_dir():
         raise CallError(f"The script {entry} is a folder: name a file, or a module with -m.")
     if not path.exists():
@@ -41,23 +42,23 @@ def check_entry(request: RunRequest, here: Path) -> None:
             f"The script {entry} was not found in {path.parent}: check its path."
             + (hint if request.mode is Mode.SUBMIT else "")
         )
-    if request.entry_kind is EntryKind.COMMAND and not os.access(path, os.X_OK):
+    if draft.entry_kind is EntryKind.COMMAND and not os.access(path, os.X_OK):
         raise CallError(f"The program {entry} cannot be executed: give it the right (chmod +x).")
     if not os.access(path, os.R_OK):
         raise CallError(f"The script {entry} cannot be read: check its permissions.")
 
 
 def default_job_name(
-    request: RunRequest, stamp: str, run_folder: Path | None, unique: str = ""
+    draft: JobSpec, stamp: str, run_folder: Path | None, unique: str = ""
 ) -> JobName:
     """Return a name made of the script and the time, unlike any in the run folder.
 
     `unique` is appended if others may make up a name for a cluster in the same second.
     """
-    entry = request.entry
-    if request.entry_kind is EntryKind.COMMAND and request.args[:1] == ("-u",):
-        entry = request.args[2 if request.args[1] == "-m" else 1]
-    stem = entry.rpartition(".")[2] if request.entry_kind is EntryKind.MODULE else Path(entry).stem
+    entry = draft.entry
+    if draft.entry_kind is EntryKind.COMMAND and draft.args[:1] == ("-u",):
+        entry = draft.args[2 if draft.args[1] == "-m" else 1]
+    stem = entry.rpartition(".")[2] if draft.entry_kind is EntryKind.MODULE else Path(entry).stem
     usable = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "job"
     stamp = f"{stamp}-{unique}" if unique else stamp
     name, number = f"{usable}-{stamp}", 1

@@ -17,7 +17,7 @@ OPTIONS = '{"anon": true}'
 
 
 def found(*flags: str) -> TensorBoardSpec:
-    spec = parse([*flags, "train.py"], {}).tensorboard
+    spec = parse([*flags, "train.py"], {}).draft.tensorboard
     assert spec is not None
     return spec
 
@@ -33,17 +33,19 @@ def refused(*flags: str) -> str:
 
 def test_without_the_flag_no_event_files_are_written() -> None:
     """They are asked for, by flag or environment."""
-    assert parse(["train.py"], {}).tensorboard is None
+    assert parse(["train.py"], {}).draft.tensorboard is None
     environ = {"ELASTICD_TENSORBOARD": S3}
-    assert parse(["train.py"], environ).tensorboard == TensorBoardSpec(url=S3, folder="train.py")
+    assert parse(["train.py"], environ).draft.tensorboard == TensorBoardSpec(
+        url=S3, folder="train.py"
+    )
 
 
 def test_it_comes_as_far_as_the_jobs_record() -> None:
     """The job's name is the folder's, or else that of the script."""
     request = parse(["--tensorboard", S3, "--job", "gpt", "train.py"], {})
-    assert request.tensorboard == TensorBoardSpec(url=S3, folder="gpt")
+    assert request.draft.tensorboard == TensorBoardSpec(url=S3, folder="gpt")
     spec = request.spec(name=JobName("gpt"), uid="u", here="/")
-    assert decode(JobSpec, encode(spec)).tensorboard == request.tensorboard
+    assert decode(JobSpec, encode(spec)).tensorboard == request.draft.tensorboard
     assert found("--tensorboard", "events").url == f"file://{Path.cwd()}/events"
 
 
@@ -62,11 +64,11 @@ def test_storage_options_are_for_the_urls_of_their_kind(
 ) -> None:
     """A folder takes none."""
     request = parse([*flags, "--storage-options", OPTIONS, "train.py"], {})
-    assert request.tensorboard is not None
-    assert request.tensorboard.options == of_events
+    assert request.draft.tensorboard is not None
+    assert request.draft.tensorboard.options == of_events
     if of_checkpoints is not None:
-        assert request.checkpoint is not None
-        assert request.checkpoint.options == of_checkpoints
+        assert request.draft.checkpoint is not None
+        assert request.draft.checkpoint.options == of_checkpoints
 
 
 @pytest.mark.parametrize(

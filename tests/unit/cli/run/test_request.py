@@ -21,39 +21,47 @@ def test_a_bare_script_runs_here_on_one_node_with_one_worker() -> None:
     """torchrun's defaults, but for three restarts."""
     request = parse(["train.py"], {})
     assert request.mode is Mode.LOCAL
-    assert (request.min_nodes, request.max_nodes, request.workers_per_node) == (1, 1, 1)
-    assert (request.entry_kind, request.entry, request.args) == (EntryKind.SCRIPT, "train.py", ())
-    assert request.faults.limits.user_error == 3
+    assert (request.draft.min_nodes, request.draft.max_nodes, request.draft.workers_per_node) == (
+        1,
+        1,
+        1,
+    )
+    assert (request.draft.entry_kind, request.draft.entry, request.draft.args) == (
+        EntryKind.SCRIPT,
+        "train.py",
+        (),
+    )
+    assert request.draft.limits.user_error == 3
 
 
 def test_everything_behind_the_script_belongs_to_the_script() -> None:
     """Also what looks like a flag of ours, a second `--`, and a help flag."""
     request = parse(["train.py", "--nnodes", "9", "-m", "--", "--help"], {})
-    assert request.args == ("--nnodes", "9", "-m", "--", "--help")
-    assert request.max_nodes == 1
+    assert request.draft.args == ("--nnodes", "9", "-m", "--", "--help")
+    assert request.draft.max_nodes == 1
 
 
 @pytest.mark.parametrize("flag", ["--nproc-per-node", "--nproc_per_node"])
 def test_flags_are_taken_with_dashes_and_underscores(flag: str) -> None:
     """As torchrun does for every flag."""
-    assert parse([flag, "3", "train.py"], {}).workers_per_node == 3
-    assert parse([f"{flag}=3", "train.py"], {}).workers_per_node == 3
+    assert parse([flag, "3", "train.py"], {}).draft.workers_per_node == 3
+    assert parse([f"{flag}=3", "train.py"], {}).draft.workers_per_node == 3
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
     """PET_<NAME> for torchrun's flags, ELASTICD_<NAME> for ours."""
     environ = {"PET_NNODES": "1:3", "PET_MAX_RESTARTS": "7", "ELASTICD_LOCAL_AGENTS": "2"}
-    assert parse(["train.py"], environ).max_nodes == 3
-    assert parse(["--nnodes", "1:2", "train.py"], environ).max_nodes == 2
-    assert parse(["train.py"], environ).faults.limits.user_error == 7
+    assert parse(["train.py"], environ).draft.max_nodes == 3
+    assert parse(["--nnodes", "1:2", "train.py"], environ).draft.max_nodes == 2
+    assert parse(["train.py"], environ).draft.limits.user_error == 7
     assert parse(["train.py"], environ).local_agents == 2
     assert parse(["train.py"], {}).local_agents == 1
 
 
 def test_a_switch_in_the_environment_is_off_when_it_is_zero() -> None:
     """PET_MODULE=0 is torchrun's way to say no."""
-    assert parse(["x"], {"PET_MODULE": "1"}).entry_kind is EntryKind.MODULE
-    assert parse(["x"], {"PET_MODULE": "0"}).entry_kind is EntryKind.SCRIPT
+    assert parse(["x"], {"PET_MODULE": "1"}).draft.entry_kind is EntryKind.MODULE
+    assert parse(["x"], {"PET_MODULE": "0"}).draft.entry_kind is EntryKind.SCRIPT
 
 
 def test_what_becomes_of_a_late_node_is_one_of_two() -> None:
@@ -77,9 +85,9 @@ def test_an_impossible_number_of_nodes_is_refused(nnodes: str) -> None:
 def test_several_local_agents_may_run_with_fewer() -> None:
     """So that losing one goes on with the others; `--nnodes` says otherwise."""
     request = parse(["--local-agents", "3", "train.py"], {})
-    assert (request.min_nodes, request.max_nodes) == (1, 3)
+    assert (request.draft.min_nodes, request.draft.max_nodes) == (1, 3)
     request = parse(["--local-agents", "3", "--nnodes", "2:3", "train.py"], {})
-    assert (request.min_nodes, request.max_nodes) == (2, 3)
+    assert (request.draft.min_nodes, request.draft.max_nodes) == (2, 3)
 
 
 def test_more_nodes_than_local_agents_is_refused_with_what_to_do() -> None:
@@ -96,10 +104,16 @@ def test_more_workers_than_slots_is_refused() -> None:
 
 def test_auto_takes_the_gpus_else_the_cpus() -> None:
     """As torchrun counts them."""
-    assert parse(["--nproc-per-node", "auto", "t.py"], {}, gpus=4, cpus=8).workers_per_node == 4
-    assert parse(["--nproc-per-node", "auto", "t.py"], {}, gpus=0, cpus=8).workers_per_node == 8
-    assert parse(["--nproc-per-node", "cpu", "t.py"], {}, gpus=4, cpus=8).workers_per_node == 8
-    assert parse(["--nproc-per-node", "gpu", *ETCD, "t.py"], {}).workers_per_node == 0
+    assert (
+        parse(["--nproc-per-node", "auto", "t.py"], {}, gpus=4, cpus=8).draft.workers_per_node == 4
+    )
+    assert (
+        parse(["--nproc-per-node", "auto", "t.py"], {}, gpus=0, cpus=8).draft.workers_per_node == 8
+    )
+    assert (
+        parse(["--nproc-per-node", "cpu", "t.py"], {}, gpus=4, cpus=8).draft.workers_per_node == 8
+    )
+    assert parse(["--nproc-per-node", "gpu", *ETCD, "t.py"], {}).draft.workers_per_node == 0
     with pytest.raises(CallError, match="no GPU of NVIDIA"):
         parse(["--nproc-per-node", "gpu", "t.py"], {})
     with pytest.raises(NotSupported, match="xpu"):
@@ -174,7 +188,7 @@ def test_flags_without_a_meaning_here_are_taken_with_a_reason() -> None:
     request = parse([*flags, "t.py"], {})
     assert len(request.notes) == 8
     assert all("no effect" in note for note in request.notes)
-    assert request.faults.formation_timeout_s == 77.0
+    assert request.draft.formation_timeout_s == 77.0
 
 
 def test_a_virtual_local_rank_is_refused_not_ignored() -> None:
@@ -186,8 +200,8 @@ def test_a_virtual_local_rank_is_refused_not_ignored() -> None:
 def test_another_interpreter_runs_as_a_command() -> None:
     """PYTHON_EXEC, as in torchrun; the warm pool is the agent's own interpreter."""
     request = parse(["-m", "pkg.train", "--lr", "1"], {"PYTHON_EXEC": "/bin/sh"})
-    assert (request.entry_kind, request.entry) == (EntryKind.COMMAND, "/bin/sh")
-    assert request.args == ("-u", "-m", "pkg.train", "--lr", "1")
+    assert (request.draft.entry_kind, request.draft.entry) == (EntryKind.COMMAND, "/bin/sh")
+    assert request.draft.args == ("-u", "-m", "pkg.train", "--lr", "1")
     with pytest.raises(CallError, match="/nowhere/python"):
         parse(["--python", "/nowhere/python", "t.py"], {})
 
@@ -196,13 +210,13 @@ def test_module_and_no_python_contradict_each_other() -> None:
     """As in torchrun."""
     with pytest.raises(CallError, match="contradict"):
         parse(["-m", "--no-python", "x"], {})
-    assert parse(["--no-python", "x"], {}).entry_kind is EntryKind.COMMAND
+    assert parse(["--no-python", "x"], {}).draft.entry_kind is EntryKind.COMMAND
 
 
 def test_the_environment_of_workers_is_only_what_was_named() -> None:
     """A bare name copies the submitter's value."""
     request = parse(["--env", "A=1", "--env", "B", "t.py"], {"B": "2", "SECRET": "x"})
-    assert request.env == {"A": "1", "B": "2"}
+    assert request.draft.env == {"A": "1", "B": "2"}
     with pytest.raises(CallError, match="'C'"):
         parse(["--env", "C", "t.py"], {})
 
@@ -220,9 +234,9 @@ def test_torchruns_stream_flags_choose_what_is_shown() -> None:
 def test_the_shutdown_timeout_has_torchruns_variable() -> None:
     """Flag, PET_ form, torchrun's own variable, default."""
     environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}
-    assert parse(["t.py"], environ).faults.shutdown_timeout_s == 7.0
-    assert parse(["--shutdown-timeout", "1", "t.py"], environ).faults.shutdown_timeout_s == 1.0
-    assert parse(["t.py"], {}).faults.shutdown_timeout_s == 30.0
+    assert parse(["t.py"], environ).draft.shutdown_timeout_s == 7.0
+    assert parse(["--shutdown-timeout", "1", "t.py"], environ).draft.shutdown_timeout_s == 1.0
+    assert parse(["t.py"], {}).draft.shutdown_timeout_s == 30.0
 
 
 @pytest.mark.parametrize(
@@ -310,7 +324,7 @@ def test_our_variable_for_the_run_folder_wins_over_torchruns() -> None:
 def test_two_submissions_in_one_second_get_two_names() -> None:
     """Of a cluster nobody can look into all run folders."""
     request = parse(["--etcd", "http://a:1", "train.py"], {})
-    names = {default_job_name(request, "1122-1200", None, unique) for unique in ("a1", "b2")}
+    names = {default_job_name(request.draft, "1122-1200", None, unique) for unique in ("a1", "b2")}
     assert names == {"train-1122-1200-a1", "train-1122-1200-b2"}
 
 
@@ -327,13 +341,13 @@ def test_name_is_made_up_also_where_the_run_folder_is_another_users(
 
     with monkeypatch.context() as refusing:
         refusing.setattr(os, "stat", refuse)
-        name = default_job_name(parse(["train.py"], {}), "1122-1200", tmp_path / "runs")
+        name = default_job_name(parse(["train.py"], {}).draft, "1122-1200", tmp_path / "runs")
     assert name == "train-1122-1200"
 
 
 def test_silence_is_not_looked_for_unless_a_limit_is_given() -> None:
     """A script that prints nothing is no less well; below what can be seen it is refused."""
-    assert parse(["t.py"], {}).faults.output_timeout_s == 0.0
+    assert parse(["t.py"], {}).draft.output_timeout_s == 0.0
     request = parse(["--output-timeout", "300", "t.py"], {})
     assert request.spec(name=JobName("j"), uid="u", here="/").output_timeout_s == 300.0
     for text, words in (("2", "below 5 seconds"), ("-1", "not a duration"), ("x", "not a number")):
@@ -348,7 +362,7 @@ def test_room_for_logs_is_a_size(text: str, nbytes: int) -> None:
     """Of each stream of a rank; any without the flag."""
     request = parse(["--log-max", text, "t.py"], {})
     assert request.spec(name=JobName("j"), uid="u", here="/").log_max_bytes == nbytes
-    assert parse(["t.py"], {}).log_max_bytes == 0
+    assert parse(["t.py"], {}).draft.log_max_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def refused(*flags: str, environ: dict[str, str] | None = None) -> str:
 
 def test_without_the_flag_nothing_is_saved() -> None:
     """Checkpoints are asked for."""
-    assert parse(["train.py"], {}).checkpoint is None
+    assert parse(["train.py"], {}).draft.checkpoint is None
 
 
 @pytest.mark.parametrize("flag", ["--checkpoint", "--tensorboard", "--bundle"])
@@ -47,7 +47,7 @@ def test_memory_of_one_process_is_no_storage(flag: str) -> None:
 
 def test_url_alone_is_enough() -> None:
     """All else has a default."""
-    found = parse([*URL, "path/to/train.py"], {}).checkpoint
+    found = parse([*URL, "path/to/train.py"], {}).draft.checkpoint
     assert found == CheckpointSpec(url="s3://bucket/run", owner="train.py")
     assert (found.every, found.keep_last, found.copy) == (Every(seconds=60.0), 3, "auto")
     assert found.timeout_s == 120.0 and found.keep_every_steps == 0
@@ -57,12 +57,12 @@ def test_every_flag_says_what_it_says() -> None:
     """And comes as far as the job's record."""
     flags = [text for pair in FLAGS.items() for text in pair]
     request = parse([*URL, *flags, "--job", "j", "train.py"], {})
-    assert request.checkpoint == CheckpointSpec(
+    assert request.draft.checkpoint == CheckpointSpec(
         url="s3://bucket/run", owner="j", options={"anon": True}, every=Every(steps=1),
         upload_every=Every(seconds=300.0), mirror_bytes_per_s=1 << 30,
         keep_last=7, keep_every_steps=1000, copy="blocking", timeout_s=30.0,
     )  # fmt: skip
-    assert request.spec(name=JobName("j"), uid="u", here="/").checkpoint == request.checkpoint
+    assert request.spec(name=JobName("j"), uid="u", here="/").checkpoint == request.draft.checkpoint
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -127,14 +127,14 @@ def test_secret_in_the_options_is_refused_and_not_repeated(options: dict[str, ob
 def test_secret_that_is_named_is_taken_as_it_stands() -> None:
     """It is looked up where it is used."""
     options = {"key": "env:KEY", "secret": "file:/run/secret"}
-    found = parse([*URL, "--storage-options", json.dumps(options), "train.py"], {}).checkpoint
+    found = parse([*URL, "--storage-options", json.dumps(options), "train.py"], {}).draft.checkpoint
     assert found is not None and found.options == options
 
 
 def test_empty_values_of_the_environment_are_as_none() -> None:
     """A template that leaves a variable empty means nothing by it."""
-    assert parse(["train.py"], {"ELASTICD_CHECKPOINT": ""}).checkpoint is None
-    found = parse([*URL, "train.py"], {"ELASTICD_STORAGE_OPTIONS": ""}).checkpoint
+    assert parse(["train.py"], {"ELASTICD_CHECKPOINT": ""}).draft.checkpoint is None
+    found = parse([*URL, "train.py"], {"ELASTICD_STORAGE_OPTIONS": ""}).draft.checkpoint
     assert found is not None and found.options == {}
 
 
