@@ -30,6 +30,12 @@ __all__ = ["Service"]
 
 _CREDENTIALS = struct.Struct("3i")
 _LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
+_NO_ROOM = (
+    "There is no memory for a third buffer of each share on this node, and an upload takes longer "
+    "than two snapshots. So every second upload is given up, and no snapshot is taken until the "
+    "other one is done: give the node more memory, or upload less often "
+    "(--checkpoint-upload-every)."
+)
 ACCEPT_PAUSE_S = 0.5
 """The pause when there is no free descriptor for a client; soon one may be free."""
 
@@ -154,12 +160,7 @@ class Service:
                 self._take(worker, question)
                 return ms.Done(), None
             case ms.Ask():
-                return ms.Standing(
-                    is_busy=self.saver.is_busy,
-                    durable_step=self.saver.durable_step,
-                    notes=self.saver.take_notes(),
-                    is_sending=self.sender is not None and self.sender.is_sending,
-                ), None
+                return self._standing(worker), None
             case ms.HowFar():
                 done, total = self.saver.progress
                 return ms.Progress(done_bytes=done, total_bytes=total), None
@@ -172,6 +173,18 @@ class Service:
                 return ms.Awaited(is_durable=is_durable, why=job.why), None
             case _:
                 return self._restore(worker, question)
+
+    def _standing(self, worker: int) -> ms.Standing:
+        awaits_upload = self.vault.awaits_upload(worker)
+        if awaits_upload:
+            self.saver.note(_NO_ROOM)
+        return ms.Standing(
+            is_busy=self.saver.is_busy,
+            durable_step=self.saver.durable_step,
+            awaits_upload=awaits_upload,
+            notes=self.saver.take_notes(),
+            is_sending=self.sender is not None and self.sender.is_sending,
+        )
 
     def _restore(self, worker: int, question: Any) -> Answer:
         """Answer what a worker asks to restore: what there is, and the bytes of it."""

@@ -64,6 +64,11 @@ class ShareRecord:
         return self.saving is Saving.PINNED and self.is_wanted and not self.is_settled
 
     @property
+    def is_uploading(self) -> bool:
+        """Return whether such an upload, which is this node's, has not read all of it yet."""
+        return self.is_pinned and self.share.holder == 0 and not self.is_uploaded
+
+    @property
     def header(self) -> Header | None:
         return self.share.header
 

@@ -4,7 +4,9 @@ overwritten.
 There are two buffers for each share. A new snapshot goes into the one that does not hold the newest
 complete one, so a complete one is there at any time. If the older one is still being uploaded, it
 is given up only when a newer complete one has replaced it; where snapshots are taken beside an
-upload, there is a third buffer for what is uploaded. What gone workers leave stays for a restore,
+upload, there is a third buffer for what is uploaded. If there is no memory for it, the upload is
+given up once; beside the next one no snapshot is taken until it is done (`awaits_upload`), so that
+every second upload gets done, however slow it is. What gone workers leave stays for a restore,
 until a newer snapshot is complete here, or durable, or needs the memory.
 """
 
@@ -19,7 +21,7 @@ from elasticd.errors import EnvironmentProblem, InvariantBroken
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.received_shares import ReceivedShares
 from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
-from elasticd.keeper.wire.message import Held, Plan
+from elasticd.keeper.wire.message import Held, Plan, Saving
 from elasticd.telemetry.cgroup import memory_limit
 from elasticd.telemetry.log import get_logger
 
@@ -39,6 +41,8 @@ class _Place:
     memories: list[SharedMemory] = field(default_factory=list)
     records: list[ShareRecord | None] = field(default_factory=list)
     claimed: int = -1
+    has_lost_upload: bool = False
+    """The last snapshot that was uploaded beside others was overwritten before that was done."""
 
 
 class ShareMemory:
@@ -93,9 +97,24 @@ class ShareMemory:
             place.claimed = _oldest_of(place.records)
             record = place.records[place.claimed]
             if record is not None:
+                if record.saving is Saving.PINNED:
+                    place.has_lost_upload = record.is_uploading
                 record.is_wanted = False
                 place.records[place.claimed] = None
             return place.claimed, None
+
+    def awaits_upload(self, worker: int) -> bool:
+        """Return whether this worker's next snapshot should wait for an upload.
+
+        There is no memory beside it, and the one before was given up for that reason. All ranks
+        have to wait then: of a snapshot that some ranks did not take nothing can be restored.
+        """
+        with self._lock:
+            return any(
+                each.has_lost_upload and _is_next_uploading(each)
+                for (owner, _), each in self._places.items()
+                if owner == worker
+            )
 
     def drop(self, worker: int, plan: int) -> None:
         """Free a claimed buffer that was not filled."""
@@ -257,6 +276,14 @@ def _is_enough(place: _Place) -> bool:
         return False
     oldest = place.records[_oldest_of(place.records)]
     return count >= place.plan.buffers or oldest is None or not oldest.is_pinned
+
+
+def _is_next_uploading(place: _Place) -> bool:
+    """Return whether the next snapshot would overwrite one that is being uploaded."""
+    if len(place.memories) < BUFFERS:
+        return False
+    oldest = place.records[_oldest_of(place.records)]
+    return oldest is not None and oldest.is_uploading
 
 
 def _oldest_of(records: Sequence[ShareRecord | None]) -> int:

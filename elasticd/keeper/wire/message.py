@@ -144,6 +144,8 @@ class Standing:
     """The step of the newest checkpoint that this keeper knows; -1 if none."""
     is_sending: bool = False
     """True if a share is on its way to the next node, and that was not given up for now."""
+    awaits_upload: bool = False
+    """True if the next snapshot of each step should wait until an upload is done."""
     notes: tuple[str, ...] = ()
     """Sentences for people, each sent once."""
 

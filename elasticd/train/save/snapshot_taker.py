@@ -230,10 +230,12 @@ class SnapshotTaker:
         return asked is not None and not asked.is_busy
 
     def _is_whole(self) -> bool:
-        """Ask the keeper whether what this rank copied is where it is to be held."""
+        """Ask the keeper whether what this rank copied is where it is to be held, and may be
+        followed.
+        """
         self._finish_copy()
         asked = self._standing()
-        return asked is not None and not asked.is_sending
+        return asked is not None and not asked.is_sending and not asked.awaits_upload
 
     def _standing(self) -> ms.Standing | None:
         """Ask the keeper how things stand; None: it does not answer, or memory is being taken."""

@@ -403,5 +403,43 @@ def test_upload_is_given_up_before_the_newest_whole_one(monkeypatch: pytest.Monk
     assert not first.is_wanted and second.is_wanted and newest.is_wanted
 
 
+def test_next_upload_is_waited_for_where_one_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its bytes are in storage, or nobody tries any more; the upload after it is not."""
+    vault = beside()
+    pinned(vault, 10)
+    kept(vault, 11, plan=BESIDE)
+    monkeypatch.setattr(SharedMemory, "new", _no_memory)
+    assert not vault.awaits_upload(1)  # There may be memory: who claims will see.
+    kept(vault, 12, plan=BESIDE)
+    assert not vault.awaits_upload(1)  # What is held now nobody uploads.
+    for step, end in ((13, "uploaded"), (20, "given up")):
+        held = pinned(vault, step)
+        assert not vault.awaits_upload(1)
+        kept(vault, step + 1, plan=BESIDE)
+        assert vault.awaits_upload(1) and held.is_wanted
+        assert not vault.awaits_upload(2)
+        if end == "uploaded":
+            held.is_uploaded = True
+        else:
+            vault.settle(held.share.snapshot)
+        assert not vault.awaits_upload(1)
+        kept(vault, step + 2, plan=BESIDE)
+        assert not held.is_wanted
+        lost = pinned(vault, step + 3)
+        kept(vault, step + 4, plan=BESIDE)
+        assert not vault.awaits_upload(1)
+        kept(vault, step + 5, plan=BESIDE)
+        assert not lost.is_wanted
+
+
+def test_upload_that_has_a_buffer_of_its_own_is_not_waited_for() -> None:
+    """Nor one of which this node has the second copy: the first holder uploads it."""
+    vault = beside()
+    pinned(vault, 10)
+    for step in range(11, 20):
+        kept(vault, step, plan=BESIDE)
+        assert not vault.awaits_upload(1)
+
+
 def _no_memory(size: int) -> SharedMemory:
     raise EnvironmentProblem("there is none")

@@ -77,6 +77,20 @@ def test_keeper_that_sends_or_is_gone_holds_the_next_one_up(one: Case, clock: Cl
     assert len(one.keeper.taken) == before
 
 
+def test_upload_without_room_beside_it_holds_the_next_one_up(one: Case, clock: Clock) -> None:
+    """Until it is done: the keeper says so, and all ranks wait, as for one that is not whole."""
+    train(one, clock, 30)
+    before = len(uploads(one))
+    one.keeper.answers[ms.Ask] = lambda _: ms.Standing(
+        is_busy=True, durable_step=-1, awaits_upload=True, notes=("There is no memory.",)
+    )
+    train(one, clock, 10)
+    assert len(uploads(one)) == before and one.said.count("There is no memory.") == 1
+    del one.keeper.answers[ms.Ask]
+    train(one, clock, 10)
+    assert len(uploads(one)) > before
+
+
 def test_last_state_is_uploaded_though_it_is_in_memory(one: Case, clock: Clock) -> None:
     """The end of a run waits for storage, not for memory."""
     train(one, clock, 30)
