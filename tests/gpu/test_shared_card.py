@@ -31,6 +31,9 @@ class OnCard:
     def _tree(self) -> Tree:
         return flatten("state", self.entries)
 
+    def _retie(self, skeleton: str) -> None:
+        pass
+
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
 

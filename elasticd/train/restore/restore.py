@@ -59,6 +59,7 @@ class Restorable(Protocol):
 
     def _make_room(self) -> None: ...
     def _tree(self) -> Tree: ...
+    def _retie(self, skeleton: str, /) -> None: ...
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
 
 
@@ -296,15 +297,14 @@ class _Restore:
 
         Raises: CannotRestore: the model is another one.
         """
-        own = self._state._tree()
-        if not {each.name for each in source.tensors} <= set(paths(own)):
+        self._state._retie(source.skeleton)
+        if not {each.name for each in source.tensors} <= set(paths(own := self._state._tree())):
             self._state._make_room()  # Optimizers take a step for it, which takes time.
             own = self._state._tree()
+        places = matched(own, source.tensors, source.snapshot)
         return [
             place if is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
-            for each, place in zip(
-                source.tensors, matched(own, source.tensors, source.snapshot), strict=True
-            )
+            for each, place in zip(source.tensors, places, strict=True)
         ]
 
     def _land(

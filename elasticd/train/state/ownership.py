@@ -1,5 +1,6 @@
 """Which part of a state an optimizer's undo restores, and which the copies of a commit."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,11 +8,20 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from elasticd.tensors.tied_tensors import (
+    Place,
+    Ties,
+    check_trained,
+    retied,
+    ties_of,
+    trained_places,
+)
 from elasticd.train.optimizer.grad_scaler import ScalerState
+from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
 from elasticd.train.state.entry import inner_optimizers, unwrapped
 
-__all__ = ["Ownership"]
+__all__ = ["Ownership", "TiedEntries"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,3 +72,56 @@ class Ownership:
         for inner in inner_optimizers(value):
             self.optimizers.setdefault(inner, ())
             self.wrappers.add(name)
+
+
+class TiedEntries:
+    """Which entries of a state are one tensor: as the script began, and as it is now.
+
+    It looks at plain values and at those modules that are not built anew for each world.
+    """
+
+    KEY = "_ties"
+    """What a state has beside its entries if they share otherwise than the script began."""
+
+    def __init__(self, values: dict[str, Any], objects: Mapping[str, Any]) -> None:
+        self._values, self._objects = values, objects
+        self.modules = {
+            name: unwrapped(each)
+            for name, each in objects.items()
+            if isinstance(each, torch.nn.Module)
+        }
+        self._began: Ties | None = None
+        self._places: list[Place] = []
+
+    def bind(self) -> None:
+        """Begin a generation: what optimizers train now stays where it is."""
+        self._look()
+        self._places = trained_places(self.modules, self._trained)
+
+    def told(self) -> dict[str, str]:
+        """Return what another rank must know of the present ties; nothing if it knows them.
+
+        Raises: CallError: a module has another tensor in the place of one that is trained.
+        """
+        began = self._look()
+        check_trained(self._places)
+        now = ties_of(self._values, self.modules, self._trained)
+        return {} if now == began else {self.KEY: json.dumps(now)}
+
+    def adopt(self, told: str | None) -> bool:
+        """Tie the entries as on the rank that told this; return whether any had to change."""
+        began = self._look()
+        wanted = began if told is None else Ties(*json.loads(told))
+        return retied(self._values, self.modules, self._trained, wanted)
+
+    def adopt_from(self, skeleton: str) -> bool:
+        """Tie the entries as in a state that was taken apart (`elasticd.tensors.tree`)."""
+        _, node = json.loads(skeleton)
+        return self.adopt(dict(node["d"]).get(self.KEY))
+
+    def _look(self) -> Ties:
+        if self._began is None:
+            optimizers = Ownership.of(self._objects).optimizers
+            self._trained = {id(each) for lead in optimizers for each in parameters_of(lead)}
+            self._began = ties_of(self._values, self.modules, self._trained)
+        return self._began

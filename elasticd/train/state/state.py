@@ -36,10 +36,9 @@ from elasticd.train.state.entry import (
     kind_of,
     not_assignable,
     plain,
-    unwrapped,
 )
 from elasticd.train.state.optimizer_coverage import check_coverage
-from elasticd.train.state.ownership import Ownership
+from elasticd.train.state.ownership import Ownership, TiedEntries
 from elasticd.train.state.script_hooks import ScriptHooks
 from elasticd.train.state.state_dict import described, load, saved
 from elasticd.train.world import World
@@ -90,6 +89,7 @@ class State:
         self._thread: int | None = None
         self._groups = BuiltGroups(())
         self._hooks = ScriptHooks()
+        self._tied = TiedEntries(self._values, self._objects)
         self._keep = CommitCopy()
         self._guard = StepGuard()
         self._given = CommitScalars()
@@ -236,9 +236,8 @@ class State:
         self._guard.reset()
         self._keep.copy(self._keep.collect())
         self._is_new = self._is_broken = False
-        optimizers, size = self._optimizers, world.size
-        calls = meeting(optimizers, size), any_rank(optimizers, size)
-        self._guard.arm(watch, OnNan(self._on_nan), *calls)
+        every, size = self._optimizers, world.size
+        self._guard.arm(watch, OnNan(self._on_nan), meeting(every, size), any_rank(every, size))
         self._watch, self._pauses = watch, Pauses(watch)
         self._random.reseed(self._epoch, self._step)
 
@@ -276,10 +275,8 @@ class State:
 
     def _structure(self) -> tuple[str, ...]:
         """Return lines that must be equal on all ranks of a job: names, types and shapes."""
-        lines: list[str] = []
-        for name, kind in self._kinds.items():
-            lines += described(name, kind, getattr(self, name, None))
-        return tuple(lines)
+        every = [(name, kind, getattr(self, name, None)) for name, kind in self._kinds.items()]
+        return tuple(line for each in every for line in described(*each))
 
     def _check(self, _: bool = False) -> None:
         """Raise CallError if an entry cannot be sent, or no entry holds a trained parameter."""
@@ -290,8 +287,12 @@ class State:
         """Return the committed state, not copied; it is called after `_settle_back` or a commit."""
         live = self._objects | self._loaders.named | self._built
         entries = {name: saved(value) for name, value in live.items()}
-        entries |= self._values | self._loaded
+        entries |= self._values | self._loaded | self._tied.told()
         return tree.flatten("state", {**entries, "_ledgers": self._loaders.state_dict()})
+
+    def _retie(self, skeleton: str) -> None:
+        """Let entries share their memory as in a state that will be written into them."""
+        self._is_broken |= self._tied.adopt_from(skeleton)
 
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         """Take over another rank's committed state; afterwards this rank is clean at `position`."""
@@ -299,16 +300,13 @@ class State:
         self._is_broken = True
         self._loaders.load_state_dict(entries.pop("_ledgers"))
         self._keep.forget()
-        self._loaded = {}
-        for name, state in entries.items():
-            if name in self._builders and not self._is_prebuilt:
-                self._loaded[name] = state
-            elif name in self._built:
-                load(self._built[name], state)
-            elif name in self._values:
-                self._values[name] = load(self._values[name], state)
-            else:
-                load((self._objects | self._loaders.named)[name], state)
+        self._tied.adopt(ties := entries.pop(TiedEntries.KEY, None))
+        later = () if self._is_prebuilt else [name for name in entries if name in self._builders]
+        self._loaded = {name: entries.pop(name) for name in later}
+        homes = self._objects | self._loaders.named | self._built | self._values
+        loaded = {name: load(homes[name], state) for name, state in entries.items()}
+        self._values.update((name, loaded[name]) for name in self._values.keys() & loaded.keys())
+        self._tied.adopt(ties)  # What is new here had no place before.
         if not self._is_prebuilt:
             self._built = {}
         self._step, self._epoch = position
@@ -338,6 +336,8 @@ class State:
 
     def _take(self, step: int, epoch: int) -> None:
         """Make the live state the committed one."""
+        if step & (step - 1) == 0:
+            self._check()
         if self._checks:
             has_stepped = self._has_stepped or self._keep.has_updated_scaler()
             self._checks[:] = [check for check in self._checks if check(has_stepped)]
@@ -387,14 +387,14 @@ class State:
         self._keep.bind(
             self._values, owned.others, owned.modules, tuple(owned.optimizers), owned.wrappers
         )
+        self._tied.bind()
         self._guard.bind(owned.optimizers, owned.names)
         self._optimizers: tuple[torch.optim.Optimizer, ...] = self._guard.optimizers
         self._groups = BuiltGroups(self._optimizers)
 
     def _of(self, kind: type) -> list[Any]:
-        every = (self._objects | self._built).values()
-        return [value for value in every if isinstance(value, kind)]
+        return [each for each in (self._objects | self._built).values() if isinstance(each, kind)]
 
     def _modules(self) -> dict[str, torch.nn.Module]:
         """Return the modules that are not built again for each world, by their names."""
-        return {n: unwrapped(v) for n, v in self._objects.items() if isinstance(v, torch.nn.Module)}
+        return self._tied.modules

@@ -72,6 +72,7 @@ class FetchedState(Protocol):
     _is_broken: bool
 
     def _tree(self) -> Tree: ...
+    def _retie(self, skeleton: str, /) -> None: ...
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
     def _modules(self) -> dict[str, torch.nn.Module]: ...
 
@@ -146,6 +147,7 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
             if rank == order[0] or _numbered(_manifest(line, rank)) == numbered
         ]
         lines, order = [line for line, _ in alike], [rank for _, rank in alike]
+        state._retie(manifest.skeleton)
         slots = _slots(manifest, state._tree())
         # The threads below have streams of their own, which wait for nobody's.
         cuda.synchronize(slot.tensor for slot in slots)

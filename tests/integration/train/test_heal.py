@@ -60,6 +60,9 @@ class Possession:
     def _modules(self) -> dict[str, torch.nn.Module]:
         return {}
 
+    def _retie(self, skeleton: str) -> None:
+        pass
+
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
         self._position, self._is_broken, self._is_new = position, False, False

@@ -384,6 +384,7 @@ _KEPT = "unit/train/data/test_kept_batches.py"
 _INNER = "unit/train/optimizer/test_inner_optimizer.py"
 _GROUPS = "unit/train/state/test_shared_groups.py"
 _AGAIN = "unit/train/state/test_train_again.py"
+_TIED = "unit/train/sync/test_tied_entries.py"
 _PART = "`..., of whose state each rank has only a part`"
 _SPLIT = "`..., which splits the computation of one sample`"
 _POSITION = "`..., whose position is that of one rank`"
@@ -458,6 +459,9 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="parameters added in training (`add_param_group`)",
         in_process="no", said="`given other parameters in train`", check=shown(
             f"{_AGAIN}::test_parameters_that_are_added_in_training_are_refused_at_the_commit")),
+    Row(area="Optimizers", what="another tensor in the place of a parameter, put there in `train`",
+        in_process="no", said="`is another tensor in train`", check=shown(
+            f"{_TIED}::test_another_tensor_in_the_place_of_a_trained_parameter_is_refused")),
     Row(area="Optimizers", what="learning rate schedulers, in State",
         check=works(*(scheduled(make) for make in SCHEDULERS), at="schedule")),
     Row(area="Optimizers", what="a learning rate scheduler that is made in `train`",
@@ -614,6 +618,9 @@ VALUES = (
     Row(area="Values", what="one tensor as two values", check=shown(
         "unit/train/test_call_check.py::"
         "test_tensor_that_is_two_values_of_the_state_stays_one")),
+    Row(area="Values", what="two values that `train` makes one tensor, or one tensor that it "
+        "makes two", check=shown(
+            f"{_TIED}::test_values_are_one_tensor_on_a_new_rank_where_they_are_on_its_source")),
     Row(area="Values", what="one list or dict as two values", in_process="no",
         said="`are one ..., which would be two after a failure`", check=shown(
             "unit/train/test_call_check.py::"

@@ -67,6 +67,9 @@ class Plain:
     def _tree(self) -> Tree:
         return flatten("state", self.entries)
 
+    def _retie(self, skeleton: str, /) -> None:
+        pass
+
     def _load(self, source: Tree, position: tuple[int, int], /) -> None:
         assert self._is_broken, "what is half loaded must count as broken"
         self.entries, self.position, self._is_broken = unflatten(source), position, False

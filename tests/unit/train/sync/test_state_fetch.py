@@ -75,6 +75,9 @@ class Turned:
     def _modules(self) -> dict[str, torch.nn.Module]:
         return {}
 
+    def _retie(self, skeleton: str) -> None:
+        pass
+
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
 

@@ -1,0 +1,186 @@
+"""Which places of a state share a tensor, and how another rank's state is made to share alike.
+
+A script may begin with one tensor in two places and put another tensor into one of them later, or
+the reverse. A new process has what the script begins with. If it filled that with the values of
+both places, the second would overwrite the first; and of two places that are one elsewhere, only
+one would change in training. So a state whose places share otherwise than the script began says
+which of them are one, and who takes it over shares alike before it is filled.
+
+Parameters that an optimizer trains are left where they are: who exchanges one of these in its
+module is refused (`check_trained`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from elasticd.errors import CallError
+from elasticd.tensors.local_shard import memory_of
+
+__all__ = ["Ties", "check_trained", "retied", "ties_of", "trained_places"]
+
+
+class Ties(NamedTuple):
+    """Plain values for JSON, which makes lists of the tuples."""
+
+    shared: list[list[list[str]]]
+    """The places of each memory that has several of them. Of each memory those that have the very
+    same elements stand together."""
+    trained: list[str]
+    """The places among the plain values of what optimizers train."""
+
+
+class _Home(NamedTuple):
+    """A place in a module's own dict."""
+
+    home: dict[str, Any]
+    key: str
+
+
+Values = dict[str, Any]
+Modules = Mapping[str, torch.nn.Module]
+
+
+def ties_of(values: Values, modules: Modules, trained: Collection[int]) -> Ties:
+    """Return which places of plain values and modules share memory; nothing else is listed.
+
+    `trained` are the ids of what optimizers own.
+    """
+    found: dict[int, dict[object, list[str]]] = {}
+    for path, tensor in _tensors(values, modules):
+        here = memory_of(tensor)
+        # Others cannot be sent, and are refused elsewhere.
+        is_plain = type(here).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        if is_plain and here.numel() and here.layout is torch.strided and not here.is_meta:
+            memory = found.setdefault(here.untyped_storage().data_ptr(), {})
+            memory.setdefault(_elements(here), []).append(path)
+    shared = (list(memory.values()) for memory in found.values())
+    return Ties(
+        [each for each in shared if len(each) > 1 or len(each[0]) > 1],
+        [path for path, tensor in _tensors(values, {}) if id(tensor) in trained],
+    )
+
+
+def retied(values: Values, modules: Modules, trained: Collection[int], wanted: Ties) -> bool:
+    """Let the places share as `wanted` says; return whether any had to change.
+
+    What `trained` names by its id stays in its module.
+    """
+    own = ties_of(values, modules, trained)
+    if own == wanted:
+        return False
+    homes = {path: home for path, home, _ in _homes(modules)}
+    now = dict(_tensors(values, modules))
+    stays = {path for path in homes if id(now[path]) in trained}
+    first = dict.fromkeys(homes, 1) | dict.fromkeys((*wanted.trained, *stays), 0)
+    swap: dict[str, torch.Tensor] = {}
+    memory_there = {path: each for each in map(_flat, wanted.shared) for path in each}
+    for memory in own.shared:
+        head, *others = sorted(_flat(memory), key=lambda path: first.get(path, 2))
+        for path in others:
+            if head not in memory_there.get(path, ()):
+                swap[path] = _apart(now[path])
+    for same in (each for memory in wanted.shared for each in memory):
+        here = sorted(filter(now.__contains__, same), key=lambda path: first.get(path, 2))
+        for path in here[1:]:
+            head_tensor = swap.get(here[0], now[here[0]])
+            if _fits(head_tensor, swap.get(path, now[path])):
+                swap[path] = head_tensor
+    for path in swap.keys() & homes.keys() - stays:
+        homes[path].home[homes[path].key] = swap[path]
+    for name, value in values.items():
+        values[name] = _swapped(name, value, swap)
+    return bool(swap.keys() - stays)
+
+
+Place = tuple[str, dict[str, Any], str, torch.Tensor]
+"""The path of a place, the dict and the key that it is, and what stood there."""
+
+
+def trained_places(modules: Modules, trained: Collection[int]) -> list[Place]:
+    """Return the places in modules of what optimizers own."""
+    return [(path, *home, each) for path, home, each in _homes(modules) if id(each) in trained]
+
+
+def check_trained(places: list[Place]) -> None:
+    """Refuse another tensor where one stood that an optimizer trains; `trained_places` found them.
+
+    Raises: CallError: it names the place.
+    """
+    for path, home, key, tensor in places:
+        if (now := home.get(key)) is not tensor and now is not None:
+            raise CallError(
+                f"state.{path} is another tensor in train than the one that its optimizer trains, "
+                "so a new rank would train the one and the others the other: bind it before the "
+                "optimizer is made, or write the values into it (under torch.no_grad(), copy_)."
+            )
+
+
+def _homes(modules: Modules) -> Iterator[tuple[str, _Home, torch.Tensor]]:
+    for name, module in modules.items():
+        for prefix, part in module.named_modules():
+            for home in (part._parameters, part._buffers):
+                for key, tensor in home.items():
+                    if tensor is not None:
+                        path = ".".join(filter(None, (name, prefix, key)))
+                        yield path, _Home(home, key), tensor
+
+
+def _tensors(values: Values, modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, _, tensor in _homes(modules):
+        yield path, tensor
+    for name, value in values.items():
+        yield from _within(name, value)
+
+
+def _within(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _within(f"{path}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _within(f"{path}[{index}]", item)
+
+
+def _swapped(path: str, value: Any, swap: Mapping[str, torch.Tensor]) -> Any:
+    """Return the value with other tensors in it; lists and dicts stay the same objects."""
+    if isinstance(value, torch.Tensor):
+        return swap.get(path, value)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            value[key] = _swapped(f"{path}.{key}", item, swap)
+    elif isinstance(value, list):
+        value[:] = [_swapped(f"{path}[{at}]", item, swap) for at, item in enumerate(value)]
+    elif type(value) is tuple:
+        items = tuple(_swapped(f"{path}[{at}]", item, swap) for at, item in enumerate(value))
+        is_same = all(one is other for one, other in zip(items, value, strict=True))
+        return value if is_same else items
+    return value
+
+
+def _elements(tensor: torch.Tensor) -> object:
+    """Return what two tensors of one memory have in common if they have the same elements."""
+    return tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+def _flat(memory: list[list[str]]) -> list[str]:
+    return [path for same in memory for path in same]
+
+
+def _fits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether they are two tensors of one form."""
+    if (one.dtype, one.shape, one.device) != (other.dtype, other.shape, other.device):
+        return False
+    return memory_of(one).data_ptr() != memory_of(other).data_ptr()
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    apart = tensor.detach().clone()
+    return (
+        torch.nn.Parameter(apart, requires_grad=tensor.requires_grad)
+        if isinstance(tensor, torch.nn.Parameter)
+        else apart
+    )
