@@ -21,6 +21,7 @@ from typing import TypeAlias
 from elasticd.channel.wire import pack
 from elasticd.channel.worker import Attached, FromWorker, Progressed, ToWorker, unpack_from_worker
 from elasticd.errors import InvariantBroken
+from elasticd.net.framing import LineReader
 from elasticd.records.ids import Life
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
@@ -52,9 +53,7 @@ class _WorkerSocket:
     pid: int
     until_s: float
     """A stranger is closed then."""
-    heard: bytearray = field(default_factory=bytearray)
-    searched: int = 0
-    """Bytes of `heard` that are known to hold no end of a line."""
+    heard: LineReader = field(default_factory=lambda: LineReader(LINE_LIMIT_BYTES))
     out: bytearray = field(default_factory=bytearray)
     is_writing: bool = False
     is_attached: bool = False
@@ -264,16 +263,12 @@ class WorkerSockets:
         if not heard:
             self._drop(link)
             return
-        link.heard += heard
-        while (end := link.heard.find(b"\n", link.searched)) >= 0:
-            line = bytes(link.heard[:end])
-            del link.heard[: end + 1]
-            link.searched = 0
+        link.heard.feed(heard)
+        for line in link.heard.lines():
             self._take(link, line)
             if link.is_closed or link.is_doomed or self._is_closing:
                 return
-        link.searched = len(link.heard)
-        if link.searched > LINE_LIMIT_BYTES:
+        if link.heard.is_too_long:
             self._drop(link, "It sent a line without an end.")
 
     def _take(self, link: _WorkerSocket, line: bytes) -> None:

@@ -7,6 +7,7 @@ under the same numbers; an object that is collected later would close the worker
 import os
 
 from elasticd.channel.wire import LINE_LIMIT_BYTES
+from elasticd.net.framing import LineReader
 
 __all__ = ["Link"]
 
@@ -22,7 +23,7 @@ class Link:
         self.read_fd = read_fd
         self.write_fd = read_fd if write_fd is None else write_fd
         self.is_over = False
-        self._unread = bytearray()
+        self._unread = LineReader(LINE_LIMIT_BYTES)
         self._unsent = bytearray()
         for fd in self.fds:
             os.set_blocking(fd, False)
@@ -45,14 +46,13 @@ class Link:
             except OSError:
                 chunk = b""
             self.is_over = not chunk
-            self._unread += chunk
-            if len(self._unread) > LINE_LIMIT_BYTES:
+            self._unread.feed(chunk)
+            if self._unread.is_too_long:
                 break  # The poll that led here reports the rest again.
-        *lines, rest = self._unread.split(b"\n")
-        self._unread = rest
-        if len(rest) > LINE_LIMIT_BYTES:
+        lines = list(self._unread.lines())
+        if self._unread.is_too_long:
             self.is_over = True
-        return [bytes(line) for line in lines]
+        return lines
 
     def write(self, line: bytes) -> None:
         self._unsent += line

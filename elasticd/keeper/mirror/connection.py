@@ -11,13 +11,13 @@ Every wait has a limit, and no memory is allocated for an unknown client.
 import hmac
 import secrets
 import socket
-import struct
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from elasticd.channel.wire import pack, unpack
 from elasticd.errors import InvariantBroken, Refused
+from elasticd.net.framing import read_exactly, read_into, read_message, send_message
 
 __all__ = ["MirrorConnection", "greeted", "welcomed"]
 
@@ -29,7 +29,6 @@ network that trains."""
 
 _MAGIC = b"elasticd-keeper2"
 _NONCE_BYTES = _PROOF_BYTES = 32
-_LENGTH = struct.Struct("<Q")
 
 
 class MirrorConnection:
@@ -42,9 +41,8 @@ class MirrorConnection:
         self._sock = sock
 
     def send(self, message: object) -> None:
-        data = pack(message)
         self._sock.settimeout(STEP_LIMIT_S)
-        self._sock.sendall(_LENGTH.pack(len(data)) + data)
+        send_message(self._sock, pack(message))
 
     def receive(self, kinds: Mapping[str, type], limit_bytes: int) -> Any:
         """Return the next message, which must be of one of these kinds and within the size limit.
@@ -52,11 +50,8 @@ class MirrorConnection:
         Raises: Refused: it is something else.
         """
         deadline_s = time.monotonic() + STEP_LIMIT_S
-        (length,) = _LENGTH.unpack(_exactly(self._sock, _LENGTH.size, deadline_s))
-        if length > limit_bytes:
-            raise Refused(f"A message of {length} bytes is announced, more than {limit_bytes}.")
         try:
-            return unpack(_exactly(self._sock, length, deadline_s), kinds)
+            return unpack(read_message(self._sock, limit_bytes, deadline_s), kinds)
         except InvariantBroken as exc:
             raise Refused(str(exc)[:200]) from exc
 
@@ -66,7 +61,7 @@ class MirrorConnection:
 
     def receive_block(self, place: memoryview) -> None:
         """Fill `place` with the next bytes."""
-        _fill(self._sock, place, time.monotonic() + STEP_LIMIT_S)
+        read_into(self._sock, place, time.monotonic() + STEP_LIMIT_S)
 
 
 def greeted(sock: socket.socket, token: str) -> MirrorConnection:
@@ -76,13 +71,13 @@ def greeted(sock: socket.socket, token: str) -> MirrorConnection:
     it does if the token is wrong.
     """
     deadline_s = time.monotonic() + GREETING_LIMIT_S
-    said = _exactly(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s)
+    said = bytes(read_exactly(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s))
     if said[: len(_MAGIC)] != _MAGIC:
         raise Refused("What listens there is no keeper of this version.")
     theirs, ours = said[len(_MAGIC) :], secrets.token_bytes(_NONCE_BYTES)
     sock.settimeout(GREETING_LIMIT_S)
     sock.sendall(ours + _proof(token, b"comes", theirs, ours))
-    proof = _exactly(sock, _PROOF_BYTES, deadline_s)
+    proof = bytes(read_exactly(sock, _PROOF_BYTES, deadline_s))
     if not hmac.compare_digest(proof, _proof(token, b"hosts", theirs, ours)):
         raise Refused("What listens there does not know its own token.")
     return MirrorConnection(sock)
@@ -97,7 +92,7 @@ def welcomed(sock: socket.socket, token: str) -> MirrorConnection:
     ours = secrets.token_bytes(_NONCE_BYTES)
     sock.settimeout(GREETING_LIMIT_S)
     sock.sendall(_MAGIC + ours)
-    said = _exactly(sock, _NONCE_BYTES + _PROOF_BYTES, deadline_s)
+    said = bytes(read_exactly(sock, _NONCE_BYTES + _PROOF_BYTES, deadline_s))
     theirs, proof = said[:_NONCE_BYTES], said[_NONCE_BYTES:]
     if not hmac.compare_digest(proof, _proof(token, b"comes", ours, theirs)):
         raise Refused("Somebody connected who does not know the token.")
@@ -107,21 +102,3 @@ def welcomed(sock: socket.socket, token: str) -> MirrorConnection:
 
 def _proof(token: str, side: bytes, host: bytes, comer: bytes) -> bytes:
     return hmac.digest(token.encode(), _MAGIC + side + host + comer, "sha256")
-
-
-def _exactly(sock: socket.socket, length: int, deadline_s: float) -> bytes:
-    data = bytearray(length)
-    _fill(sock, memoryview(data), deadline_s)
-    return bytes(data)
-
-
-def _fill(sock: socket.socket, place: memoryview, deadline_s: float) -> None:
-    while place:
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("the other side is too slow")
-        sock.settimeout(left_s)
-        count = sock.recv_into(place)
-        if count == 0:
-            raise EOFError("the other side hung up")
-        place = place[count:]

@@ -3,19 +3,18 @@
 import array
 import os
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from elasticd.channel.wire import pack, unpack
 from elasticd.errors import InvariantBroken
+from elasticd.net.framing import LENGTH, read_exactly
 
 __all__ = ["KeeperConnection"]
 
 MESSAGE_LIMIT_BYTES = 256 << 20
 FILES_LIMIT = 8
-_LENGTH = struct.Struct("<Q")
 _INT_BYTES = array.array("i").itemsize
 
 
@@ -37,7 +36,7 @@ class KeeperConnection:
         Raises: OSError: nobody is there.
         """
         data = pack(message)
-        head = _LENGTH.pack(len(data))
+        head = LENGTH.pack(len(data))
         ancillary = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
         )
@@ -53,19 +52,19 @@ class KeeperConnection:
         limit. InvariantBroken: what came is no message.
         """
         size = socket.CMSG_SPACE(FILES_LIMIT * _INT_BYTES)
-        head, ancillary, _, _ = self._sock.recvmsg(_LENGTH.size, size, socket.MSG_CMSG_CLOEXEC)
+        head, ancillary, _, _ = self._sock.recvmsg(LENGTH.size, size, socket.MSG_CMSG_CLOEXEC)
         files = array.array("i")
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 files.frombytes(data[: len(data) - len(data) % _INT_BYTES])
         try:
-            head += self._exactly(_LENGTH.size - len(head)) if head else b""
+            head += read_exactly(self._sock, LENGTH.size - len(head)) if head else b""
             if not head:
                 raise EOFError("the other side hung up")
-            (length,) = _LENGTH.unpack(head)
+            (length,) = LENGTH.unpack(head)
             if length > MESSAGE_LIMIT_BYTES:
                 raise InvariantBroken(f"a message of {length} bytes is announced")
-            return unpack(self._exactly(length), self._kinds), list(files)
+            return unpack(bytes(read_exactly(self._sock, length)), self._kinds), list(files)
         except BaseException:
             for each in files:
                 with suppress(OSError):
@@ -76,13 +75,3 @@ class KeeperConnection:
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
-
-    def _exactly(self, length: int) -> bytes:
-        data = bytearray(length)
-        view = memoryview(data)
-        while view:
-            count = self._sock.recv_into(view)
-            if count == 0:
-                raise EOFError("the other side hung up")
-            view = view[count:]
-        return bytes(data)

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import torch
 
 from elasticd.errors import ElasticdError
+from elasticd.net import framing
 from elasticd.tensors import cuda
 from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree, paths
@@ -262,7 +263,7 @@ def _differing(
     numbers = range(first, first + count)
     starts = [each * PIECE_BYTES for each in numbers]
     own = [sum_of(data.read(at, min(PIECE_BYTES, len(data) - at))) for at in starts]
-    theirs = bytes(transfer_protocol.read_exactly(line, count * SUM_BYTES))
+    theirs = bytes(framing.read_exactly(line, count * SUM_BYTES))
     return [
         each
         for each, mine in zip(numbers, own, strict=True)

@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from typing import Self
 
+from elasticd.net import framing
 from elasticd.tensors import cuda
 from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree
@@ -103,7 +104,7 @@ class StateServer:
 
     def _answer(self, line: socket.socket, request: TransferRequest) -> None:
         if request.kind == MANIFEST:
-            transfer_protocol.send_text(line, self._manifest)
+            framing.send_message(line, self._manifest)
             return
         if not 0 <= request.tensor < len(self._data) or request.length > REQUEST_LIMIT_BYTES:
             raise ValueError("a request out of range")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 import xxhash
 
-from elasticd.errors import Fenced
+from elasticd.errors import Fenced, InvariantBroken
+from elasticd.net.framing import read_exactly, read_into, read_message
 
 __all__ = [
     "REQUEST_LIMIT_BYTES",
@@ -24,12 +25,9 @@ __all__ = [
     "TransferRequest",
     "TransferManifest",
     "read_request",
-    "read_exactly",
-    "read_into",
     "read_summed",
     "read_text",
     "say_hello",
-    "send_text",
     "sum_of",
     "verify_hello",
 ]
@@ -47,7 +45,6 @@ TEXT_LIMIT_BYTES = 256 << 20
 _HELLO = struct.Struct("<16s32sQI")
 _MAGIC = b"elasticd-heal-1\n"
 _REQUEST = struct.Struct("<BIQQ")
-_LENGTH = struct.Struct("<Q")
 SUM_BYTES = 8
 
 MANIFEST, DIGESTS, BYTES = 1, 2, 3
@@ -118,32 +115,15 @@ def read_request(line: socket.socket) -> TransferRequest | None:
         return None
 
 
-def send_text(line: socket.socket, text: bytes) -> None:
-    line.sendall(_LENGTH.pack(len(text)))
-    line.sendall(text)
-
-
 def read_text(line: socket.socket) -> bytes:
-    (length,) = _LENGTH.unpack(read_exactly(line, _LENGTH.size))
-    if length > TEXT_LIMIT_BYTES:
-        raise Fenced(f"A peer announces a text of {length} bytes, more than any state's skeleton.")
-    return bytes(read_exactly(line, length))
+    """Return the next text.
 
-
-def read_exactly(line: socket.socket, length: int) -> bytearray:
-    """Raise EOFError when the other side hangs up before."""
-    data = bytearray(length)
-    read_into(line, memoryview(data))
-    return data
-
-
-def read_into(line: socket.socket, place: memoryview) -> None:
-    """Fill `place`; raise EOFError when the other side hangs up before."""
-    while place:
-        count = line.recv_into(place)
-        if count == 0:
-            raise EOFError("the other side hung up")
-        place = place[count:]
+    Raises: Fenced: a longer one is announced than any state's skeleton is.
+    """
+    try:
+        return read_message(line, TEXT_LIMIT_BYTES)
+    except InvariantBroken as exc:
+        raise Fenced(str(exc)) from exc
 
 
 def read_summed(line: socket.socket, place: memoryview) -> None:

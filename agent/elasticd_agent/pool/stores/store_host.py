@@ -17,6 +17,8 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from elasticd.net.framing import LineReader
+
 __all__ = ["main", "serve"]
 
 _OWN_CLIENT_TIMEOUT = timedelta(seconds=10)
@@ -28,15 +30,15 @@ _ORDER_BYTES = 1 << 16
 def serve(read_fd: int, write_fd: int) -> None:
     """Keep as many fresh stores as ordered and report them; return when the pool ends."""
     shelf = _Shelf()
-    unread = b""
+    orders = LineReader(_ORDER_BYTES)
     while True:
         wait_s = None if shelf.is_full else _RETRY_S
         if select.select([read_fd], [], [], wait_s)[0]:
             chunk = os.read(read_fd, _ORDER_BYTES)
             if not chunk:
                 return
-            *lines, unread = (unread + chunk).split(b"\n")
-            for line in lines:
+            orders.feed(chunk)
+            for line in orders.lines():
                 shelf.obey(json.loads(line))
         shelf.fill()
         os.write(write_fd, json.dumps(shelf.fresh).encode() + b"\n")
