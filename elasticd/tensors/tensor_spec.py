@@ -8,7 +8,7 @@ import torch
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Piece, Tensor
 from elasticd.errors import CallError, NotSupported
 from elasticd.tensors.fingerprint import owned_tensors
-from elasticd.tensors.local_shard import local_part
+from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.tree import Tree, paths
 
 __all__ = ["alike", "described", "dtype_named", "dtype_of", "views"]
@@ -92,4 +92,4 @@ def views(
 
 
 def _address(tensor: torch.Tensor) -> int:
-    return local_part(tensor).tensor.data_ptr()
+    return memory_of(tensor).data_ptr()

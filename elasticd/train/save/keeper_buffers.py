@@ -148,13 +148,17 @@ class BufferPlanning:
         return self.ahead is not None and self.ahead.is_running
 
     def take_ahead(self, client: Client, tree: Tree) -> None:
-        """Plan, and take all memory for it, in a thread."""
-        self.ahead = PlanAhead(client, self._split(tree), len(self._nodes), self._buffers)
+        """Plan, and take all memory for it, in a thread; the optimizers are looked at now."""
+        split = partial(
+            SharePlan.of, tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes
+        )
+        self.ahead = PlanAhead(client, split, len(self._nodes), self._buffers)
 
     def fitting(self, client: Client, tree: Tree) -> SentPlan:
         """Return the plan for this state.
 
-        It is planned anew if the structure has changed: the first step makes optimizers' states.
+        It is planned anew if the structure has changed (the first step makes optimizers' states),
+        or if an optimizer has other parameters.
 
         Raises: Unavailable: the keeper is gone.
         """
@@ -162,16 +166,12 @@ class BufferPlanning:
         if self.ahead is not None:
             ahead, self.ahead = self.ahead, None
             self.current = ahead.result()
-        if self.current is None or not self.current.parts.fits(tree):
+        is_alike = self._is_alike(tree)
+        if self.current is None or not self.current.parts.fits(tree, is_alike):
             self.forget()
-            parts = self._split(tree)()
+            parts = SharePlan.of(tree, is_alike, rank=self._rank, nodes=self._nodes)
             self.current = send_plan(client, parts, len(self._nodes), self._buffers)
         return self.current
-
-    def _split(self, tree: Tree) -> Callable[[], SharePlan]:
-        """Return what plans for this state, in any thread: the optimizers are looked at now."""
-        is_alike = self._is_alike(tree)
-        return partial(SharePlan.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
 
 
 class PlanAhead:

@@ -120,6 +120,8 @@ class SharePlan:
     parts: tuple[SharePart, ...]
     is_mirrored: bool = False
     """True if there are several nodes, and a share of some rank is alone."""
+    is_alike: tuple[bool, ...] = ()
+    """Of each tensor, what was said when this was planned (`of`)."""
 
     @classmethod
     def of(
@@ -155,13 +157,17 @@ class SharePlan:
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
             parts.append(SharePart(share, holder, layout, now, later, is_alone and holder == 0))
-        return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts), is_mirrored)
+        spreads = tuple(map(_spread, tree.tensors))
+        return cls(tensors, spreads, tuple(parts), is_mirrored, tuple(is_alike))
 
-    def fits(self, tree: Tree) -> bool:
-        """Return whether the state still has this structure; it is cheap, and asked before each
-        snapshot.
+    def fits(self, tree: Tree, is_alike: Sequence[bool]) -> bool:
+        """Return whether the state would be planned like this now; it is cheap, and asked before
+        each snapshot.
+
+        All ranks plan anew at the same snapshot, or none: the shares of two plans do not make up
+        a state. So what an optimizer got or gave away since counts too, which changes no tensor.
         """
-        if len(tree.tensors) != len(self.tensors):
+        if len(tree.tensors) != len(self.tensors) or tuple(is_alike) != self.is_alike:
             return False
         rows = zip(tree.tensors, self.tensors, self.spreads, strict=True)
         return all(

@@ -166,7 +166,7 @@ def compare_structures(rank: int) -> list[bool]:
         whole,
     ]
     plan = _planned(rank, ways[0])
-    return [plan.fits(flatten("state", {"w": way})) for way in ways]
+    return [plan.fits(flatten("state", {"w": way}), [True]) for way in ways]
 
 
 def _planned(rank: int, tensor: torch.Tensor) -> SharePlan:

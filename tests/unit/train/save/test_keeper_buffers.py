@@ -5,14 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
+from elasticd.checkpoint.format.box_cover import uncovered
 from elasticd.errors import EnvironmentProblem
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
+from elasticd.tensors.tensor_spec import alike
+from elasticd.tensors.tree import Tree, flatten
 from elasticd.train.save import snapshot_taker as module
+from elasticd.train.save.keeper_buffers import BufferPlanning, SentPlan
 from tests.fixtures.patience import patience_s
-from tests.unit.train.save.save_case import Case, same
+from tests.unit.train.save.save_case import Case, Keeper, same
 
 EVERY = 4
 
@@ -137,3 +142,46 @@ def test_buffer_that_could_not_be_mapped_is_asked_for_anew() -> None:
     entries = case.step()
     assert same(case.keeper.state(case.keeper.taken[-1]), entries)
     case.saving.end()
+
+
+def test_keeper_that_is_started_anew_plans_as_the_others_do() -> None:
+    """Though an optimizer has got parameters since, of which nothing but their owner changed: the
+    shares of all ranks have every element once."""
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(600, 700), torch.nn.Linear(700, 600))
+    optimizer = torch.optim.SGD(net[0].parameters(), lr=0.1)
+    keepers = [Keeper(), Keeper()]
+    ranks = [BufferPlanning(), BufferPlanning()]
+    for rank, each in enumerate(ranks):
+        each.begin(lambda tree: alike(tree, [optimizer]), rank=rank, nodes=(0, 1))
+
+    def planned() -> list[SentPlan]:
+        tree = _tree(net)
+        pairs = zip(ranks, keepers, strict=True)
+        return [each.fitting(keeper.connect(), tree) for each, keeper in pairs]
+
+    def missing(plans: list[SentPlan], holder: int) -> list[str]:
+        parts = [part for each in plans for part in each.parts.parts if part.holder == holder]
+        return [
+            uncovered(
+                tensor.shape,
+                [
+                    (piece.offsets, piece.shape)
+                    for part in parts
+                    for piece in part.layout.pieces
+                    if piece.tensor == index
+                ],
+            )
+            for index, tensor in enumerate(plans[0].parts.tensors)
+        ]
+
+    assert not any(missing(planned(), 0))
+    optimizer.add_param_group({"params": net[1].parameters()})
+    ranks[1].forget()  # Its keeper was started anew.
+    plans = planned()
+    assert not any(missing(plans, 0)) and not any(missing(plans, 1))
+    assert planned() == plans, "and nothing is planned anew without a reason"
+
+
+def _tree(net: torch.nn.Module) -> Tree:
+    return flatten("state", {"net": net.state_dict()})

@@ -181,11 +181,24 @@ def test_every_change_of_structure_is_noticed(change: dict[str, Any], fits: bool
     """Of number, type, shape or name; values are no structure."""
     planned = flatten("state", values())
     parts = SharePlan.of(planned, [True] * len(planned.tensors), rank=0, nodes=[0])
-    assert parts.fits(flatten("state", values() | change)) is fits
+    changed = flatten("state", values() | change)
+    assert parts.fits(changed, [True] * len(changed.tensors)) is fits
 
 
 def test_tensor_that_got_another_name_is_noticed() -> None:
     """It is by name that a checkpoint is loaded."""
     planned = flatten("state", {"one": torch.zeros(2), "two": torch.ones(2)})
     parts = SharePlan.of(planned, [True, True], rank=0, nodes=[0])
-    assert not parts.fits(flatten("state", {"two": torch.ones(2), "one": torch.zeros(2)}))
+    other = flatten("state", {"two": torch.ones(2), "one": torch.zeros(2)})
+    assert not parts.fits(other, [True, True])
+
+
+def test_parameter_that_an_optimizer_takes_over_is_noticed() -> None:
+    """It is cut among the ranks from then on, though no tensor is another one."""
+    net = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD([net.weight], lr=0.1)
+    tree = flatten("state", {"net": net.state_dict()})
+    parts = SharePlan.of(tree, alike(tree, [optimizer]), rank=0, nodes=[0])
+    assert parts.fits(tree, alike(tree, [optimizer]))
+    optimizer.add_param_group({"params": [net.bias]})
+    assert not parts.fits(tree, alike(tree, [optimizer]))
