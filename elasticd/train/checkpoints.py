@@ -108,7 +108,7 @@ class Checkpoints:
         Exceptions from here come from the script's own objects.
         """
         self._is_sharded |= self._state._is_sharded
-        self._remnants.collect(self._state, self._is_alike, self._run)
+        self._remnants.collect(self._state, self.is_alike, self._run)
 
     def survey(self, group: Group, decision: SourceDecision) -> None:
         """Find out whether all ranks together have a state that none of them has alone."""
@@ -184,7 +184,7 @@ class Checkpoints:
         self._saving.begin(
             group.store,
             self._state,
-            self._is_alike,
+            self.is_alike,
             rank=world.rank,
             generation=world.generation,
             nodes=decision.nodes,
@@ -252,7 +252,8 @@ class Checkpoints:
     def _run(self) -> int:
         return self._saving.run if self._saving is not None else 0
 
-    def _is_alike(self, tree: Tree) -> list[bool]:
+    def is_alike(self, tree: Tree) -> list[bool]:
+        """Return for each tensor whether it is the same on all ranks that have the state."""
         return alike(tree, self._state._guard.optimizers)
 
     def _committed_first(self, step: int) -> None:

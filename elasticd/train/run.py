@@ -258,7 +258,7 @@ class _Run:
         restored = self._checkpoints.restore(group) if must_restore else None
         fetched = FetchResult()
         if restored is None:
-            fetched = fetch_state(group, decision, self._state)
+            fetched = fetch_state(group, decision, self._state, self._checkpoints.is_alike)
         self._is_forming = False
         return restored, fetched
 

@@ -3,10 +3,12 @@
 Ranks with the state (sources) serve, ranks that lack it (targets) fetch. A target first compares
 the beginning of each tensor: where that differs so does, in practice, the rest (an optimizer's step
 changes all of a tensor), and it is fetched without another hash; where it is equal (a frozen layer,
-a first formation from one seed) the other pieces are compared too. Bytes go straight into the
-memory of the tensors that fit. Rejected: a broadcast over the process group, which costs every rank
-of the world the time of the slowest, and cannot be resumed from another source. What lies on a GPU
-is read and written a piece at a time: no rank holds more of it on the host than its connections
+a first formation from one seed) the other pieces are compared too. Optimizers own the same on all
+sources, so any of them may give a part of that. What else there is may differ between them (samples
+of a metric, a queue of each rank's own batches), and comes from one of them. Bytes go straight into
+the memory of the tensors that fit. Rejected: a broadcast over the process group, which costs every
+rank of the world the time of the slowest, and cannot be resumed from another source. What lies on a
+GPU is read and written a piece at a time: no rank holds more of it on the host than its connections
 have under way.
 """
 
@@ -15,9 +17,10 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -51,6 +54,9 @@ STREAMS = 3
 """The connections of one target, divided among the sources."""
 
 _CONNECT_LIMIT_S = 10.0
+
+_Range = tuple[int, int, int]
+"""The number of a tensor, its first byte and the number of bytes."""
 
 
 class LoadFailed(ElasticdError):
@@ -102,8 +108,37 @@ class _Slot:
     """True if something was there before that may be equal."""
 
 
-def fetch_state(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> FetchResult:
+class _Work:
+    """What is left to do, by who may do it: the first source alone, or any of them."""
+
+    def __init__(self, own: Collection[int]) -> None:
+        self._own = own
+        self._of_first: deque[_Range] = deque()
+        self._of_any: deque[_Range] = deque()
+
+    def __iter__(self) -> Iterator[_Range]:
+        return chain(self._of_first, self._of_any)
+
+    def add(self, one: _Range) -> None:
+        (self._of_first if one[0] in self._own else self._of_any).append(one)
+
+    def take(self, *, is_first: bool) -> _Range | None:
+        """Return the next for a connection to the first source, or to another; None if none is."""
+        for queue in (self._of_first, self._of_any) if is_first else (self._of_any,):
+            with suppress(IndexError):
+                return queue.popleft()
+        return None
+
+
+def fetch_state(
+    group: FetchGroup,
+    decision: SourceDecision,
+    state: FetchedState,
+    is_alike: Callable[[Tree], Sequence[bool]] = lambda tree: [True] * len(tree.tensors),
+) -> FetchResult:
     """Bring all ranks to the decision's position; returns when all of them are.
+
+    `is_alike` says of each tensor of a source whether it is the same on all of them.
 
     Raises:
         GroupBroken: a source or target was lost meanwhile. This rank's state is then as before, or
@@ -116,8 +151,11 @@ def fetch_state(group: FetchGroup, decision: SourceDecision, state: FetchedState
         _wait_for_all(group, len(decision.targets), has_finished=True)
         return healed
     started_s = time.monotonic()
-    with StateServer(state._tree(), address=group.address, generation=group.generation) as source:
-        # Apart from the place, and before it: a version without modes reads the place alone.
+    tree = state._tree()
+    own = [index for index, same in enumerate(is_alike(tree)) if not same]
+    with StateServer(tree, address=group.address, generation=group.generation) as source:
+        # Apart from the place, and before it: a version without these reads the place alone.
+        group.store.set(_own_key(group.rank), json.dumps(own))
         group.store.set(_modes_key(group.rank), json.dumps(modes_of(state._modules())))
         place = [group.address, source.port, source.token]
         group.store.set(_key(group.rank), json.dumps(place))
@@ -137,7 +175,8 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
     order = [decision.sources[(turn + index) % len(decision.sources)] for index in range(STREAMS)]
     with ExitStack() as open_lines:
         lines = [_connect(group, rank, open_lines) for rank in order]
-        modes = _told_modes(group, order[0])
+        modes = _told(group, _modes_key(order[0]))
+        own = _told(group, _own_key(order[0]))
         manifest = _manifest(lines[0], order[0])
         # Tensors are asked for by number. One that has not built all of its state yet, or is of
         # another version, may number them otherwise.
@@ -152,15 +191,20 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
         slots = _slots(manifest, state._tree())
         # The threads below have streams of their own, which wait for nobody's.
         cuda.synchronize(slot.tensor for slot in slots)
-        ranges: deque[tuple[int, int, int]] = deque()
-        todo = deque(range(len(slots)))
-        _in_parallel(lines, order, lambda line: _compare(line, slots, todo, ranges))
+        # A version that does not tell what sources have of their own may have anything.
+        ranges, todo = (_Work(range(len(slots)) if own is None else set(own)) for _ in range(2))
+        for index in range(len(slots)):
+            todo.add((index, 0, 0))
+        first = {id(line) for line, rank in zip(lines, order, strict=True) if rank == order[0]}
+        _in_parallel(
+            lines, order, lambda line: _compare(line, slots, todo, ranges, id(line) in first)
+        )
         compared_s = time.monotonic()
         received = sum(length for _, _, length in ranges)
-        if ranges:
+        if received:
             # From here on the memory is neither the old state nor the new one.
             state._is_broken = True
-        _in_parallel(lines, order, lambda line: _copy(line, slots, ranges))
+        _in_parallel(lines, order, lambda line: _copy(line, slots, ranges, id(line) in first))
     tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
     try:
         state._load(tree, decision.position)
@@ -228,15 +272,13 @@ def _has_room(tensor: torch.Tensor) -> bool:
 def _compare(
     line: socket.socket,
     slots: Sequence[_Slot],
-    todo: deque[int],
-    ranges: deque[tuple[int, int, int]],
+    todo: _Work,
+    ranges: _Work,
+    is_first: bool,
 ) -> None:
     """Thread: find what differs, a tensor at a time."""
-    while True:
-        try:
-            index = todo.popleft()
-        except IndexError:
-            return
+    while (one := todo.take(is_first=is_first)) is not None:
+        index = one[0]
         slot = slots[index]
         size = len(slot.data)
         start = 0
@@ -245,10 +287,10 @@ def _compare(
             start = PIECE_BYTES
             for piece in _differing(line, index, slot.data, 1, pieces - 1):
                 first = piece * PIECE_BYTES
-                ranges.append((index, first, min(PIECE_BYTES, size - first)))
+                ranges.add((index, first, min(PIECE_BYTES, size - first)))
             start = size
         for first in range(start, size, REQUEST_LIMIT_BYTES):
-            ranges.append((index, first, min(REQUEST_LIMIT_BYTES, size - first)))
+            ranges.add((index, first, min(REQUEST_LIMIT_BYTES, size - first)))
 
 
 def _differing(
@@ -271,15 +313,11 @@ def _differing(
     ]
 
 
-def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, int, int]]) -> None:
+def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: _Work, is_first: bool) -> None:
     """Thread: fetch ranges; one request is always under way while an answer is read."""
-    asked: deque[tuple[int, int, int]] = deque()
+    asked: deque[_Range] = deque()
     while True:
-        while len(asked) < 2:
-            try:
-                one = ranges.popleft()
-            except IndexError:
-                break
+        while len(asked) < 2 and (one := ranges.take(is_first=is_first)) is not None:
             TransferRequest(BYTES, *one).send(line)
             asked.append(one)
         if not asked:
@@ -331,14 +369,17 @@ def _in_parallel(
             raise error
 
 
-def _told_modes(group: FetchGroup, rank: int) -> Any:
-    """Return the modes of a source's modules; None if its version does not send them."""
-    key = _modes_key(rank)
+def _told(group: FetchGroup, key: str) -> Any:
+    """Return what a source has told; None if its version does not tell that."""
     return json.loads(group.store.get(key)) if group.store.check([key]) else None
 
 
 def _key(rank: int) -> str:
     return f"elasticd/heal/source/{rank}"
+
+
+def _own_key(rank: int) -> str:
+    return f"elasticd/heal/own/{rank}"
 
 
 def _modes_key(rank: int) -> str:

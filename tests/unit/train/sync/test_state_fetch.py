@@ -136,6 +136,34 @@ def test_sources_that_number_their_tensors_otherwise_are_not_asked_by_number() -
     assert all(torch.equal(states[2].entries[name], each) for name, each in values.items())
 
 
+def test_tensor_that_differs_between_sources_is_one_of_them() -> None:
+    """And all that no optimizer owns is of the same one, such as a sum and its count."""
+    store = SharedStore()
+    states: list[Any] = [Turned(0.0), Turned(0.0), Turned(0.0), Turned(0.0)]
+    for rank, state in enumerate(states):
+        own = {f"own{number}": torch.full((2 * MIB,), float(rank)) for number in range(3)}
+        state.entries = own | {"owned": torch.full((4 * MIB,), float(rank == 3))}
+    decision = SourceDecision(position=(5, 0), sources=(0, 1, 2), targets=(3,))
+
+    def heal(rank: int) -> FetchResult:
+        group = OneOfTwo(rank, store)
+        return fetch_state(group, decision, states[rank], lambda _: [False] * 3 + [True])
+
+    results: list[FetchResult] = []
+    sources = [
+        threading.Thread(target=lambda at=rank: results.append(heal(at))) for rank in (0, 1, 2)
+    ]
+    for source in sources:
+        source.start()
+    heal(3)
+    for source in sources:
+        source.join(WAIT_S)
+    got = states[3].entries
+    assert {float(value) for n in range(3) for value in got[f"own{n}"].unique()} == {0.0}
+    assert not got["owned"].any()
+    assert sum(each.sent_bytes for each in results) == 4 * (6 * MIB + 4 * MIB)
+
+
 def test_who_asks_for_more_than_a_piece_is_cut_off(staged: list[int]) -> None:
     """What a question costs this host is limited here, not by who asks."""
     with (
