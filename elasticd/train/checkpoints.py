@@ -99,8 +99,13 @@ class Checkpoints:
     @property
     def report(self) -> dict[str, Any]:
         """Return what other ranks must know (`RankReport`)."""
-        can_restore = self._saving is not None
-        return {"run": self._run, "can_restore": can_restore, "is_sharded": self._is_sharded}
+        saving = self._saving
+        return {
+            "run": self._run,
+            "can_restore": saving is not None,
+            "is_sharded": self._is_sharded,
+            "snapshot_interval": saving.interval if saving is not None else 1,
+        }
 
     def collect(self) -> None:
         """Keep what the generation before left of a sharded state, once that has been rolled back.
@@ -190,6 +195,7 @@ class Checkpoints:
             nodes=decision.nodes,
             is_opened=is_opened,
             is_stale=self._staleness(world.generation),
+            interval=decision.snapshot_interval,
         )
         return self._committed_first if self._remnants.has_any else self._saving.committed
 

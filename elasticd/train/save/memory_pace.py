@@ -7,8 +7,9 @@ are measured, since nobody knows beforehand what a network, a memory and the cor
 each of the first snapshots follow some steps without one.
 
 The next generation knows from this one what a step takes, so that its first snapshot waits for
-memory alone. Until it has measured its own snapshots it takes them in half of the interval of this
-one: that costs no more than twice the limit if a snapshot is as dear as before, and if it is
+memory alone; a new process that is rank 0 there measures that first. Until the generation has
+measured its own snapshots it takes them in half of the interval of this one, which all ranks know
+(`follow`): that costs no more than twice the limit if a snapshot is as dear as before, and if it is
 cheaper, that is soon known.
 """
 
@@ -38,10 +39,17 @@ LEAST = 5
 
 
 class MemoryPace:
-    """The interval of one generation, on rank 0."""
+    """The interval of one generation: rank 0 finds it, and the others know it."""
 
-    def __init__(self, earlier: "MemoryPace | None" = None, *, mirror_bytes_per_s: int = 0) -> None:
-        """`earlier` is that of the generation before, if this process was in it.
+    def __init__(
+        self,
+        earlier: "MemoryPace | None" = None,
+        *,
+        interval: int = 1,
+        mirror_bytes_per_s: int = 0,
+    ) -> None:
+        """`earlier` is that of the generation before, if this process was in it. `interval` is
+        what the ranks that were in it know of its interval.
 
         `mirror_bytes_per_s` is what a node may send to the next one in a second; 0: any.
         """
@@ -50,7 +58,7 @@ class MemoryPace:
         """What rank 0 copies of a snapshot, and what its node sends of it; 0 until it is known."""
         # By the time at which costs count, steps of this generation have taken the place of these.
         self._usual: deque[float] = deque(earlier._usual if earlier else (), maxlen=KEPT)
-        self._assumed = ceil(earlier.interval / 2) if earlier else 1
+        self._assumed = ceil(max(interval, earlier.interval if earlier else 1) / 2)
         self._took: deque[tuple[int, float]] = deque(maxlen=KEPT)
         """Steps and seconds from each snapshot to the step at which it was whole."""
         self._stepped_s: float | None = None
@@ -88,6 +96,12 @@ class MemoryPace:
             return False
         self._taken = step, now_s
         return True
+
+    def follow(self, interval: int) -> None:
+        """Take note of what rank 0 says of the interval, on the other ranks: they may have to go
+        on without it.
+        """
+        self._assumed = interval
 
     def look_at(self, step: int) -> int:
         """Return the step at which all ranks look again, after this one."""

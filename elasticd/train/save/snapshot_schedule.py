@@ -101,7 +101,9 @@ class SnapshotSchedule:
             decide=lambda: json.dumps(self._decided(step, is_whole)),
             wait=wait,
         )
-        is_due, self.is_saved, self._look_at = json.loads(word)
+        is_due, self.is_saved, self._look_at, interval = json.loads(word)
+        if self._pace is not None and self._rank:
+            self._pace.follow(interval)
         return bool(is_due)
 
     def _are_all_whole(self, key: str) -> bool:
@@ -118,16 +120,18 @@ class SnapshotSchedule:
             raise Interrupted
         return found
 
-    def _decided(self, step: int, is_whole: bool) -> tuple[bool, bool, int]:
-        """Whether one is taken after this step and uploaded, and at which step to look next."""
+    def _decided(self, step: int, is_whole: bool) -> tuple[bool, bool, int, int]:
+        """Whether one is taken after this step and uploaded, at which step to look next, and the
+        interval of those that are held in memory.
+        """
         now_s = time.monotonic()
         if self._pace is not None:
             if not self._pace.is_due(step, is_whole=is_whole, now_s=now_s):
-                return False, False, self._pace.look_at(step)
+                return False, False, self._pace.look_at(step), self._pace.interval
             is_saved = now_s - self.saved_at_s >= self._every.seconds and self._is_free()
             if is_saved:
                 self.saved_at_s = now_s
-            return True, is_saved, step + 1
+            return True, is_saved, step + 1, self._pace.interval
         step_s = (now_s - self._looked_s) / max(1, step - self._looked_step)
         self._looked_s, self._looked_step = now_s, step
         left_s = self._every.seconds - (now_s - self.saved_at_s)
@@ -136,4 +140,4 @@ class SnapshotSchedule:
         if is_due:
             self.saved_at_s = now_s
             left_s = self._every.seconds
-        return is_due, is_due, next_look(self._every, step, max(0.0, left_s), step_s)
+        return is_due, is_due, next_look(self._every, step, max(0.0, left_s), step_s), 1

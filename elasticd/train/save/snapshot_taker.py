@@ -85,6 +85,11 @@ class SnapshotTaker:
         self._taken_step = -1
 
     @property
+    def interval(self) -> int:
+        """Return how many steps lie between two snapshots in memory; 1 if that is not known."""
+        return self._pace.interval if self._pace is not None else 1
+
+    @property
     def client(self) -> Client:
         """The connection; raises Unavailable if there is none."""
         if self._client is None:
@@ -106,14 +111,19 @@ class SnapshotTaker:
         nodes: Sequence[int],
         is_opened: bool,
         is_stale: Callable[[], bool],
+        interval: int = 1,
     ) -> None:
-        """Save from now on what this generation commits; `nodes` has each rank's node's number."""
+        """Save from now on what this generation commits; `nodes` has each rank's node's number.
+
+        `interval` is that of snapshots in memory in the generation before, as all ranks know it.
+        """
         step = state._position[0]
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._steps = StepTimes()
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
         if self._upload_every is not None:
-            self._pace = MemoryPace(self._pace, mirror_bytes_per_s=self._mirror_bytes_per_s)
+            rate = self._mirror_bytes_per_s
+            self._pace = MemoryPace(self._pace, interval=interval, mirror_bytes_per_s=rate)
         is_none_saved = self._pace is not None and self.saved_step < 0
         self._schedule = SnapshotSchedule(
             store,

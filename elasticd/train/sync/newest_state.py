@@ -100,6 +100,8 @@ class RankReport:
     """The run of the checkpoints (`Snapshot.run`); 0 if this process does not know it."""
     can_restore: bool = False
     """True if there are checkpoints to go back to."""
+    snapshot_interval: int = 1
+    """How many steps lay between two snapshots in memory; 1 if this process does not know it."""
     lineage: int = 0
     """The newest generation that was formed with this rank. A rank that was away may have applied a
     step that the others have not, while they applied another one in its place. Of two states at one
@@ -116,6 +118,7 @@ class RankReport:
         run: int = 0,
         can_restore: bool = False,
         is_sharded: bool = False,
+        snapshot_interval: int = 1,
     ) -> Self:
         return cls(
             rank=rank,
@@ -123,6 +126,7 @@ class RankReport:
             node=node,
             run=run,
             can_restore=can_restore,
+            snapshot_interval=snapshot_interval,
             position=state._position,
             is_clean=state._is_clean,
             is_new=state._is_new or is_sharded,
@@ -146,6 +150,8 @@ class SourceDecision:
     """The number of each rank's node, in the order of the ranks."""
     run: int = 0
     """The run of the checkpoints (`Snapshot.run`); 0 if no rank knows it yet."""
+    snapshot_interval: int = 1
+    """How many steps lay between two snapshots in memory; 1 if no rank knows it."""
     note: str = ""
     """A sentence for people; empty if nothing is remarkable."""
 
@@ -194,6 +200,7 @@ def choose_source(reports: Sequence[RankReport]) -> SourceDecision:
         is_fresh=not clean and not stepped,
         nodes=tuple(report.node for report in sorted(reports, key=lambda each: each.rank)),
         run=max(report.run for report in reports),
+        snapshot_interval=max(report.snapshot_interval for report in reports),
         note=note,
     )
 
@@ -230,6 +237,7 @@ def agree_on_source(
         is_fresh=bool(said["is_fresh"]),
         nodes=tuple(said["nodes"]),
         run=said["run"],
+        snapshot_interval=said["snapshot_interval"],
         note=said["note"],
     )
 

@@ -180,7 +180,9 @@ class Case:
         self.said: list[str] = []
         self.saving = SnapshotTaker(self.keeper.connect, every, mode, say=self.said.append)
 
-    def begin(self, *, rank: int = 0, generation: int = 3, is_opened: bool = False) -> None:
+    def begin(
+        self, *, rank: int = 0, generation: int = 3, is_opened: bool = False, interval: int = 1
+    ) -> None:
         self.saving.run = 7
         self.saving.begin(
             HashStore(),
@@ -191,6 +193,7 @@ class Case:
             nodes=self.nodes,
             is_opened=is_opened,
             is_stale=lambda: False,
+            interval=interval,
         )
 
     def step(self) -> Any:

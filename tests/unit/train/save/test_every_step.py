@@ -126,6 +126,14 @@ def test_next_generation_does_not_wait_for_steps_to_compare_with(one: Case, cloc
     assert [each.snapshot.step for each in one.keeper.taken[before:]] == [62]
 
 
+def test_new_process_takes_over_the_interval_that_the_others_know(one: Case) -> None:
+    """Half of it, as whoever was in the generation before; it tells it on from there."""
+    assert one.saving.interval == 1
+    one.saving.end()
+    one.begin(generation=4, interval=17)
+    assert one.saving.interval == 9
+
+
 @pytest.mark.parametrize("place", ["memory", "ranks", "storage"])
 def test_step_that_was_restored_from_memory_is_uploaded_at_once(
     one: Case, clock: Clock, place: str

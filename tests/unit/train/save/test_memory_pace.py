@@ -226,3 +226,20 @@ def test_bandwidth_that_does_not_fit_is_said() -> None:
         "so one is taken every 5 steps at most. If that"
     ) in plan
     assert "as --mirror-bandwidth allows no less. So one is taken every 5 steps" in news
+
+
+def test_another_process_as_rank_0_goes_on_from_the_same_interval() -> None:
+    """One that was another rank knows what a step takes, too; a new one measures that first."""
+    before = Rank(whole=1, longer_s=0.047)
+    assert set(before.settled()) == {10}
+    follower = MemoryPace()
+    for step in range(1, 20):
+        follower.stepped(step, step * STEP_S)
+        follower.follow(before.pace.interval)
+    assert follower.interval == 10
+    assert Rank(whole=1, earlier=follower).train(15) == [2, 7, 12]
+    new = Rank(whole=1)
+    new.pace = MemoryPace(interval=follower.interval)
+    taken = new.train(25)
+    assert [after - before for before, after in pairwise(taken)] == [5, 5, 5]
+    assert taken[0] == UNSETTLED + USUAL + 1

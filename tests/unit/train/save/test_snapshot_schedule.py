@@ -295,12 +295,18 @@ def test_step_between_two_looks_asks_nobody(clock: Clock) -> None:
 # --- of each step, in memory --------------------------------------------------------------------
 
 
-def paced(store: FakeStore, whole: list[bool], free: list[bool]) -> Any:
+def paced(
+    store: FakeStore,
+    whole: list[bool],
+    free: list[bool],
+    paces: dict[int, MemoryPace] | None = None,
+) -> Any:
     """Three ranks; `whole` is what each says of the snapshot before, `free` what rank 0 says."""
     return [
         SnapshotSchedule(
             store, Every(seconds=60.0), rank=rank, size=SIZE, step=0, saved_at_s=-inf,
-            is_free=lambda: free[0], is_stale=lambda: False, pace=MemoryPace(),
+            is_free=lambda: free[0], is_stale=lambda: False,
+            pace=(paces or {}).get(rank) or MemoryPace(),
             is_whole=partial(whole.__getitem__, rank),
         )
         for rank in range(SIZE)
@@ -366,3 +372,18 @@ def test_slow_storage_does_not_hold_up_snapshots_in_memory(clock: Clock) -> None
     assert len(meanwhile) > 5 and not any(meanwhile)
     free[0] = True
     assert sum(uploads()) == 1
+
+
+def test_all_ranks_know_the_interval_that_rank_0_found(clock: Clock) -> None:
+    """Whoever is rank 0 in the next generation goes on from it, if this one is gone by then."""
+    paces = {rank: MemoryPace() for rank in range(SIZE)}
+    whole = [True] * SIZE
+    steps = Steps(paced(FakeStore(), whole, [True], paces), clock)
+    for _ in range(40):
+        steps.due()
+        whole[2] = False
+        for _ in range(3):
+            assert not steps.end()[0]
+        whole[2] = True
+    assert [pace.interval for pace in paces.values()] == [4] * SIZE
+    assert MemoryPace(paces[1]).interval == 2

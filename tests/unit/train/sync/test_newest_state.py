@@ -188,6 +188,13 @@ def test_all_ranks_read_what_rank_0_decided() -> None:
     assert said == [choose_source(reports)] * 3
 
 
+def test_interval_that_one_rank_knows_is_known_to_all() -> None:
+    """Rank 0 is a new process here, and knows nothing of the generation before."""
+    reports = [report(0, is_new=True), report(1, 7, snapshot_interval=10), report(2, 7)]
+    said, _ = exchange(reports, [("w",)] * 3)
+    assert [each.snapshot_interval for each in said] == [10] * 3
+
+
 def test_rank_built_otherwise_is_told_the_first_difference() -> None:
     reports = [report(rank, is_new=True) for rank in range(3)]
     reports[2] = report(2, is_new=True, structure_hash="b")
