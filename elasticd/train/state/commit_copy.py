@@ -228,7 +228,8 @@ class _Small:
 
     def _take_memory(self, tensors: list[torch.Tensor | None]) -> None:
         self._tensors = tensors
-        self._bundles = bundled([tensor for tensor in tensors if tensor is not None])
+        once = {id(tensor): tensor for tensor in tensors if tensor is not None}
+        self._bundles = bundled(list(once.values()))
 
 
 class _Large:
@@ -259,6 +260,8 @@ class _Large:
         """The indices of tensors that change without their version counter."""
         self._ages = [0] * len(slots)
         """How many commits ago each copy was made."""
+        self._repeated: set[int] = set()
+        """The indices of places whose tensor stands in one before, which is the one copied."""
         self._is_probed = False
         self._is_new = True
 
@@ -282,6 +285,11 @@ class _Large:
             for index, tensor in enumerate(tensors)
             if versions[index] != self._versions[index] or tensor is not self._tensors[index]
         }
+        if any(map(is_not, tensors, self._tensors)):
+            changed |= self._repeated
+            seen: dict[int, int] = {}
+            every = enumerate(tensors)
+            self._repeated = {at for at, each in every if seen.setdefault(id(each), at) != at}
         if is_probe:
             self._probe(tensors, changed)
         self._is_probed = is_probe
@@ -290,7 +298,7 @@ class _Large:
             changed = known | self._early
             self._is_new = False
         self._look_at_copies(tensors, changed)
-        for index in changed | self._secret:
+        for index in (changed | self._secret) - self._repeated:
             self._copies[index] = _copy_of(tensors[index], self._copies[index])
             self._ages[index] = 0
         self._tensors, self._versions = tensors, versions
@@ -300,7 +308,7 @@ class _Large:
         for index, (home, key) in enumerate(self._slots):
             tensor, copied = self._tensors[index], self._copies[index]
             home[key] = tensor
-            if tensor is None:
+            if tensor is None or index in self._repeated:
                 continue
             if copied is not None:
                 _put_tensor_back(tensor, copied)
@@ -333,21 +341,16 @@ class _Large:
 
 
 def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot]:
-    empty: list[TensorSlot] = []
-    slots: dict[int, TensorSlot] = {}
+    """Return all places; a tensor may stand in several, of which the script may fill one anew."""
+    found: list[TensorSlot] = []
     for part in parts:
         for home in (part._buffers, part._parameters):
             for key, tensor in home.items():
-                if tensor is None:
-                    empty.append(TensorSlot(home, key))
-                elif id(tensor) in owned:
-                    continue
-                elif (here := memory_of(tensor)) is not tensor:
+                if id(tensor) not in owned:
                     # Only the local part of a sharded tensor is copied.
-                    slots.setdefault(id(tensor), TensorSlot({key: here}, key))
-                else:
-                    slots.setdefault(id(tensor), TensorSlot(home, key))
-    return empty + list(slots.values())
+                    here = tensor if tensor is None else memory_of(tensor)
+                    found.append(TensorSlot(home if here is tensor else {key: here}, key))
+    return found
 
 
 def _early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:

@@ -69,6 +69,49 @@ def test_buffer_that_was_replaced_is_the_committed_one_again(length: int) -> Non
     assert module.later is None
 
 
+@pytest.mark.parametrize("length", [4, 40_000])
+@pytest.mark.parametrize("replaced", ["first", "second"])
+def test_buffer_of_two_modules_that_one_of_them_replaces_comes_back(
+    length: int, replaced: str
+) -> None:
+    """In both: as one where they were one at the commit, and as two where they were two."""
+    shared = torch.zeros(length)
+    module: Any = torch.nn.ModuleDict({"first": torch.nn.Module(), "second": torch.nn.Module()})
+    for part in module.values():
+        part.register_buffer("here", shared)
+    keep = kept(module)
+    module[replaced].here = torch.ones(length)
+    module.first.here.add_(1)
+    module.second.here.add_(1)
+    assert keep.put_back()
+    assert module.first.here is module.second.here is shared
+    assert not shared.any()
+
+    module[replaced].here = torch.ones(length)
+    commit(keep)
+    for _ in range(2):
+        module.first.here.add_(1)
+        module.second.here.add_(1)
+        module[replaced].here = torch.full((length,), 5.0)
+        assert keep.put_back()
+        assert all(
+            part.here.unique().tolist() == [float(name == replaced)]
+            for name, part in module.items()
+        )
+
+
+def test_large_buffer_of_two_modules_is_copied_once() -> None:
+    module: Any = torch.nn.ModuleDict({"first": torch.nn.Module(), "second": torch.nn.Module()})
+    shared = torch.zeros(40_000)
+    for part in module.values():
+        part.register_buffer("here", shared)
+    keep = kept(module)
+    for _ in range(3):
+        shared.add_(1)
+        commit(keep)
+    assert sum(copied is not None for copied in keep._large._copies) == 1  # type: ignore[union-attr]
+
+
 def test_buffer_of_another_shape_is_copied_and_put_back() -> None:
     """The copies' memory is taken anew."""
     module: Any = Buffers(4)
