@@ -9,15 +9,14 @@ of itself; otherwise anybody who can connect could have any node declared dead.
 """
 
 import json
-import selectors
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from threading import Lock, Thread
 
+from elasticd.net.socket_selector import SocketSelector
 from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
 from elasticd_agent.loop.clock import now_s
@@ -28,7 +27,6 @@ PROBE_TIMEOUT_S = 1.0
 _HELLO_LIMIT_BYTES = 1024
 _BACKLOG = 1024
 _RETRY_S = 0.5
-_FULL_PAUSE_S = 0.05
 LINKS_LIMIT = 8192
 """More connections than this are refused: each member of a job holds one to each proposer."""
 
@@ -88,42 +86,29 @@ class PeerLinks:
         """Accepted, and until when they may say who they are; in the order of their coming."""
         self._redial_s: dict[_Name, float] = {}
         self._tried_s: dict[_Name, float] = {}
-        self._selector = selectors.DefaultSelector()
-        self._listener = _listen(address)
-        self._listener.setblocking(False)
-        self._wake_out, self._wake_in = socket.socketpair()
-        self._wake_out.setblocking(False)
-        self._wake_in.setblocking(False)
+        listener = _listen(address)
+        self.port = int(listener.getsockname()[1])
+        self._selector: SocketSelector[_PeerLink] = SocketSelector(listener)
         self._is_closing = False
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
         self._thread = Thread(target=self._run, name="peers", daemon=True)
         self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
 
     def hold(self, peers: tuple[Peer, ...]) -> None:
         """Keep a connection to each of these, and drop those that are not wanted any more."""
         with self._lock:
             self._wanted = {(peer.node, peer.life): peer for peer in peers}
-        self._wake()
+        self._selector.wake()
 
     def probe(self, peer: Peer) -> None:
         """Find out whether anybody listens there, and call `died` if nobody does."""
         with self._lock:
             self._suspects.append(peer)
-        self._wake()
+        self._selector.wake()
 
     def close(self) -> None:
         self._is_closing = True
-        self._wake()
+        self._selector.wake()
         self._thread.join(2.0)
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # A full pipe wakes it as well, a closed one has nobody to wake.
-            self._wake_in.send(b"w")
 
     # --- on the thread ------------------------------------------------------------------------
 
@@ -133,16 +118,8 @@ class PeerLinks:
             again_s = self._ask_again()
             dial_s = self._dial()
             self._drop_unnamed()
-            for key, _ in self._selector.select(self._wait_s(probe_s, again_s, dial_s)):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj is self._wake_out:
-                    self._wake_out.recv(4096)
-                else:
-                    self._hear(key.data)
-        for key in list(self._selector.get_map().values()):
-            assert isinstance(key.fileobj, socket.socket)
-            key.fileobj.close()
+            pause_s = self._wait_s(probe_s, again_s, dial_s)
+            self._selector.serve(pause_s, self._accept, self._hear)
         self._selector.close()
 
     def _wait_s(self, *pauses_s: float | None) -> float | None:
@@ -222,25 +199,19 @@ class PeerLinks:
             return None
         sock.setblocking(False)
         link = _PeerLink(sock=sock, begun_s=now_s(), peer=peer)
-        self._selector.register(sock, selectors.EVENT_READ, link)
+        self._selector.register(sock, link)
         return link
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            time.sleep(_FULL_PAUSE_S)  # Out of descriptors: the listener stays readable.
-            return
-        if len(self._selector.get_map()) >= LINKS_LIMIT:
+    def _accept(self, sock: socket.socket) -> None:
+        if len(self._selector) >= LINKS_LIMIT:
             sock.close()
             return
-        sock.setblocking(False)
         _keep_alive(sock)
         link = _PeerLink(sock=sock, begun_s=now_s(), peer=None)
         self._unnamed[link] = link.begun_s + HELLO_LIMIT_S
-        self._selector.register(sock, selectors.EVENT_READ, link)
+        self._selector.register(sock, link)
 
-    def _hear(self, link: _PeerLink) -> None:
+    def _hear(self, link: _PeerLink, _: int) -> None:
         try:
             heard = link.sock.recv(_HELLO_LIMIT_BYTES)
         except BlockingIOError:

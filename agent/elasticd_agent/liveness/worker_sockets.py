@@ -13,7 +13,6 @@ import selectors
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import TypeAlias
@@ -22,6 +21,7 @@ from elasticd.channel.wire import pack
 from elasticd.channel.worker import Attached, FromWorker, Progressed, ToWorker, unpack_from_worker
 from elasticd.errors import InvariantBroken
 from elasticd.net.framing import LineReader
+from elasticd.net.socket_selector import SocketSelector
 from elasticd.records.ids import Life
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
@@ -37,7 +37,6 @@ LINE_LIMIT_BYTES = 1_000_000
 """The longest is Stacks, of some hundred threads."""
 _CHUNK_BYTES = 65_536
 _BACKLOG = 1024
-_FULL_PAUSE_S = 0.05
 _CLOSE_TIMEOUT_S = 2.0
 
 Heard: TypeAlias = Callable[[int, FromWorker | None], None]
@@ -87,18 +86,11 @@ class WorkerSockets:
         """All of known workers."""
         self._strangers: dict[int, _WorkerSocket] = {}
         """Not read from; the longest waiting first."""
-        self._deaf_until_s: float | None = None
         self._is_closing = False
-        self._selector = selectors.DefaultSelector()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind("\0" + self.name)
-        self._listener.listen(_BACKLOG)
-        self._listener.setblocking(False)
-        self._wake_out, self._wake_in = socket.socketpair()
-        self._wake_out.setblocking(False)
-        self._wake_in.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind("\0" + self.name)
+        listener.listen(_BACKLOG)
+        self._selector: SocketSelector[_WorkerSocket] = SocketSelector(listener)
         self._thread = Thread(target=self._run, name="attachments", daemon=True)
         self._thread.start()
 
@@ -108,7 +100,7 @@ class WorkerSockets:
         """This process is a worker: hear it, also if it connected a moment ago."""
         with self._lock:
             self._allowed.add(pid)
-        self._wake()
+        self._selector.wake()
 
     def forget(self, pid: int) -> None:
         """Hear no more of it; what `heard` was told already may still be on its way."""
@@ -117,7 +109,7 @@ class WorkerSockets:
             link = self._attached.pop(pid, None)
             if link is not None:
                 link.is_doomed = True
-        self._wake()
+        self._selector.wake()
 
     def tell(self, pid: int, message: ToWorker) -> None:
         """Send a message; never waits. One to a worker that is not attached is dropped."""
@@ -133,61 +125,39 @@ class WorkerSockets:
                 return
             link.out += line
             link.is_doomed = len(link.out) > BACKLOG_LIMIT_BYTES
-        self._wake()
+        self._selector.wake()
 
     def close(self) -> None:
         """End all connections; nothing is heard or sent any more."""
         with self._lock:
             self._is_closing = True
-        self._wake()
+        self._selector.wake()
         self._thread.join(_CLOSE_TIMEOUT_S)
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # A full pipe wakes it as well, a closed one has nobody to wake.
-            self._wake_in.send(b"w")
 
     # --- on the thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._is_closing:
-            for key, mask in self._selector.select(self._timeout_s()):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj is self._wake_out:
-                    self._wake_out.recv(4096)
-                else:
-                    self._serve(key.data, mask)
+            self._selector.serve(self._timeout_s(), self._accept, self._serve)
             self._admit()
             self._sweep()
             self._tick_if_due()
         with self._lock:
             self._attached.clear()
-        for link in [*self._open, *self._strangers.values()]:
+        for link in self._strangers.values():
             link.sock.close()
         self._selector.close()
-        for sock in (self._listener, self._wake_in, self._wake_out):
-            sock.close()
 
     def _timeout_s(self) -> float | None:
         times = [link.until_s for link in self._strangers.values()]
-        times += [at_s for at_s in (self._tick_at_s, self._deaf_until_s) if at_s is not None]
+        times += [self._tick_at_s] if self._tick_at_s is not None else []
         return max(0.0, min(times) - now_s()) if times else None
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError:
-            # Out of descriptors: the listener would stay readable, and this thread busy.
-            self._selector.unregister(self._listener)
-            self._deaf_until_s = now_s() + _FULL_PAUSE_S
-            return
+    def _accept(self, sock: socket.socket) -> None:
         pid, uid = _peer_of(sock)
         if uid != os.geteuid() or pid <= 0:
             sock.close()
             return
-        sock.setblocking(False)
         # A process has one connection that says nothing yet, the newest: that bounds them all.
         for link in [link for link in self._open if link.pid == pid and not link.is_attached]:
             self._drop(link)
@@ -202,9 +172,6 @@ class WorkerSockets:
 
     def _admit(self) -> None:
         """Take in strangers that are known by now, close those that waited too long."""
-        if self._deaf_until_s is not None and self._deaf_until_s <= now_s():
-            self._deaf_until_s = None
-            self._selector.register(self._listener, selectors.EVENT_READ)
         if not self._strangers:
             return
         with self._lock:
@@ -212,7 +179,7 @@ class WorkerSockets:
         for pid in known:
             link = self._strangers.pop(pid)
             self._open.add(link)
-            self._selector.register(link.sock, selectors.EVENT_READ, link)
+            self._selector.register(link.sock, link)
         at_s = now_s()
         for link in [link for link in self._strangers.values() if link.until_s <= at_s]:
             log.debug("attachment.refused", pid=link.pid)
@@ -228,7 +195,7 @@ class WorkerSockets:
             self._drop(link, "It does not read what it is told." if is_deaf else "")
         for link in stuck:
             link.is_writing = True
-            self._selector.modify(link.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
+            self._selector.watch_writing(link.sock, link, is_wanted=True)
 
     def _tick_if_due(self) -> None:
         has_heard, self._has_heard = self._has_heard, False
@@ -249,7 +216,7 @@ class WorkerSockets:
             if link.out:
                 return
         link.is_writing = False
-        self._selector.modify(link.sock, selectors.EVENT_READ, link)
+        self._selector.watch_writing(link.sock, link, is_wanted=False)
 
     def _read(self, link: _WorkerSocket) -> None:
         if link.is_doomed:
