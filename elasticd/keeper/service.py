@@ -6,7 +6,7 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from typing import Any
 
 from elasticd import __version__, errors
@@ -60,6 +60,8 @@ class Service:
     _workers: set[int] = field(default_factory=set, init=False)
     """Those whose connection is not at its end."""
     _left: Condition = field(default_factory=Condition, init=False)
+    _has_no_room: Event = field(default_factory=Event, init=False)
+    """It was said that there is no memory for a third buffer."""
 
     def listen(self, name: str) -> None:
         """Serve an abstract unix socket of this name until the process ends."""
@@ -176,7 +178,8 @@ class Service:
 
     def _standing(self, worker: int) -> ms.Standing:
         awaits_upload = self.vault.awaits_upload(worker)
-        if awaits_upload:
+        if awaits_upload and not self._has_no_room.is_set():
+            self._has_no_room.set()
             self.saver.note(_NO_ROOM)
         return ms.Standing(
             is_busy=self.saver.is_busy,

@@ -176,7 +176,7 @@ class MemoryPace:
         took_s = self._sent_bytes / self._mirror_bytes_per_s
         return (
             f" With --mirror-bandwidth {self._mirror_bytes_per_s / 1e6:.0f} MB/s that takes "
-            f"{took_s:.1f} s, so one is taken every {self.sent_steps} steps at most."
+            f"{took_s:.1f} s, so none is taken sooner than after {self.sent_steps} steps."
         )
 
     def _news(self) -> str:
@@ -196,7 +196,7 @@ class MemoryPace:
             return f"A snapshot of every step fits: {measured}, {share:.1%} of the time."
         is_bound = interval == self.sent_steps
         return (
-            f"A snapshot of every step does not fit: {measured}"
-            f"{', as --mirror-bandwidth allows no less' if is_bound else ''}. So one is taken "
-            f"every {interval} steps, which costs {share:.1%} of the time."
+            f"A snapshot of every step does not fit: {measured}. So one is taken every {interval} "
+            f"steps{', as many as --mirror-bandwidth asks for' if is_bound else ''}, which costs "
+            f"{share:.1%} of the time."
         )

@@ -15,14 +15,14 @@ import pytest
 
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.piece_rows import PieceRows
-from elasticd.errors import InvariantBroken, NotFound, Unavailable
+from elasticd.errors import EnvironmentProblem, InvariantBroken, NotFound, Unavailable
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
 from elasticd.keeper.assembly import KeeperParts
 from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory.memfd import SharedMemory
-from elasticd.keeper.memory.share_record import ShareRecord
+from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
@@ -389,3 +389,33 @@ def test_what_a_worker_told_last_is_saved_though_the_keeper_is_to_end(
         may_go_on.set()
         assert closing.result(PATIENCE_S)
     assert [each.snapshot for each in committed(place.node.bucket)] == [made]
+
+
+def test_worker_hears_that_its_next_snapshot_waits_for_an_upload(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no memory beside it, and the upload before was given up; why, it hears once."""
+    client, known = place.worker(), list[SharedMemory]()
+    plan = replace(PLAN, buffers=BUFFERS + 1)
+    place.gate._end = ".bin"  # Storage takes no bytes for now.
+
+    def standing() -> ms.Standing:
+        return client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
+
+    def no_memory(size: int) -> SharedMemory:
+        raise EnvironmentProblem("there is none")
+
+    planned(client, plan)
+    taken(client, 10, plan, known, ms.Saving.PINNED)
+    taken(client, 11, plan, known, ms.Saving.NONE)
+    monkeypatch.setattr(SharedMemory, "new", no_memory)
+    taken(client, 12, plan, known, ms.Saving.NONE)
+    taken(client, 13, plan, known, ms.Saving.PINNED)
+    assert not standing().awaits_upload
+    taken(client, 14, plan, known, ms.Saving.NONE)
+    first, second = standing(), standing()
+    assert first.awaits_upload and second.awaits_upload
+    assert ["third buffer" in note for note in first.notes] == [True] and second.notes == ()
+    place.gate.opened.set()
+    until(lambda: not standing().awaits_upload, lambda: "it is not done")
+    until(lambda: standing().durable_step == 13, lambda: standing().durable_step)
