@@ -52,6 +52,8 @@ class Tree:
     """The tensors; they are shared with the value that was taken apart, not copied."""
     names: tuple[str, ...] | None = None
     """Their paths, if they are known without a look into the skeleton."""
+    is_placed: bool = True
+    """False if tensors are on the host because nobody knows where they belong."""
 
 
 def flatten(name: str, value: object) -> Tree:

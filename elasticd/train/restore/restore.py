@@ -367,7 +367,7 @@ class _Restore:
     def _load(self, source: _Source, places: Sequence[torch.Tensor]) -> None:
         position = (source.snapshot.step, source.epoch)
         try:
-            self._state._load(Tree(source.skeleton, tuple(places)), position)
+            self._state._load(Tree(source.skeleton, tuple(places), is_placed=False), position)
         except (RuntimeError, OSError) as exc:
             raise CannotRestore(
                 f"The checkpoint of {source.snapshot} does not load into this model: {exc}"

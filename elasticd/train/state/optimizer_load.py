@@ -1,9 +1,10 @@
-"""Loads the state of an optimizer: in place, and each tensor in the type in which it was saved.
+"""Loads the state of an optimizer: in place, each tensor in the type and on the device as saved.
 
 torch's `load_state_dict` casts the floating point tensors of the state to the type of their
 parameter. So float32 moments of bfloat16 parameters would become bfloat16, and 8-bit states would
 become floating point numbers, but only on the rank that loads. From then on its steps would differ
-from those of the rank that gave the state.
+from those of the rank that gave the state. It also moves them to the device of their parameter, and
+so those that a script keeps on the host, to spare the GPU's memory.
 
 It also makes new parameter groups, and another dict for the state. If one optimizer steps another,
 the two share their groups, and perhaps the state, before, and would not share them afterwards: what
@@ -25,9 +26,10 @@ from elasticd.train.state.entry import held_optimizers
 __all__ = ["fits", "load_optimizer", "own_groups_and_types"]
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, *, is_placed: bool = True) -> None:
     """Load a state in place, because a compiled or captured step holds its tensors.
 
+    `is_placed`: its tensors are on the devices on which they were; else torch's choice counts.
     A tensor that has no place yet is not copied, but becomes part of the optimizer's state.
 
     Raises:
@@ -35,7 +37,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
     """
     before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
     try:
-        with own_groups_and_types((optimizer, *held_optimizers(optimizer))):
+        every = (optimizer, *held_optimizers(optimizer))
+        # A class with a state_dict of its own may copy what it saves to the host.
+        is_live = type(optimizer).state_dict is torch.optim.Optimizer.state_dict
+        with own_groups_and_types(every, is_placed=is_placed and is_live):
             optimizer.load_state_dict(state)
     except ValueError as exc:
         raise CallError(
@@ -53,11 +58,16 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 @contextmanager
-def own_groups_and_types(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
-    """Let these optimizers keep their groups, and the saved types, in every load inside."""
+def own_groups_and_types(
+    optimizers: Iterable[torch.optim.Optimizer], *, is_placed: bool = False
+) -> Iterator[None]:
+    """Let these optimizers keep groups, devices and the saved types in every load inside.
+
+    `is_placed`: a tensor that is new here goes to the device on which it was saved.
+    """
     with ExitStack() as hooks:
         for optimizer in dict.fromkeys(optimizers):
-            for hook in _hooks(optimizer):
+            for hook in _hooks(optimizer, is_placed):
                 hooks.callback(hook.remove)
         yield
 
@@ -72,7 +82,7 @@ def fits(old: torch.Tensor, new: Any) -> bool:
     )
 
 
-def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+def _hooks(optimizer: torch.optim.Optimizer, is_placed: bool) -> Iterator[Any]:
     """Register what torch calls before and after a load; a class of its own may call none."""
     given: list[tuple[dict[str, Any], list[dict[str, Any]], Any]] = []
 
@@ -82,7 +92,7 @@ def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     def after(_: torch.optim.Optimizer) -> None:
         if given:
             state, groups, entries = given.pop()
-            _put_types_back(optimizer, state)
+            _put_types_back(optimizer, state, entries, is_placed)
             _put_groups_back(optimizer, groups)
             loaded: Any = optimizer.state
             if loaded is not entries:
@@ -96,14 +106,30 @@ def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
         yield optimizer.register_load_state_dict_post_hook(after)
 
 
-def _put_types_back(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> None:
+def _put_types_back(
+    optimizer: torch.optim.Optimizer, given: dict[str, Any], before: Any, is_placed: bool
+) -> None:
+    """Give what was loaded its saved types, and the devices on which it was `before`, or else those
+    of the saved state if it `is_placed`.
+    """
     numbers = chain.from_iterable(group["params"] for group in given["param_groups"])
     parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
     by_number = dict(zip(numbers, parameters, strict=True))
     for number, entry in given["state"].items():
         key = by_number.get(number)
         if key is not None and isinstance(entry, dict):
-            optimizer.state[key] = _typed(optimizer.state[key], entry)
+            loaded = optimizer.state[key] = _typed(optimizer.state[key], entry)
+            old = before.get(key) if isinstance(before, dict) else None
+            for name, saved in entry.items() if isinstance(loaded, dict) else ():
+                here = old.get(name) if isinstance(old, dict) else saved if is_placed else None
+                if name in loaded and isinstance(here, torch.Tensor):
+                    loaded[name] = _moved(loaded[name], saved, here.device)
+
+
+def _moved(loaded: Any, saved: Any, device: torch.device) -> Any:
+    """Return what was loaded, or what was saved if that was moved to a device of another type."""
+    are_tensors = isinstance(loaded, torch.Tensor) and isinstance(saved, torch.Tensor)
+    return saved.to(device) if are_tensors and loaded.device.type != device.type else loaded
 
 
 @torch.no_grad()

@@ -304,7 +304,7 @@ class State:
         later = () if self._is_prebuilt else [name for name in entries if name in self._builders]
         self._loaded = {name: entries.pop(name) for name in later}
         homes = self._objects | self._loaders.named | self._built | self._values
-        loaded = {name: load(homes[name], state) for name, state in entries.items()}
+        loaded = {name: load(homes[name], each, source.is_placed) for name, each in entries.items()}
         self._values.update((name, loaded[name]) for name in self._values.keys() & loaded.keys())
         self._tied.adopt(ties)  # What is new here had no place before.
         if not self._is_prebuilt:

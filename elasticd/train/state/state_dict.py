@@ -23,9 +23,10 @@ def saved(value: Any) -> Any:
     return (unwrapped(value) if isinstance(value, torch.nn.Module) else value).state_dict()
 
 
-def load(value: Any, state: Any) -> Any:
+def load(value: Any, state: Any, is_placed: bool = True) -> Any:
     """Load what `saved` returned, in place if there is a place; return the entry, or a plain value.
 
+    `is_placed`: its tensors are on the devices on which they were.
     Tensors of an optimizer's state that have no place become part of it. The caller must not change
     them afterwards.
     """
@@ -33,7 +34,7 @@ def load(value: Any, state: Any) -> Any:
         module = unwrapped(value)
         module.load_state_dict(_with_own(module, state))
     elif isinstance(value, torch.optim.Optimizer):
-        load_optimizer(value, state)
+        load_optimizer(value, state, is_placed=is_placed)
     elif hasattr(value, "load_state_dict"):
         with own_groups_and_types(held_optimizers(value)):
             value.load_state_dict(_own(state))

@@ -10,6 +10,7 @@ import torch
 from elasticd.errors import CallError
 from elasticd.train.state.optimizer_load import load_optimizer
 from elasticd.train.state.state import State
+from elasticd.train.state.state_dict import load
 from tests.unit.train.state.state_case import entered
 
 
@@ -118,6 +119,63 @@ def test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean(make: Make)
         assert types(optimizer) == before
         for one, other in zip(state._tree().tensors, tensors, strict=True):
             assert torch.equal(one, other)
+
+
+def hosted() -> tuple[torch.optim.Optimizer, dict[str, Any]]:
+    """An optimizer without state, of a parameter on another device; and a state on the host."""
+    parameter = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    saver = torch.optim.Adam([torch.nn.Parameter(torch.zeros(3))])
+    saver.param_groups[0]["params"][0].grad = torch.ones(3)
+    saver.step()
+    return torch.optim.Adam([parameter]), saver.state_dict()
+
+
+def devices(optimizer: torch.optim.Optimizer) -> set[str]:
+    (entry,) = optimizer.state.values()
+    return {entry[name].device.type for name in ("exp_avg", "exp_avg_sq")}
+
+
+def test_state_that_a_script_keeps_on_the_host_stays_there_on_a_new_rank() -> None:
+    """torch moves it to the device of its parameter, where the script has no room for it."""
+    optimizer, state = hosted()
+    load(optimizer, state)
+    assert devices(optimizer) == {"cpu"}
+    (entry,) = optimizer.state.values()
+    assert torch.equal(entry["exp_avg"], state["state"][0]["exp_avg"])
+
+
+def test_state_whose_devices_nobody_knows_goes_where_torch_puts_it() -> None:
+    """A checkpoint knows none; only what is there already stays where it is."""
+    optimizer, state = hosted()
+    load(optimizer, state, is_placed=False)
+    assert devices(optimizer) == {"meta"}
+    optimizer, state = hosted()
+    (parameter,) = optimizer.param_groups[0]["params"]
+    optimizer.state[parameter] = own = dict(state["state"][0])
+    load(optimizer, state, is_placed=False)
+    assert devices(optimizer) == {"cpu"}
+    assert optimizer.state[parameter]["exp_avg"] is own["exp_avg"]
+
+
+def test_state_that_a_wrapper_keeps_on_the_host_stays_there_on_a_survivor() -> None:
+    """It is put back by the wrapper's own load, at each change of world."""
+    optimizer, state = hosted()
+    optimizer.state[optimizer.param_groups[0]["params"][0]] = dict(state["state"][0])
+    load(Scaled(optimizer), {"optimizer": state, "scale": 1.0})
+    assert devices(optimizer) == {"cpu"}
+
+
+def test_state_that_a_class_copies_to_the_host_to_save_it_goes_where_torch_puts_it() -> None:
+    """It is not told by what is saved where the script has it."""
+
+    class Saved(torch.optim.Adam):
+        def state_dict(self) -> dict[str, Any]:
+            return super().state_dict()
+
+    optimizer, state = hosted()
+    optimizer = Saved(optimizer.param_groups[0]["params"])
+    load(optimizer, state)
+    assert devices(optimizer) == {"meta"}
 
 
 def test_other_groups_are_refused_with_what_to_do() -> None:
