@@ -118,6 +118,7 @@ def keep(keeping: KeeperSettings) -> KeeperParts:
         vault=vault,
         saver=saver,
         finder=finder,
+        metrics=metrics,
         sender=sender,
         receiver=MirrorReceiver(vault, saver.add, host=keeping.host, **own, niceness=nice),
         **own,

@@ -59,6 +59,10 @@ class Metrics:
         """Count a snapshot that was given up."""
         self._add("failed_total")
 
+    def held_up(self, is_held_up: bool) -> None:
+        """Take note whether snapshots in memory wait for an upload."""
+        self._set("snapshots_held_up", float(is_held_up))
+
     def mirrored(self, step: int, nbytes: int) -> None:
         """Count a share that the next node holds too."""
         self.has_mirrored = True

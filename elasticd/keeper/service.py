@@ -18,6 +18,7 @@ from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import ShareRecord, held_of
 from elasticd.keeper.memory.vault import ShareMemory
+from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.saver import Saver
@@ -57,6 +58,7 @@ class Service:
     sender: MirrorSender | None = None
     """It sends to the next node's keeper; `receiver` takes from the one before."""
     receiver: MirrorReceiver | None = None
+    metrics: Metrics = field(default_factory=lambda: Metrics("", ""))
     _workers: set[int] = field(default_factory=set, init=False)
     """Those whose connection is not at its end."""
     _left: Condition = field(default_factory=Condition, init=False)
@@ -178,6 +180,7 @@ class Service:
 
     def _standing(self, worker: int) -> ms.Standing:
         awaits_upload = self.vault.awaits_upload(worker)
+        self.metrics.held_up(awaits_upload or self.vault.awaits_upload())
         if awaits_upload and not self._has_no_room.is_set():
             self._has_no_room.set()
             self.saver.note(_NO_ROOM)

@@ -6,7 +6,7 @@ here, on the thread of the request, because the run folder may be on a file syst
 
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from elasticd.records.codec import to_plain
 __all__ = ["RankHeard", "progress_answer"]
 
 _DURABLE = "elasticd_checkpoint_durable_timestamp_seconds"
+_HELD_UP = "elasticd_checkpoint_snapshots_held_up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,13 @@ class RankHeard:
 
 def progress_answer(ranks: Collection[RankHeard]) -> bytes:
     """Write them down as JSON, in the order of their ranks."""
-    ages = {path: _checkpoint_age_s(path) for path in {rank.keeper_metrics for rank in ranks}}
+    told = {path: _told(path) for path in {rank.keeper_metrics for rank in ranks}}
     found = [
         replace(
             rank.progress,
             output_ago_s=_newest_age_s(rank.outputs),
-            checkpoint_ago_s=ages[rank.keeper_metrics],
+            checkpoint_ago_s=_checkpoint_age_s(told[rank.keeper_metrics]),
+            is_held_up=told[rank.keeper_metrics].get(_HELD_UP, 0.0) > 0.0,
         )
         for rank in ranks
     ]
@@ -57,15 +59,21 @@ def _newest_age_s(paths: Iterable[Path]) -> float | None:
     return max(0.0, time.time() - max(times)) if times else None
 
 
-def _checkpoint_age_s(path: Path | None) -> float | None:
+def _checkpoint_age_s(told: Mapping[str, float]) -> float | None:
     """Return the age of the last checkpoint.
 
     Both times are of this machine's clock; the file lags by some seconds.
     """
-    if path is None:
-        return None
+    at_s = told.get(_DURABLE, 0.0)
+    return max(0.0, time.time() - at_s) if at_s > 0.0 else None
+
+
+def _told(path: Path | None) -> Mapping[str, float]:
+    """Return what a keeper last told of these two; nothing where it told nothing yet."""
+    found: dict[str, float] = {}
     with suppress(OSError, ValueError):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith(_DURABLE) and (at_s := float(line.rpartition(" ")[2])) > 0.0:
-                return max(0.0, time.time() - at_s)
-    return None
+        for line in path.read_text(encoding="utf-8").splitlines() if path is not None else ():
+            name = line.partition("{")[0]
+            if name in (_DURABLE, _HELD_UP):
+                found[name] = float(line.rpartition(" ")[2])
+    return found

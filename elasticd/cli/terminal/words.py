@@ -242,12 +242,21 @@ def epoch_of(rank: RankProgress) -> str:
 
 
 def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
-    """Return how old the newest checkpoint of a running job is, by the nodes that answered."""
+    """Return how old the newest checkpoint of a running job is, by the nodes that answered, and
+    whether snapshots wait for the next one.
+    """
     if spec.checkpoint is None or not ranks:
         return []
     age_s = newest_checkpoint_age_s(ranks)
     said = f"the newest is {duration(age_s)} old" if age_s is not None else "none is durable yet"
-    return [f"checkpoint: {said}; {spec.checkpoint.url}"]
+    held_up = (
+        "snapshots wait until an upload is done, since a node has no memory for a third buffer: "
+        "give it more, or raise --checkpoint-upload-every"
+    )
+    return [
+        f"checkpoint: {said}; {spec.checkpoint.url}",
+        *([held_up] if any(rank.is_held_up for rank in ranks) else ()),
+    ]
 
 
 def age_lines(report: JobReport, now_unix_s: float) -> list[str]:

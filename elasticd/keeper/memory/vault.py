@@ -103,8 +103,8 @@ class ShareMemory:
                 place.records[place.claimed] = None
             return place.claimed, None
 
-    def awaits_upload(self, worker: int) -> bool:
-        """Return whether this worker's next snapshot should wait for an upload.
+    def awaits_upload(self, worker: int | None = None) -> bool:
+        """Return whether this worker's next snapshot, or that of any, should wait for an upload.
 
         There is no memory beside it, and the one before was given up for that reason. All ranks
         have to wait then: of a snapshot that some ranks did not take nothing can be restored.
@@ -113,7 +113,7 @@ class ShareMemory:
             return any(
                 each.has_lost_upload and _is_next_uploading(each)
                 for (owner, _), each in self._places.items()
-                if owner == worker
+                if worker is None or owner == worker
             )
 
     def drop(self, worker: int, plan: int) -> None:

@@ -42,6 +42,8 @@ class RankProgress:
     """The step at which a number given to `commit` was first seen not to be finite, by name."""
     checkpoint_ago_s: float | None = None
     """The age of the newest durable checkpoint, by this node's keeper; None if there is none."""
+    is_held_up: bool = False
+    """True while no snapshot in memory is taken on its node until an upload is done."""
     output_ago_s: float | None = None
     """The age of the last line that the rank wrote; None if it wrote none in this generation."""
 

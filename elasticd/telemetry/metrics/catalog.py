@@ -238,6 +238,12 @@ CATALOG: tuple[Metric, ...] = (
         unit=_S,
     ),
     _of_keeper(
+        "snapshots_held_up",
+        _GAUGE,
+        "1 while no snapshot in memory is taken until an upload is done, since there is no memory "
+        "for a third buffer; else 0.",
+    ),
+    _of_keeper(
         "mirrored_step",
         _GAUGE,
         "The step of the newest share of this node that the next node holds too; -1: none.",

@@ -104,6 +104,23 @@ def test_agent_tells_how_old_the_newest_checkpoint_is(agent: Node, tmp_path: Pat
     assert ages[1:] == [None, None]
 
 
+def test_agent_tells_that_snapshots_wait_for_an_upload(agent: Node, tmp_path: Path) -> None:
+    """By what its keeper writes, too; a keeper that says nothing of it holds nothing up."""
+    metrics = tmp_path / "a.keeper.prom"
+    said = []
+    for text in (
+        'elasticd_checkpoint_snapshots_held_up{job_name="j"} 1.0\n',
+        'elasticd_checkpoint_snapshots_held_up{job_name="j"} 0.0\n',
+        "elasticd_checkpoint_snapshots_held_up_too 1.0\n",
+    ):
+        metrics.write_text(text)
+        agent.found = progress_answer(
+            [RankHeard(progress=PLAIN, outputs=(), keeper_metrics=metrics)]
+        )
+        said.append(read(agent.server.port)[0].is_held_up)
+    assert said == [True, False, False]
+
+
 def test_another_node_is_asked_where_the_first_does_not_answer(agent: Node) -> None:
     """It is gone, or has nothing to say yet."""
     agent.found = progress_answer([RankHeard(progress=PLAIN, outputs=())])

@@ -415,7 +415,9 @@ def test_worker_hears_that_its_next_snapshot_waits_for_an_upload(
     taken(client, 14, plan, known, ms.Saving.NONE)
     first, second = standing(), standing()
     assert first.awaits_upload and second.awaits_upload
+    assert place.service.metrics._values["elasticd_checkpoint_snapshots_held_up"] == 1.0
     assert ["third buffer" in note for note in first.notes] == [True] and second.notes == ()
     place.gate.opened.set()
     until(lambda: not standing().awaits_upload, lambda: "it is not done")
+    assert place.service.metrics._values["elasticd_checkpoint_snapshots_held_up"] == 0.0
     until(lambda: standing().durable_step == 13, lambda: standing().durable_step)

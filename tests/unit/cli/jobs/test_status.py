@@ -82,6 +82,29 @@ def test_job_with_checkpoints_says_how_old_the_newest_is(
     assert said in shown if said is not None else "checkpoint" not in shown
 
 
+@pytest.mark.parametrize("is_held_up", [False, True])
+def test_job_whose_snapshots_wait_for_an_upload_says_so_and_what_to_do(
+    store: MemoryStore,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_held_up: bool,
+) -> None:
+    """Whichever node has no memory."""
+    run_it(store)
+    saved = CheckpointSpec(url="file:///ckpt", owner="j")
+    put(store, KEYS.spec(JOB), replace(SPEC, checkpoint=saved))
+    ranks = tuple(
+        RankProgress(
+            rank=Rank(at), generation=Generation(2), step=20, is_held_up=is_held_up and at > 0
+        )
+        for at in range(2)
+    )
+    monkeypatch.setattr(command, "read_ranks", lambda *args: ranks)
+    assert main(["status", JOB]) == 0
+    said = "snapshots wait until an upload is done, since a node has no memory for a third buffer"
+    assert (said in capfd.readouterr().out) == is_held_up
+
+
 def test_job_that_is_over_says_how_far_it_came(
     store: MemoryStore, capfd: pytest.CaptureFixture[str]
 ) -> None:
