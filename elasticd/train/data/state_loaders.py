@@ -30,10 +30,11 @@ class Loaders:
         """The step at which the script said that it ends; 0: it did not."""
         self._ledgers: dict[str, Ledger] = {}
         self._kept = KeptBatches(self.named, checks)
+        self._checks = checks
         self._is_told = False
 
-    def expect(self, epochs: int, steps: int) -> None:
-        """Take note of where the script means to end.
+    def expect(self, epochs: int, steps: int, left: int) -> None:
+        """Take note of where the script means to end; `left` is the number of epochs until then.
 
         Raises:
             CallError: the number of steps is no whole number.
@@ -44,6 +45,9 @@ class Loaders:
                 "whole number, or leave it out."
             )
         self.epochs, self.steps = epochs, steps
+        if self.named and left > 1:
+            self._checks[:] = [each for each in self._checks if not isinstance(each, _UsedUp)]
+            self._checks.append(_UsedUp(self.named, left))
 
     def add(self, name: str, loader: Loader) -> None:
         """Add a loader, or replace one of an earlier generation."""
@@ -110,3 +114,29 @@ class Loaders:
                 "samples count from the commit after the next step, and are read again after a "
                 "failure before it.\n"
             )
+
+
+class _UsedUp:
+    """Looks whether all epochs end before the script has taken a batch or made a step."""
+
+    def __init__(self, loaders: Mapping[str, Loader], left: int) -> None:
+        self._loaders, self._left = loaders, left
+
+    def __call__(self, has_stepped: bool) -> bool:
+        """Return whether the next commit is to be looked at, too.
+
+        Raises:
+            CallError: the last epoch ends, and none had a batch or a step.
+        """
+        cursors = [each._cursor for each in self._loaders.values()]
+        if has_stepped or any(each.pending != each.committed for each in cursors):
+            return False
+        self._left -= 1
+        if self._left == 0:
+            raise CallError(
+                "All epochs of state.epochs(...) ended without a batch or a step, as in "
+                "list(state.epochs(10)), which ends each epoch before it is trained, so that "
+                "nothing is left to train after a failure: loop over it, "
+                "`for epoch in state.epochs(10):`."
+            )
+        return True

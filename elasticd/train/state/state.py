@@ -148,7 +148,7 @@ class State:
             steps: the step at which the script ends by itself; it only changes the estimated end.
         """
         self._inside("epochs()")
-        self._loaders.expect(count, steps)
+        self._loaders.expect(count, steps, count - self._epoch)
         return self._passes(count)
 
     @contextmanager

@@ -582,6 +582,9 @@ DATA = (
         in_process="no: it begins anew with each world",
         said="`begins anew whenever train is called again`", check=shown(
             f"{_LOOP}::test_own_loop_over_epochs_is_told_once_at_its_second_pass")),
+    Row(area="Data", what="`list(state.epochs(n))`: all epochs taken before the first is trained",
+        in_process="no", said="`ended without a batch or a step`", check=shown(
+            f"{_LOOPS}::test_epochs_that_are_used_up_before_they_are_trained_are_refused")),
     Row(area="Data", what="gradients that wait over the end of an epoch",
         in_process="not exact: their samples count, and a failure before the next step loses them",
         check=left_of_an_epoch),

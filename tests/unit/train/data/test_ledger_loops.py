@@ -199,6 +199,24 @@ def test_commits_that_wait_for_a_step_are_said_once(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.count("without an optimizer's step") == 1
 
 
+def test_epochs_that_are_used_up_before_they_are_trained_are_refused() -> None:
+    """After a failure none would be left; a loop whose first epoch has nothing left is none."""
+    state = Training().state
+    with entered(state), pytest.raises(CallError, match=r"list\(state\.epochs\(10\)\)"):
+        list(state.epochs(3))
+    assert state.epoch == 2, "the last of them did not end"
+
+    training = Training()
+    with entered(training.state):
+        for epoch in training.state.epochs(3):
+            for x in training.state.data if epoch else ():
+                training.state.optimizer.zero_grad()
+                training.state.model(x[:, None]).sum().backward()
+                training.state.optimizer.step()
+                training.state.commit()
+    assert training.state.epoch == 3
+
+
 def test_step_that_a_scaler_skips_counts(capsys: pytest.CaptureFixture[str]) -> None:
     """Its gradients are there and nobody has used them, and nobody will."""
     training = Training(with_scaler=True)

@@ -423,7 +423,7 @@ def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
     assert loaders.epoch_progress == EpochProgress()
     loader = Loader(Numbers(65), batch_size=8, drop_last=drop_last)
     loaders.add("data", loader)
-    loaders.expect(3, 10)
+    loaders.expect(3, 10, 3)
     assert loaders.epoch_progress == EpochProgress(0, samples, 3, steps=10)
     next(iter(loader))
     loaders.commit(None)
