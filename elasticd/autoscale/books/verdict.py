@@ -137,6 +137,8 @@ def _needed_s(policy: Policy, decision: Decision) -> float:
         return policy.goodput.probe_s
     if decision.rule is Rule.TARGET:
         return policy.window_s  # After which the rule itself speaks again: before it asks for more.
+    if decision.rule is Rule.TAKE_BACK:
+        return policy.window_s  # It is kept, whatever is measured.
     return WINDOWS * policy.window_s
 
 

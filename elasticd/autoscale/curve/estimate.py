@@ -10,13 +10,20 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticd.autoscale.curve.spread import is_measured, spread_share, standard_error_share
+from elasticd.autoscale.curve.spread import (
+    is_measured,
+    spread_share,
+    spread_shares,
+    standard_error_share,
+)
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
 __all__ = [
     "SizeEstimate",
+    "elasticity",
     "error_share",
     "fit_s",
+    "is_fit_right",
     "is_fitted",
     "measured_sizes",
     "off_share",
@@ -29,6 +36,8 @@ OFF_LIMIT = 16.0
 BEST_SHARE = 0.25
 """How much better than the best measured step any size is taken to be at most: where `b` is 0 and
 `c` is not, the fit goes towards 0 at one node."""
+SMOOTH_SHARE = 0.05
+"""A fit that is off by less than this, and the spread of the windows, is right about a size."""
 FIT_ERROR_SHARE = 0.1
 """The least error that is assumed for a size that was never measured, as a part of its step."""
 
@@ -125,6 +134,19 @@ def off_share(curve: Curve, size: SizeMeasured) -> float:
     if fit * OFF_LIMIT <= size.step_s:
         return OFF_LIMIT
     return max(1.0 / OFF_LIMIT, size.step_s / fit)
+
+
+def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
+    """Return whether the fit is what was measured at all these sizes."""
+    spreads = spread_shares(curve)
+    return all(
+        abs(off_share(curve, size) - 1.0) <= SMOOTH_SHARE + spreads[size.nodes] for size in sizes
+    )
+
+
+def elasticity(smaller: SizeMeasured, larger: SizeMeasured) -> float:
+    """Return how the rate grows with the nodes between two sizes: 1 is in proportion to them."""
+    return math.log(smaller.step_s / larger.step_s) / math.log(larger.nodes / smaller.nodes)
 
 
 def _between(at: Sequence[int], off: Sequence[float], right: int, nodes: int) -> float:

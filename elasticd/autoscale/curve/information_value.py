@@ -22,7 +22,14 @@ from typing import NamedTuple
 from elasticd.autoscale.curve.belief import Belief, MeasuredStep, believed
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 
-__all__ = ["MOST_TURNS", "SIZES_MOST", "TrialQuestion", "trial_answer"]
+__all__ = [
+    "MOST_TURNS",
+    "SIZES_MOST",
+    "TrialQuestion",
+    "rounded",
+    "shortened",
+    "trial_answer",
+]
 
 HORIZONS = 4.0
 """For how many horizons what a trial tells is of use: a job that settles may stay for hours."""
@@ -42,6 +49,9 @@ TELLS_APART = 0.05
 """Two rates of one size that differ by less than this look the same in a window."""
 PARTS = 12
 """How many outcomes of a trial are told apart at most."""
+GRAIN = 0.005
+"""What was measured is rounded to this part of a step, so that one answer serves for the
+evaluations between two windows, and for windows that bring nothing new."""
 SIZES_MOST = 24
 """How many sizes are looked at: beyond, they are spread evenly over the logarithm."""
 
@@ -96,6 +106,16 @@ def trial_answer(asked: TrialQuestion) -> tuple[int, float] | None:
     if value <= LEAST_VALUE * (1 + asked.turns) * horizon:
         return None
     return nodes, 1.0 / _expected(belief, at.index(nodes), -1.0)
+
+
+def rounded(value: float) -> float:
+    """Return a measured number as a question has it, rounded to `GRAIN`."""
+    return round(value / GRAIN) * GRAIN
+
+
+def shortened(value: float) -> float:
+    """Return a time as a question has it, with two digits."""
+    return float(f"{value:.2g}")
 
 
 def _sizes(asked: TrialQuestion) -> tuple[int, ...]:

@@ -3,11 +3,11 @@
 Each size has a mean in which older windows count ever less, so a job that slowly changes is
 followed; what one size has drifted by, the others are taken to have drifted by as well. A job may
 also change at once: another phase of its training has longer sequences, or another loss. One window
-far from the mean may be noise, so it waits; when `FAR_WINDOWS` in a row lie on the same side, the
-job is another one. Then the last two of them are all that is known of it (the first may have had
-both jobs in it). The other sizes keep their shape, scaled by how much this one changed, and count
-as not measured; when one of them is measured and does not fit that shape, the shape is given up.
-Sizes that were refused may be tried again.
+far from the mean may be noise, so it waits; when `FAR_WINDOWS` in a row lie on the same side, or
+two where all steps are much faster, the job is another one. Then the last two of them are all that
+is known of it (the first may have had both jobs in it). The other sizes keep their shape, scaled by
+how much this one changed, and count as not measured; when one of them is measured and does not fit
+that shape, the shape is given up. Sizes that were refused may be tried again.
 
 Rejected: one rate of forgetting for everything. Where it is fast enough for a new phase, the mean
 is as noisy as one window; and it leaves the sizes where the job is not as they were.
@@ -39,6 +39,9 @@ CHANGE_SHARE = 0.05
 CHANGE_SPREADS = 3.0
 SHAPE_SPREADS = 2.0
 FAR_WINDOWS = 3
+FASTER = 1.33
+"""If the job makes its steps faster by this factor, two windows are enough: a neighbour or a disk
+makes no step shorter."""
 OTHER_SHARE = 0.25
 """If a size, measured again, makes its steps faster or slower by this part, the job is another
 one."""
@@ -117,6 +120,9 @@ def _with_window(curve: Curve, window: MeasuredWindow, at_unix_s: float) -> Curv
         before = _blended(before, before.far_step_s, before.far_steps, at_unix_s)
     if is_near:
         return _drifted(curve, _blended(before, step_s, steps, at_unix_s))
+    if before.far_windows > 0 and max(step_s, before.far_step_s) * FASTER < before.step_s:
+        # The first of the two may have had both jobs in it.
+        return _of_another_job(curve, replace(before, far_step_s=step_s), window, at_unix_s)
     is_settled = abs(step_s - before.far_step_s) <= FAR_SHARE * step_s
     if before.far_windows + 1 >= (FAR_WINDOWS if is_settled else 2 * FAR_WINDOWS):
         return _of_another_job(curve, before, window, at_unix_s)

@@ -23,7 +23,7 @@ as far as the smallest. What is tried although the fit promises nothing is in `s
 from collections.abc import Callable, Iterator
 
 from elasticd.autoscale.curve.cost import change_cost_s
-from elasticd.autoscale.curve.estimate import measured_sizes, steps
+from elasticd.autoscale.curve.estimate import is_fit_right, measured_sizes, steps
 from elasticd.autoscale.curve.spread import standard_errors
 from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.explain.quantity import counted, span
@@ -31,6 +31,7 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.goodput_text import (
     candidates_of,
     why,
+    why_below,
     why_cliff,
     why_lower,
     why_not,
@@ -41,9 +42,9 @@ from elasticd.autoscale.rules.size_range import size_range
 from elasticd.autoscale.rules.size_trial import (
     before_cliff,
     behind_cliff,
+    below_start,
     far_side,
     further,
-    is_fit_right,
     lower,
     only_known,
     telling,
@@ -100,13 +101,16 @@ def propose(
 def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s: float) -> bool:
     """Return whether a larger size is worth what the one before it was, and all smaller ones.
 
-    Noise is ignored: the job was smaller, so the larger size has to prove itself.
+    What its own noise may have taken from it, up to `KNOWN_SHARE`, does not count against it: in
+    doubt the job trains on more nodes.
     """
+    noise = min(KNOWN_SHARE, standard_errors(curve).get(tried.to_nodes, 0.0))
+    alike = max(ALIKE_SHARE, noise)
     rates = {size.nodes: 1.0 / size.step_s for size in measured_sizes(curve)}
     rates[tried.from_nodes] = tried.was_steps_per_s
     worth = got_per_s / tried.to_nodes**rule.least_share
     return all(
-        worth >= (1.0 - ALIKE_SHARE) * rate / nodes**rule.least_share
+        worth >= (1.0 - alike) * rate / nodes**rule.least_share
         for nodes, rate in rates.items()
         if nodes < tried.to_nodes
     )
@@ -116,13 +120,20 @@ def _wishes(
     basis: ComparisonBasis, curve: Curve, low: int, high: int, sizes: list[SizeWorth]
 ) -> Iterator[tuple[SizeWorth | None, Callable[[ComparisonBasis, SizeWorth], str]]]:
     """Return the sizes to go to in the order in which they count, each with its sentence."""
-    yield lower(basis, curve, low), why_lower
+    yield lower(basis, curve, low, high), why_lower
+    first = only_known(basis, curve, low, high)
+    if first is not None and first.nodes < basis.now.nodes:
+        yield first, why_trial
     yield behind_cliff(basis, curve, low, high), why_cliff
-    yield _best(sizes, basis.now.nodes), why
+    best = _best(sizes, basis.now.nodes)
+    if best is not None and (best.nodes < basis.now.nodes or curve.turns > 0):
+        yield below_start(basis, curve, low, high), why_below
+    yield best, why
     yield before_cliff(basis, curve, low, high), why_cliff
     yield further(basis, curve, high), why_cliff
     yield far_side(basis, curve, high), why_cliff
-    yield only_known(basis, curve, low, high), why_trial
+    yield first, why_trial
+    yield below_start(basis, curve, low, high), why_below
 
 
 def _is_worth_a_turn(curve: Curve, basis: ComparisonBasis, size: SizeWorth) -> bool:
@@ -156,9 +167,11 @@ def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
     found = max(alike, key=lambda size: size.nodes, default=None)
     if found is None or found.step.is_measured or found.nodes > now:
         return found
-    # A smaller one that nobody has measured is not worth a try where a measured one is as good.
-    known = [size for size in better if size.step.is_measured and size.nodes > found.nodes]
-    as_good = [size for size in known if size.worth >= found.worth * (1.0 - KNOWN_SHARE)]
+    # A smaller one that nobody has measured is not worth a try where a measured one is as good. It
+    # need not be better than that of now for sure: what was never measured counts as exact.
+    known = [size for size in sizes if size.step.is_measured and size.nodes > found.nodes]
+    least = found.worth * (1.0 - KNOWN_SHARE)
+    as_good = [size for size in known if size.worth >= least and not size.is_refused]
     return max(as_good, key=lambda size: size.worth, default=found)
 
 

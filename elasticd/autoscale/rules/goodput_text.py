@@ -11,6 +11,7 @@ __all__ = [
     "CANDIDATES_LIMIT",
     "candidates_of",
     "why",
+    "why_below",
     "why_cliff",
     "why_lower",
     "why_not",
@@ -90,6 +91,15 @@ def why_lower(basis: ComparisonBasis, size: SizeWorth) -> str:
         f"{_rate(basis.now)}, and of the larger size that was measured each node adds little: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
         f"{span(basis.rule.probe_s)}, in case the best size lies below."
+    )
+
+
+def why_below(basis: ComparisonBasis, size: SizeWorth) -> str:
+    """Return the sentence that a size is tried below the one that the job began with."""
+    return (
+        f"{_rate(basis.now)}, and no size below the first one has been measured: "
+        f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
+        f"{span(basis.rule.probe_s)}, in case all of them lie behind a cliff."
     )
 
 

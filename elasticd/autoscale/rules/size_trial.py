@@ -14,25 +14,38 @@ import math
 from collections.abc import Sequence
 
 from elasticd.autoscale.curve.belief import MeasuredStep
-from elasticd.autoscale.curve.estimate import SizeEstimate, measured_sizes, off_share, steps
+from elasticd.autoscale.curve.estimate import (
+    SizeEstimate,
+    elasticity,
+    is_fit_right,
+    measured_sizes,
+    off_share,
+    steps,
+)
 from elasticd.autoscale.curve.information_value import (
     MOST_TURNS,
     SIZES_MOST,
     TrialQuestion,
+    rounded,
+    shortened,
     trial_answer,
 )
-from elasticd.autoscale.curve.spread import is_measured, spread_share, spread_shares
-from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
-from elasticd.autoscale.rules.size_worth import ComparisonBasis, SizeWorth, size_worth
+from elasticd.autoscale.curve.spread import is_measured, spread_share
+from elasticd.autoscale.rules.size_worth import (
+    ComparisonBasis,
+    SizeWorth,
+    size_worth,
+    trial_loss_s,
+)
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
 __all__ = [
     "before_cliff",
     "behind_cliff",
+    "below_start",
     "far_side",
     "further",
     "is_exact",
-    "is_fit_right",
     "is_too_long",
     "lower",
     "only_known",
@@ -58,7 +71,6 @@ SHARP_SHARE = 0.5
 to the nodes."""
 SMOOTH_SIZES = 4
 """A fit that is right at this many sizes is believed: three parameters pass through any three."""
-SMOOTH_SHARE = 0.05
 EXACT_SHARE = 0.02
 """A fit that is off by less than this everywhere is that of a smooth curve, whatever the noise."""
 LOSS_SHARE = 0.05
@@ -70,13 +82,20 @@ LARGEST_CLIFF = 2.5
 known."""
 ROOM_SHARE = 0.25
 """The allowed sizes must be larger by at least this factor for a larger one to tell anything."""
-GRAIN = 0.005
-"""What was measured is rounded to this part of a step, so that one answer serves for the
-evaluations between two windows, and for windows that bring nothing new."""
 OTHERS_ERROR = 0.02
 """The error of sizes from before the job changed, as a part of the step."""
 PARTS = 8
-"""A gap between two measured sizes is searched in at most this many steps."""
+"""A gap between two measured sizes is searched in at most so many steps."""
+HOPE_ALIKE, HOPE_STEPS = 0.01, 0.05
+"""A larger size that may be worth nearly what the best one is, and make so many more steps, is
+tried as well: where the worth is flat, two nodes of eleven are a tenth of the steps."""
+LOW_PART = 4
+"""A job that trains on this part of its nodes has looked below already."""
+CHANGED_LOSS_SHARE = 0.1
+"""The share of the steps within the horizon that the first trial after a change may cost where it
+is one of fewer nodes."""
+START_HOPE = 1.5
+"""How much better than the best known size one below the first may be, to be tried."""
 
 
 def behind_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
@@ -95,20 +114,23 @@ def behind_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> S
         beyond = _beyond(basis, curve, known, high, top)
         if beyond is not None:
             return beyond
-    return _below(basis, curve, known, at, top, high)
+    # The size may be the last of several that lie next to each other behind the cliff.
+    found = (_below(basis, curve, known, place, top, high) for place in range(at, 0, -1))
+    return next(filter(None, found), None)
 
 
 def before_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return a size between the present and the next measured one, if that lies behind a cliff.
 
-    It is the one next to the cliff, as far as is known: the search goes down from there.
+    It is next to the present size: up to the cliff each is better than the one before it, and from
+    the next measured size downwards each would be a trial behind the cliff.
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes]
     at = next((i for i, size in enumerate(known) if size.nodes == basis.now.nodes), len(known))
     if at + 1 >= len(known) or is_too_long(basis) or _is_smooth(curve, known):
         return None
     # The nodes behind the cliff may be gone, and some before it be left.
-    return _below(basis, curve, known, at + 1, 1.0, high)
+    return _below(basis, curve, known, at + 1, 1.0, high, is_upwards=True)
 
 
 def further(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None:
@@ -125,7 +147,7 @@ def further(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None
     if is_fit_right(curve, known[-2:]) and not is_guess:
         return None
     nodes = min(high, 2 * now.nodes)
-    gains = min(1.0, _elasticity(known[-2], now))
+    gains = min(1.0, elasticity(known[-2], now))
     seconds = now.step_s * (now.nodes / nodes) ** gains
     size = size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
     hope = NEXT_HOPE if nodes == now.nodes + 1 else LEAST_HOPE
@@ -146,7 +168,7 @@ def far_side(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | Non
     last = known[-1]
     if basis.now.nodes >= known[cliff].nodes or last.nodes >= high:
         return None
-    gains = _elasticity(known[-2], last) if cliff < len(known) - 1 else 1.0
+    gains = elasticity(known[-2], last) if cliff < len(known) - 1 else 1.0
     share = basis.rule.least_share
     worth = (basis.now.seconds / last.step_s) * (basis.now.nodes / last.nodes) ** share
     if worth * (high / last.nodes) ** (min(1.0, gains) - share) < LEAST_HOPE:
@@ -172,11 +194,46 @@ def only_known(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> Siz
     others = sorted(other for other in wished - {nodes} if low <= other <= high)
     sizes = [size_worth(basis, curve, step) for step in steps(curve, others)]
     allowed = [size for size in sizes if not size.is_refused]
-    # Larger ones first: to see that they are no better costs fewer steps than with smaller ones.
-    return max(allowed, key=lambda size: size.nodes, default=None)
+    # After a change a smaller one first: a cliff may lie below, and no size above it shows that.
+    # From there the way leads up. Larger ones first where a window of few nodes takes long.
+    least = min(allowed, key=lambda size: size.nodes, default=None)
+    if least is None or len(curve.sizes) == 1 or least.nodes >= nodes:
+        return max(allowed, key=lambda size: size.nodes, default=None)
+    loss_s = trial_loss_s(basis, basis.now.seconds * nodes / least.nodes, basis.now.seconds)
+    if loss_s <= CHANGED_LOSS_SHARE * basis.horizon_s:
+        return least
+    return max(allowed, key=lambda size: size.nodes)
 
 
-def lower(basis: ComparisonBasis, curve: Curve, low: int) -> SizeWorth | None:
+def below_start(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
+    """Return half of the smallest size of a job that only grew; None if there is no hope.
+
+    It began with few nodes, and even those may lie behind a cliff, which no larger size shows. This
+    is asked where the job would stay, or turn to fewer nodes.
+    """
+    known = [size for size in measured_sizes(curve) if size.nodes <= high]
+    has_only_grown = curve.way > 0 and curve.turns == 0
+    # Another rule may have let it come down only part of the way.
+    is_coming_down = curve.way < 0 and curve.turns == 1
+    if not (has_only_grown or is_coming_down) or not 2 <= len(known) == len(curve.sizes):
+        return None
+    if any(_is_cliff(curve, known, at) for at in range(1, len(known))):
+        return None  # It is known where the cliff lies.
+    least, share = known[0], basis.rule.least_share
+    other = max(low, least.nodes // 2)
+    if other >= least.nodes or is_too_long(basis):
+        return None
+    gains = min(1.0, elasticity(least, known[1]))
+    worths = [1.0 / size.step_s / size.nodes**share for size in known]
+    best = LARGEST_CLIFF * worths[0] * (other / least.nodes) ** (gains - share)
+    loss_s = trial_loss_s(basis, least.step_s * least.nodes / other, basis.now.seconds)
+    if best < START_HOPE * max(worths) or loss_s > CHANGED_LOSS_SHARE * basis.horizon_s:
+        return None
+    sizes = [size_worth(basis, curve, step) for step in steps(curve, (other,))]
+    return next((size for size in sizes if not size.is_refused), None)
+
+
+def lower(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
     """Return half of the smallest measured size, where the job trains; None if there is no hope.
 
     A job that came down from MAX knows two sizes, and any smooth curve passes through both. Both
@@ -187,13 +244,12 @@ def lower(basis: ComparisonBasis, curve: Curve, low: int) -> SizeWorth | None:
     is_beginning = len(curve.sizes) == len(known) == 2
     if not is_beginning or known[0].nodes != basis.now.nodes or is_too_long(basis):
         return None
-    gains, other = _elasticity(*known), max(low, basis.now.nodes // 2)
-    if gains <= LEAST_GAIN or other >= basis.now.nodes:
+    gains, other = elasticity(*known), max(low, basis.now.nodes // 2)
+    is_low = LOW_PART * basis.now.nodes <= high
+    if is_low or gains <= LEAST_GAIN or other >= basis.now.nodes:
         return None
-    # At the smaller size a window takes longer as well, by the steps that it must have.
     step_s = basis.now.seconds * (basis.now.nodes / other) ** gains
-    trial_s = max(basis.rule.probe_s, (FIRST_STEPS + WINDOW_STEPS) * step_s)
-    if trial_s * (1.0 - known[1].step_s / step_s) > LOSS_SHARE * basis.horizon_s:
+    if trial_loss_s(basis, step_s, known[1].step_s) > LOSS_SHARE * basis.horizon_s:
         return None
     # Worth of the larger size, where that of now is 1, and what the smaller one has at best.
     share = basis.rule.least_share
@@ -219,14 +275,14 @@ def telling(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWo
     known = tuple(
         MeasuredStep(
             size.nodes,
-            _rounded(math.log(size.step_s / unit_s)),
-            _rounded(basis.errors[size.nodes]),
+            rounded(math.log(size.step_s / unit_s)),
+            rounded(basis.errors[size.nodes]),
         )
         for size in curve.sizes
         if is_measured(size)
     )
     former = tuple(
-        MeasuredStep(size.nodes, _rounded(math.log(size.step_s / unit_s)), OTHERS_ERROR)
+        MeasuredStep(size.nodes, rounded(math.log(size.step_s / unit_s)), OTHERS_ERROR)
         for size in curve.sizes
         if not is_measured(size)
     )
@@ -241,9 +297,9 @@ def telling(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWo
             high=high,
             turns=curve.turns,
             share=rule.least_share,
-            probe=_short(rule.probe_s / unit_s),
-            horizon=_short(basis.horizon_s / unit_s),
-            cost=_short(basis.cost_s / unit_s),
+            probe=shortened(rule.probe_s / unit_s),
+            horizon=shortened(basis.horizon_s / unit_s),
+            cost=shortened(basis.cost_s / unit_s),
         )
     )
     if found is None:
@@ -251,14 +307,6 @@ def telling(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWo
     nodes, seconds = found
     seconds *= unit_s
     return size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
-
-
-def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
-    """Return whether the fit is what was measured at all these sizes."""
-    spreads = spread_shares(curve)
-    return all(
-        abs(off_share(curve, size) - 1.0) <= SMOOTH_SHARE + spreads[size.nodes] for size in sizes
-    )
 
 
 def is_too_long(basis: ComparisonBasis) -> bool:
@@ -305,8 +353,13 @@ def _below(
     at: int,
     top: float,
     high: int,
+    *,
+    is_upwards: bool = False,
 ) -> SizeWorth | None:
-    """Return the size below a measured one that does not continue what those below it show."""
+    """Return the size below a measured one that does not continue what those below it show.
+
+    It is next to that one, or, with `is_upwards`, next to the measured one below it.
+    """
     now, last = known[at], known[at - 1]
     if now.nodes - last.nodes < 2 or not _is_cliff(curve, known, at):
         return None
@@ -315,15 +368,19 @@ def _below(
         # A smooth curve bends down all the way; behind a cliff the rates fall by more than between
         # the ends of the gap.
         furthest = above[-1]
-        if _elasticity(now, furthest) < _elasticity(last, furthest):
+        if elasticity(now, furthest) < elasticity(last, furthest):
             return None
-    nodes = min(high, now.nodes - max(1, (now.nodes - last.nodes) // PARTS))
+    part = max(1, (now.nodes - last.nodes) // PARTS)
+    nodes = min(high, last.nodes + part if is_upwards else now.nodes - part)
     if nodes <= last.nodes:
         return None
     seconds = last.step_s * (last.nodes / nodes) ** _gains(known, at)
     size = size_worth(basis, curve, SizeEstimate(nodes=nodes, seconds=seconds, is_measured=False))
-    is_hope = size.worth > top * NEXT_HOPE
-    return size if is_hope and not size.is_refused else None
+    share = basis.rule.least_share
+    best = max(known, key=lambda each: 1.0 / each.step_s / each.nodes**share)
+    is_faster = nodes > best.nodes and seconds * (1.0 + HOPE_STEPS) < best.step_s
+    hope = 1.0 - HOPE_ALIKE if is_faster else NEXT_HOPE
+    return size if size.worth > top * hope and not size.is_refused else None
 
 
 def _is_cliff(curve: Curve, known: Sequence[SizeMeasured], at: int) -> bool:
@@ -340,17 +397,4 @@ def _is_cliff(curve: Curve, known: Sequence[SizeMeasured], at: int) -> bool:
 
 def _gains(known: Sequence[SizeMeasured], at: int) -> float:
     """Return how the rate grew with the nodes below a measured size; 1 where nothing is known."""
-    return min(1.0, _elasticity(known[at - 2], known[at - 1])) if at >= 2 else 1.0
-
-
-def _elasticity(smaller: SizeMeasured, larger: SizeMeasured) -> float:
-    """Return how the rate grows with the nodes between two sizes: 1 is in proportion to them."""
-    return math.log(smaller.step_s / larger.step_s) / math.log(larger.nodes / smaller.nodes)
-
-
-def _rounded(value: float) -> float:
-    return round(value / GRAIN) * GRAIN
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.2g}")
+    return min(1.0, elasticity(known[at - 2], known[at - 1])) if at >= 2 else 1.0

@@ -4,10 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.autoscale.curve.estimate import SizeEstimate
+from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.policy import GoodputRule
 
-__all__ = ["GROWTH_SHARE", "SHRINK_SHARE", "ComparisonBasis", "SizeWorth", "size_worth"]
+__all__ = [
+    "GROWTH_SHARE",
+    "SHRINK_SHARE",
+    "ComparisonBasis",
+    "SizeWorth",
+    "size_worth",
+    "trial_loss_s",
+]
 
 GROWTH_SHARE = 0.005
 """How much more a larger size must be worth, as a share of the present worth."""
@@ -75,3 +83,12 @@ def size_worth(basis: ComparisonBasis, curve: Curve, step: SizeEstimate) -> Size
         needed=needed,
         is_refused=step.nodes in curve.refused,
     )
+
+
+def trial_loss_s(basis: ComparisonBasis, step_s: float, best_step_s: float) -> float:
+    """Return what a trial at a slower size costs, in seconds of the steps of a better one.
+
+    At the smaller size a window takes longer as well, by the steps that it must have.
+    """
+    trial_s = max(basis.rule.probe_s, (FIRST_STEPS + WINDOW_STEPS) * step_s)
+    return trial_s * (1.0 - best_step_s / step_s)

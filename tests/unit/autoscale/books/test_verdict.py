@@ -95,6 +95,13 @@ def test_taking_back_is_not_taken_back_itself() -> None:
     assert found.closed is not None and found.closed.outcome is DecisionOutcome.KEPT
 
 
+def test_taking_back_is_over_after_one_window() -> None:
+    """It is kept whatever was measured, and the job has lost time already."""
+    back = replace(DECISION, rule=Rule.TAKE_BACK)
+    found = judged(window(0.9), decision=back)
+    assert found.closed is not None and found.closed.outcome is DecisionOutcome.KEPT
+
+
 def test_smaller_size_that_costs_more_than_it_said_is_taken_back() -> None:
     """Twice its loss is allowed, and what two windows cannot tell."""
     less = replace(DECISION, promised_steps_per_s=0.9)

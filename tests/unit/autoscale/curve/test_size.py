@@ -48,6 +48,17 @@ def test_three_windows_far_from_the_mean_are_another_job() -> None:
     assert _at(curve, 2).step_s == pytest.approx(3.06, abs=0.05), "the first one had both in it"
 
 
+def test_two_windows_that_are_much_faster_are_another_job() -> None:
+    """No neighbour and no disk makes a step shorter, as they make it longer for a while."""
+    before = measured({2: 1.0, 4: 0.6}, windows=50)
+    curve = with_windows(before, [window(2, 0.7), window(2, 0.4)])
+    assert [size.nodes for size in measured_sizes(curve)] == [2]
+    assert _at(curve, 2).step_s == pytest.approx(0.4), "the first one had both in it"
+    for little in ([0.7], [0.7, 0.8], [2.0, 2.0]):
+        curve = with_windows(before, [window(2, seconds) for seconds in little])
+        assert [size.nodes for size in measured_sizes(curve)] == [2, 4]
+
+
 def test_windows_on_both_sides_are_noise() -> None:
     far = [window(2, seconds) for seconds in (3.0, 0.3, 3.0, 3.0)]
     curve = with_windows(measured({2: 1.0}, windows=10), far)

@@ -13,9 +13,10 @@ from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import refused, with_windows
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.rules.goodput import ALIKE_SHARE, propose
+from elasticd.autoscale.rules.goodput import ALIKE_SHARE, is_worth_as_much, propose
 from elasticd.autoscale.rules.goodput_text import CANDIDATES_LIMIT
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
+from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import DeadlineRule, GoodputRule, Policy
@@ -78,6 +79,32 @@ def test_of_sizes_that_are_worth_the_same_the_larger_is_gone_to_and_no_further()
     curve = measured({nodes: 1.0 / rate for nodes, rate in rates.items()}, windows=4)
     assert _propose(curve, 3, low=3, high=7).nodes == 4
     assert _propose(curve, 4, low=3, high=7).nodes == 4
+
+
+def test_measured_size_counts_before_a_smaller_one_that_nobody_has_measured() -> None:
+    """Its error makes it no worse than one that is only expected, and that has none."""
+    curve = measured({7: 1.0 / 3.12, 14: 1.0 / 3.93})
+    for nodes in range(8, 14):
+        curve = refused(curve, nodes)
+    proposal = _propose(curve, 14, low=4, high=14)
+    assert (proposal.nodes, proposal.is_probe) == (7, False)
+
+
+def test_larger_size_is_kept_where_noise_may_have_taken_what_it_lacks() -> None:
+    """Of 2.2 % more steps 3.8 % would pay for the node, and one window is wrong by as much."""
+    tried = Decision(
+        number=1,
+        rule=Rule.GOODPUT,
+        from_nodes=13,
+        to_nodes=14,
+        why="",
+        was_steps_per_s=9.217,
+        promised_steps_per_s=9.705,
+    )
+    known = {11: 1.0 / 8.1, 13: 1.0 / 9.217, 14: 1.0 / 9.417}
+    assert is_worth_as_much(RULE, measured(known), tried, 9.417)
+    assert not is_worth_as_much(RULE, measured(known, windows=40), tried, 9.417)
+    assert not is_worth_as_much(RULE, measured(known), tried, 9.0), "not for any noise"
 
 
 def test_a_change_that_costs_more_than_it_brings_is_not_made() -> None:

@@ -1,5 +1,7 @@
 """Sizes that are tried since the curve is not smooth: upwards once, and downwards once."""
 
+from dataclasses import replace
+
 import pytest
 
 from elasticd.autoscale.curve.estimate import measured_sizes
@@ -79,9 +81,13 @@ def test_whoever_came_down_from_max_looks_further_down_once() -> None:
 
 
 def test_sizes_before_a_cliff_are_tried_also_where_the_nodes_behind_it_are_gone() -> None:
-    """It lies between ten nodes and sixteen, and eleven are left."""
+    """It lies between ten nodes and sixteen, and eleven are left.
+
+    The next one is tried: as far as the cliff each is better than the one before it.
+    """
     rates = {4: 1.93, 8: 3.63, 10: 4.43, 16: 4.4}
-    assert tried(rates, 10, high=16) == (15, True)
+    assert tried(rates, 10, high=16) == (11, True)
+    assert tried({**rates, 11: 4.84}, 11, high=16) == (12, True)
     assert tried(rates, 10, high=11) == (11, True)
     assert tried(rates, 10, high=10)[0] == 10
 
@@ -94,7 +100,10 @@ def test_size_next_to_that_of_now_is_not_all_that_is_tried_after_a_change() -> N
     assert [size.nodes for size in measured_sizes(curve)] == [11]
     curve, policy = fitted(curve), Policy(goodput=RULE)
     assert propose(RULE, policy, curve, seen(11, high=12), Memory()).nodes == 5
-    assert propose(RULE, policy, curve, seen(11, high=16), Memory()).nodes == 16
+    slow = replace(curve, sizes=tuple(replace(s, step_s=20 * s.step_s) for s in curve.sizes))
+    slow = fitted(slow)
+    assert propose(RULE, policy, slow, seen(11, high=16), Memory()).nodes == 16
+    assert propose(RULE, policy, slow, seen(11, high=12), Memory()).nodes == 5
 
 
 def test_what_lies_beyond_a_small_fall_is_tried_as_well() -> None:
@@ -110,17 +119,84 @@ def test_cliff_that_a_smooth_curve_nearly_passes_through_is_searched_on_the_way_
     assert tried({**rates, 14: rates[14] / 1.36}, 14) == (13, True)
 
 
-def test_after_the_job_changed_a_larger_size_is_tried_before_a_smaller_one() -> None:
-    """What lay behind a cliff may not any more, and to see that it does costs fewer steps."""
+def changed(step_s: float) -> Curve:
+    """Two nodes are slower than before the job changed, and nothing is known of now but them."""
     windows = [
-        MeasuredWindow(generation=Generation(1), nodes=nodes, steps=100, seconds=100.0 * step_s)
-        for nodes, step_s in ((1, 1.0), (3, 0.9), *[(2, 0.5)] * 4, *[(2, 0.2)] * 3)
+        MeasuredWindow(generation=Generation(1), nodes=nodes, steps=100, seconds=100.0 * seconds)
+        for nodes, seconds in (
+            (1, step_s),
+            (3, 0.9 * step_s),
+            *[(2, 0.5 * step_s)] * 4,
+            *[(2, 0.7 * step_s)] * 3,
+        )
     ]
     curve = fitted(with_windows(Curve(uid="u"), windows))
     assert [size.nodes for size in measured_sizes(curve)] == [2]
-    policy = Policy(goodput=RULE)
-    assert propose(RULE, policy, curve, seen(2, high=4), Memory()).nodes == 3
+    return curve
+
+
+def test_after_the_job_changed_a_smaller_size_is_tried_before_a_larger_one() -> None:
+    """All larger ones may lie behind a cliff, and none of them shows it. From there it goes up."""
+    curve, policy = changed(1.0), Policy(goodput=RULE)
+    assert propose(RULE, policy, curve, seen(2, high=4), Memory()).nodes == 1
     assert propose(RULE, policy, curve, seen(2, high=2), Memory()).nodes == 1
+    assert propose(RULE, policy, curve, seen(2, low=2, high=4), Memory()).nodes == 3
+
+
+def test_after_the_job_changed_a_larger_size_is_tried_first_where_a_smaller_one_takes_long() -> (
+    None
+):
+    """A window of one node would take nine minutes: half of its steps are too much."""
+    curve, policy = changed(13.0), Policy(goodput=RULE)
+    assert propose(RULE, policy, curve, seen(2, high=4), Memory()).nodes == 3
+
+
+def test_job_that_began_with_few_nodes_looks_below_them_once_before_it_settles() -> None:
+    """Four nodes of sixteen, and all that it knows, may lie behind one cliff."""
+    rates = {4: 0.543, 8: 0.819, 10: 0.88, 13: 0.912}
+    curve = Curve(uid="u")
+    for nodes, rate in rates.items():
+        curve = with_windows(curve, windows_of(nodes, rate))
+    curve, policy = replace(fitted(curve), way=1), Policy(goodput=RULE)
+    proposal = propose(RULE, policy, curve, seen(13), Memory())
+    assert (proposal.nodes, proposal.is_probe) == (2, True)
+    assert "behind a cliff" in proposal.why
+    came_up = replace(curve, turns=1)
+    assert propose(RULE, policy, came_up, seen(13), Memory()).nodes != 2, "it was below already"
+    assert propose(RULE, policy, curve, seen(13, low=4), Memory()).nodes != 2, (
+        "nor where it may not"
+    )
+    halfway = replace(curve, way=-1, turns=1)
+    assert propose(RULE, policy, halfway, seen(4), Memory()).nodes == 2, "another rule stopped it"
+
+
+def test_job_that_grows_with_its_nodes_does_not_look_below() -> None:
+    """No cliff is so large that two nodes would be better than sixteen."""
+    curve = Curve(uid="u")
+    for nodes in (4, 8, 16):
+        curve = with_windows(curve, windows_of(nodes, float(nodes)))
+    curve = replace(fitted(curve), way=1)
+    assert propose(RULE, Policy(goodput=RULE), curve, seen(16), Memory()).nodes == 16
+
+
+def test_size_before_a_cliff_is_tried_for_its_steps_where_the_worth_is_flat() -> None:
+    """Eleven nodes are worth what nine are, and make a tenth more steps."""
+    rates = {n: 1.0 / (0.096 + 1.122 / n) for n in (2, 4, 7, 9)}
+    behind = 1.0 / (0.096 + 1.122 / 12) / 1.66
+    assert tried({**rates, 12: behind}, 12, high=12) == (11, True)
+
+
+def test_cliff_below_several_sizes_that_lie_behind_it_is_searched() -> None:
+    """Nine nodes and ten are behind it, and eight may be better than either."""
+    rates = {n: 1.0 / (0.02 + 7.06 / n) for n in (2, 5, 9, 10)}
+    rates = {n: rate / (1.34 if n > 8 else 1.0) for n, rate in rates.items()}
+    assert tried(rates, 10, high=10) == (8, True)
+
+
+def test_job_that_is_small_already_does_not_look_further_down() -> None:
+    """It looks below from half of its nodes, and not from an eighth of them."""
+    assert tried({16: 0.57, 8: 0.41}, 8) == (4, True)
+    assert tried({4: 0.57, 2: 0.41}, 2)[0] != 1
 
 
 BEHIND = {1: 0.69, 2: 1.36, 3: 1.16, 4: 1.52}
