@@ -112,7 +112,7 @@ class Loaders:
             sys.stderr.write(
                 "elasticd: a commit without an optimizer's step, and gradients are waiting: these "
                 "samples count from the commit after the next step, and are read again after a "
-                "failure before it.\n"
+                "failure before it; so count them by enumerate(state.data), not by state.step.\n"
             )
 
 

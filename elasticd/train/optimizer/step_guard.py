@@ -26,6 +26,7 @@ from elasticd.train.optimizer.grad_scaler import drop_scale
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo, parameters_of
 from elasticd.train.optimizer.parameter_change import ParameterWatch
+from elasticd.train.optimizer.waiting_gradient import WaitingGradients
 from elasticd.train.session.watch import StateWatch
 
 __all__ = ["StepGuard"]
@@ -83,6 +84,7 @@ class StepGuard:
         self._met_at: int | None = -1
         self._stepped_at: int | None = None
         self.touch = ParameterWatch()
+        self._waiting = WaitingGradients()
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
         self._joint_commits = 0  # with a step of each optimizer
@@ -138,9 +140,7 @@ class StepGuard:
         rank sees all gradients.
         """
         self.disarm()
-        self._any_rank = any_rank
-        self._meet = meet
-        self._watch = watch
+        self._any_rank, self._meet, self._watch = any_rank, meet, watch
         self._on_nan = on_nan
         self._sequence = watch.sequence
         self._begin_step()
@@ -184,7 +184,7 @@ class StepGuard:
             self._is_followed |= sequence != self._stepped_at
         if self._meet is not None and (sequence is None or sequence != self._met_at):
             self._meet_others()
-        self.is_waiting = not self._begun and any(p.grad is not None for p in self._parameters)
+        self.is_waiting = self._waiting.are_there(self._undo, self._begun, self._parameters)
         self.is_busy = True
 
     def cancel_commit(self) -> None:

@@ -585,6 +585,10 @@ DATA = (
     Row(area="Data", what="`list(state.epochs(n))`: all epochs taken before the first is trained",
         in_process="no", said="`ended without a batch or a step`", check=shown(
             f"{_LOOPS}::test_epochs_that_are_used_up_before_they_are_trained_are_refused")),
+    Row(area="Data", what="gradients that one optimizer collects over commits while another one "
+        "steps", in_process="not exact: their samples count, and a failure loses them",
+        said="`wait for its step`", check=shown(
+            f"{_LOOPS}::test_gradients_of_a_second_optimizer_that_wait_over_commits_are_said_once")),
     Row(area="Data", what="gradients that wait over the end of an epoch",
         in_process="not exact: their samples count, and a failure before the next step loses them",
         check=left_of_an_epoch),

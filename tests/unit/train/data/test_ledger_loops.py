@@ -217,6 +217,31 @@ def test_epochs_that_are_used_up_before_they_are_trained_are_refused() -> None:
     assert training.state.epoch == 3
 
 
+@pytest.mark.parametrize("is_collecting", [True, False])
+def test_gradients_of_a_second_optimizer_that_wait_over_commits_are_said_once(
+    is_collecting: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failure loses them; not said of gradients that lie there, or are made anew."""
+    first, second = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    state = State(
+        model=torch.nn.Sequential(first, second),
+        often=torch.optim.SGD(first.parameters(), 0.1),
+        seldom=torch.optim.SGD(second.parameters(), 0.1),
+        data=Loader(Rows(), BATCH, shuffle=False),
+    )
+    with entered(state):
+        for x in state.data:
+            state.often.zero_grad()
+            if not is_collecting and state.step % 2:
+                state.seldom.zero_grad()
+            if is_collecting or state.step % 2:
+                state.model(x[:, None]).sum().backward()
+            state.often.step()
+            state.commit()
+    said = capsys.readouterr().err
+    assert said.count("wait for its step") == is_collecting, said
+
+
 def test_step_that_a_scaler_skips_counts(capsys: pytest.CaptureFixture[str]) -> None:
     """Its gradients are there and nobody has used them, and nobody will."""
     training = Training(with_scaler=True)
