@@ -9,10 +9,12 @@ import torch
 from elasticd.errors import CallError
 from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.optimizer import step_guard
 from elasticd.train.state import state as state_module
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import (
     Case,
+    FakeWatch,
     Killer,
     entered,
     facts,
@@ -277,6 +279,35 @@ def test_commit_wants_to_be_in_train_and_in_its_thread() -> None:
         thread.start()
         thread.join()
     assert "another thread" in str(errors[0])
+
+
+def test_rank_that_a_group_of_the_scripts_own_interrupts_after_its_step_is_known_as_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody counts the collectives of such a group; after the first time a copy is made."""
+    monkeypatch.setattr(step_guard, "COPY_LIMIT_BYTES", 0)
+    state, _ = plain(torch.optim.Adam, lr=0.1)
+    before = facts(state)
+
+    def steps(watch: FakeWatch) -> None:
+        nonlocal before
+        for is_last in (False, False, False, True):
+            before = facts(state)
+            watch.collectives += 1
+            state.model(torch.ones(2, 4)).square().mean().backward()
+            state.optimizer.step()
+            if is_last:
+                raise Interrupted  # In a sum over a group of the script's own.
+            state.commit()
+
+    for is_known in (False, True):
+        with entered(state) as watch, pytest.raises(Interrupted):
+            steps(watch)
+        state._settle_back()
+        assert state._is_clean is is_known
+        assert state._has_stepped is not is_known
+        state._guard.reset()
+    assert same(facts(state), before)
 
 
 def test_interrupt_is_no_exception() -> None:
