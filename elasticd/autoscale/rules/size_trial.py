@@ -213,9 +213,9 @@ def below_start(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> Si
     """
     known = [size for size in measured_sizes(curve) if size.nodes <= high]
     has_only_grown = curve.way > 0 and curve.turns == 0
-    # Another rule may have let it come down only part of the way.
-    is_coming_down = curve.way < 0 and curve.turns == 1
-    if not (has_only_grown or is_coming_down) or not 2 <= len(known) == len(curve.sizes):
+    # Another rule may have let it come down only part of the way, to where it had been before.
+    is_halfway = curve.way < 0 and curve.turns == 1 and known[:1] and known[0].windows > 1
+    if not (has_only_grown or is_halfway) or not 2 <= len(known) == len(curve.sizes):
         return None
     if any(_is_cliff(curve, known, at) for at in range(1, len(known))):
         return None  # It is known where the cliff lies.
@@ -227,7 +227,7 @@ def below_start(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> Si
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     best = LARGEST_CLIFF * worths[0] * (other / least.nodes) ** (gains - share)
     loss_s = trial_loss_s(basis, least.step_s * least.nodes / other, basis.now.seconds)
-    if best < START_HOPE * max(worths) or loss_s > CHANGED_LOSS_SHARE * basis.horizon_s:
+    if best < START_HOPE * max(worths) or loss_s > LOSS_SHARE * basis.horizon_s:
         return None
     sizes = [size_worth(basis, curve, step) for step in steps(curve, (other,))]
     return next((size for size in sizes if not size.is_refused), None)

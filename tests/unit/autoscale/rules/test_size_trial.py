@@ -168,6 +168,9 @@ def test_job_that_began_with_few_nodes_looks_below_them_once_before_it_settles()
     )
     halfway = replace(curve, way=-1, turns=1)
     assert propose(RULE, policy, halfway, seen(4), Memory()).nodes == 2, "another rule stopped it"
+    once = tuple(replace(size, windows=1) for size in halfway.sizes)
+    below = replace(halfway, sizes=once)
+    assert propose(RULE, policy, below, seen(4), Memory()).nodes != 2, "it came down to look"
 
 
 def test_job_that_grows_with_its_nodes_does_not_look_below() -> None:
