@@ -55,15 +55,18 @@ def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
 def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
     """Return what was seen without the metrics that were missing within the last window.
 
-    After an outage, or after Prometheus began anew, an average is one over too little. Nor does a
+    After an outage, or after Prometheus began anew, an average is one over too little: over the
+    policy's window, or over the range that the query itself has, if that is longer. Nor does a
     query count whose own range is longer than this generation. `memory` is that of now
     (`recalled`).
     """
     readings = dict(seen.readings)
+    metrics = policy.target.metrics if policy.target is not None else ()
+    backs_s = {metric.name: reach_s(metric.query, policy.window_s) for metric in metrics}
     for name, since_s in memory.whole_since_s.items():
-        there_s = seen.now_s - since_s
-        if there_s < policy.window_s:
-            detail = f"it has been there for {there_s:.0f} s of a window of {policy.window_s:g} s"
+        there_s, whole_s = seen.now_s - since_s, max(policy.window_s, backs_s.get(name, 0.0))
+        if there_s < whole_s:
+            detail = f"it has been there for {there_s:.0f} s of a window of {whole_s:g} s"
             readings[name] = QueryReading(value=None, why=HoldReason.GAP, detail=detail)
     for name, detail in _of_before(policy, memory, seen):
         if name in readings and readings[name].value is not None:

@@ -1,7 +1,14 @@
-"""The autoscaler's memory on another process's clock."""
+"""The autoscaler's memory: on another process's clock, and since when each metric is there."""
 
+from dataclasses import replace
+
+from elasticd.autoscale.books.recall import recalled, with_gaps
+from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, Proposed, Resized, shifted
+from elasticd.records.autoscale.policy import MetricKind, Policy, TargetMetric, TargetRule
 from elasticd.records.codec import decode, encode
+from tests.unit.autoscale.seen_scene import SEEN
 
 
 def test_memory_on_another_clock_is_as_old_as_when_it_was_written() -> None:
@@ -22,3 +29,23 @@ def test_memory_on_another_clock_is_as_old_as_when_it_was_written() -> None:
     assert memory.held_since_s == 49.0
     assert memory.whole_since_s == {"queue": -50.0}
     assert memory.idle_since_s is None
+
+
+def test_after_a_gap_the_whole_range_of_a_query_comes_first() -> None:
+    """A rate over ten minutes is low for ten minutes after an outage, whatever the window is."""
+    query = 'sum(rate(requests_total{job_name="$job"}[10m]))'
+    metric = TargetMetric(name="queue", query=query, target=10.0, kind=MetricKind.LOAD)
+    policy = Policy(target=TargetRule(metrics=(metric,)), window_s=60.0)
+    long_ago = Memory(uid="u1", generation=SEEN.generation, generation_since_s=-10_000.0)
+    there = replace(SEEN, readings={"queue": QueryReading(value=1.0)})
+    memory = recalled(policy, long_ago, there)
+
+    def why(later_s: float) -> str:
+        return (
+            with_gaps(policy, memory, replace(there, now_s=SEEN.now_s + later_s))
+            .readings["queue"]
+            .why
+        )
+
+    assert [why(later_s) for later_s in (0.0, 61.0, 599.0)] == [HoldReason.GAP] * 3
+    assert why(600.0) == ""
