@@ -225,8 +225,8 @@ def _result(
         Series(name=f"elasticd why: {name}", values=tuple(mine.phases[name])) for name in PHASES
     ]
     figures = [
-        Figure(name="elasticd, p50", value=first.at(0.5), target=0.15),
-        Figure(name="elasticd, p99", value=first.at(0.99), target=0.4),
+        Figure(name="elasticd, p50", value=first.at(0.5), target=0.06),
+        Figure(name="elasticd, p99", value=first.at(0.99), target=0.12),
         Figure(name="elasticd, max", value=first.at(1.0)),
         Figure(
             name=f"elasticd recovered, of {trials}",

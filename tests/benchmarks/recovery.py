@@ -147,7 +147,7 @@ def _result(
             took = tuple(taken.share(name))
             series.append(Series(name=f"{label}: then until {name}", values=took))
     figures = (
-        Figure(name="elasticd, p50", value=mine, target=0.5),
+        Figure(name="elasticd, p50", value=mine, target=0.05),
         Figure(name="elasticd, p99", value=series[0].at(0.99)),
         Figure(
             name=f"elasticd recovered, of {trials}",
@@ -164,7 +164,7 @@ def _result(
             target=8,
             is_least=True,
         ),
-        Figure(name="elasticd / floor, p50", value=mine / least, unit="x"),
+        Figure(name="elasticd / floor, p50", value=mine / least, unit="x", target=1.2),
     )
     return Result(
         name="recovery",

@@ -150,7 +150,7 @@ def _result(
     warm = over(took["storage"], took["warm"], "from disk / bare read into touched memory")
     figures = [
         Figure(name="from the keeper's memory / bare copy, p50", value=memory.at(0.5), unit="x",
-               target=1.3),
+               target=1.2),
         Figure(name="from the keeper's memory / bare copy, p99", value=memory.at(0.99), unit="x"),
         Figure(name="from disk / bare read into fresh memory, p50", value=fresh.at(0.5), unit="x",
                target=1.15),

@@ -112,7 +112,7 @@ def _result(
             Series(name="cost, of a pair of blocks", values=costs, unit="%"),
         ),
         figures=(
-            Figure(name="cost in all, p50", value=percentile(costs, 0.5), unit="%", target=3.0),
+            Figure(name="cost in all, p50", value=percentile(costs, 0.5), unit="%", target=2.0),
             Figure(name="95 % interval, low", value=100 * (medians[RESAMPLES // 40] - 1), unit="%"),
             Figure(
                 name="95 % interval, high", value=100 * (medians[-RESAMPLES // 40] - 1), unit="%"

@@ -191,7 +191,7 @@ def _result(
                    unit="x"),
             Series(name=f"{title}: until it was durable", values=tuple(found.durable_s)),
         ]  # fmt: skip
-        target = 5.0 if name == "overlapped" else None
+        target = 3.0 if name == "overlapped" else None
         figures += [
             Figure(name=f"{title}: waited / bare copy, p50", value=percentile(stall, 0.5),
                    unit="%", target=target),
