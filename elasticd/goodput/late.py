@@ -67,7 +67,8 @@ class LateJudgement:
 
     cases: Mapping[NodeId, _Case] = field(default_factory=dict)
     is_complete: bool = False
-    """True if every node of the world reported its waits in this generation."""
+    """True if every node of the world reported its waits in this generation, or if there is only
+    one node, for which nobody waits."""
     wake_s: float | None = None
     """When to judge again even without news; None for not before any."""
     step_s: float = 0.0
@@ -114,6 +115,8 @@ def judged(
     `now_s` is the clock of the judging node. For a node of which nothing is known, the last finding
     stays; one that is not in the world any more is forgotten.
     """
+    if len(waits) == 1:
+        return LateJudgement(is_complete=True)
     told = {node: wait for node, wait in waits.items() if wait is not None}
     step_s = _median([wait.step_s for wait in told.values() if wait.steps] or [0.0])
     hold_s = max(HOLD_LEAST_S, HOLD_STEPS * step_s)

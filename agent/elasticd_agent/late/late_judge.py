@@ -2,7 +2,7 @@
 
 It is a proposer, so it sees what all members say. Whoever has rank 0 next begins to judge anew, and
 the record tells it what was found before: an entry stays open until somebody who knows the waits of
-all nodes finds that it is over. Nothing is written while nothing changes.
+all nodes finds that it is over, or until the job is. Nothing is written while nothing changes.
 """
 
 import time
@@ -106,6 +106,9 @@ class LateJudge:
         if is_same and (wake_s is None or at_s < wake_s):
             return
         self._seen = seen
+        if _has_ended(state):
+            self._close(at_s)
+            return
         waits = _waits(state)
         if waits is None:
             self._judgement, self._written = LateJudgement(), None
@@ -122,6 +125,17 @@ class LateJudge:
             log.info("node.in_time", job=self._job, node=node)
         self._write_if_news(waits, at_s)
 
+    def _close(self, at_s: float) -> None:
+        """Write down that nobody is late any more, since the job is over.
+
+        It does not wait for a write that is under way, since this node may forget the job at once;
+        the thread of effects carries them out in turn.
+        """
+        self._judgement, self._since_s = LateJudgement(), {}
+        if at_s >= self._retry_s and (self._written is None or self._written):
+            self._retry_s, self._written = 0.0, {}
+            self._send(_Finding(late={}, unknown=frozenset()))
+
     def _write_if_news(self, waits: Mapping[NodeId, NodeWait | None], at_s: float) -> None:
         if self._is_writing or at_s < self._retry_s:
             return
@@ -135,7 +149,9 @@ class LateJudge:
             return
         unknown = frozenset() if is_sure else frozenset(waits)
         to_drain = min(late, key=lambda node: self._since_s[node]) if is_drain_due else None
-        finding = _Finding(late=late, unknown=unknown, to_drain=to_drain)
+        self._send(_Finding(late=late, unknown=unknown, to_drain=to_drain))
+
+    def _send(self, finding: _Finding) -> None:
         self._is_writing = True
         self._effect_thread.send(
             lambda: self._carry_out(finding, dict(self._notes)),
@@ -172,7 +188,7 @@ class LateJudge:
         self._seen = ()
 
     def _not_done(self, error: ElasticdError) -> None:
-        self._is_writing, self._retry_s = False, now_s() + RETRY_S
+        self._is_writing, self._retry_s, self._written = False, now_s() + RETRY_S, None
         log.info("late.not_written", job=self._job, why=str(error))
 
     # --- on the thread of effects -----------------------------------------------------------------
@@ -208,17 +224,30 @@ class LateJudge:
         return notes[node] if node is not None else ""
 
 
+def _has_ended(state: JobState) -> bool:
+    """Return whether the job is over and this node was the one that judged.
+
+    Where another job has the name by now, the record is that one's.
+    """
+    return state.is_over and not state.is_replaced and _has_rank_0(state)
+
+
+def _has_rank_0(state: JobState) -> bool:
+    world = state.world
+    if world is None or not state.is_in_world:
+        return False
+    return world.nodes[0].node == state.me.node and world.nodes[0].first_rank == 0
+
+
 def _waits(state: JobState) -> Mapping[NodeId, NodeWait | None] | None:
     """Return what each node of the world reports of its generation.
 
     The result is None if this node is not the one that judges.
     """
     world, status = state.world, state.status
-    if world is None or not state.is_in_world or not state.has_all_members or state.is_over:
+    if world is None or not state.has_all_members or state.is_over or not _has_rank_0(state):
         return None
     if status is None or status.phase is not Phase.RUNNING or state.is_fenced:
-        return None
-    if world.nodes[0].node != state.me.node or world.nodes[0].first_rank != 0:
         return None
     found: dict[NodeId, NodeWait | None] = {}
     for node in world.nodes:

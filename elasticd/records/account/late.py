@@ -52,7 +52,8 @@ class LateNode:
     since_unix_s: float
     """The begin, by the clock of the node of rank 0, for people, like all times here."""
     until_unix_s: float = 0.0
-    """When it was no longer late, or had left; 0 if it still is, as far as known."""
+    """When it was no longer late, or had left, or the job was over; 0 if it still is, as far as
+    known."""
     drained_unix_s: float = 0.0
     """When it was drained for that; 0 if it was not."""
     note: str = ""

@@ -120,6 +120,13 @@ def test_unknown_waits_leave_what_was_found() -> None:
     assert held({A: told(0.03), C: told(0.03)}, late, at_s=2000.0).late == {}
 
 
+def test_node_that_is_left_alone_is_late_no_more() -> None:
+    """Nobody waits for it, and that is known at once, before it has made a step."""
+    late = held({A: told(0.03), B: told(0.005), C: told(0.03)})
+    alone = held({B: None}, late, at_s=2000.0)
+    assert (alone.late, alone.is_complete, alone.wake_s) == ({}, True, None)
+
+
 def held(
     waits: Mapping[NodeId, NodeWait | None],
     before: LateJudgement | None = None,

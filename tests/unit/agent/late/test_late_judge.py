@@ -12,6 +12,7 @@ from elasticd.records.ids import Generation, Incarnation, JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node
+from elasticd.records.reason import Phase
 from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import JobState, SeenMember, replace
 from elasticd.store.api import Lease, LeaseId, Put, Txn
@@ -125,6 +126,12 @@ class Scene:
             self.now_s = max(self.now_s, wake_s)
         self.now_s = until_s
 
+    def end(self, *, is_replaced: bool = False) -> None:
+        """Let the job succeed, or let another job have its name."""
+        status = None if is_replaced else JobStatus(phase=Phase.SUCCEEDED)
+        self.state = replace(self.state, status=status, is_replaced=is_replaced)
+        self.look(0.0)
+
     @property
     def late(self) -> list[LateNode]:
         item = self.store.get(KEYS.late(JOB))
@@ -157,6 +164,71 @@ def test_late_node_is_written_down_with_its_end(scene: Callable[..., Scene]) -> 
     assert one.judge.ratio == 0.0
     begun, over = one.told_of
     assert begun == found and over == one.late[0]
+
+
+def test_what_is_open_ends_with_the_job(scene: Callable[..., Scene]) -> None:
+    """Else nobody would know until when the node was late; nothing is written after that."""
+    one = scene()
+    one.told(0.03, 0.005, 0.03, 0.03)
+    one.end()
+    (found,) = one.late
+    assert found.until_unix_s >= found.since_unix_s > 0.0
+    assert (one.judge.ratio, one.judge.wake_s) == (0.0, None)
+    assert [each.until_unix_s > 0.0 for each in one.told_of] == [False, True]
+    item = one.store.get(KEYS.late(JOB))
+    one.told(0.03, 0.005, 0.03, 0.03)
+    assert one.store.get(KEYS.late(JOB)) == item
+
+
+def test_end_is_written_by_a_judge_that_wrote_nothing_before(scene: Callable[..., Scene]) -> None:
+    """Who has got rank 0 just before does not know the waits of all nodes."""
+    first = scene()
+    first.told(0.03, 0.005, 0.03, 0.03)
+    last = scene(store=first.store)
+    last.told(0.03, None, 0.03, 0.03)
+    assert [each.until_unix_s for each in last.late] == [0.0]
+    last.end()
+    assert [each.until_unix_s > 0.0 for each in last.late] == [True]
+
+
+def test_end_that_etcd_does_not_take_is_written_later(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as this node still serves the job."""
+    one = scene()
+    one.told(0.03, 0.005, 0.03, 0.03)
+
+    def refused(txn: Txn) -> object:
+        raise Unavailable("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.store, "commit", refused)
+        one.end()
+    assert one.late[0].until_unix_s == 0.0
+    one.look(2 * RETRY_S)
+    assert one.late[0].until_unix_s > 0.0
+
+
+@pytest.mark.parametrize("me", [0, 2])
+def test_end_is_left_to_whom_the_record_belongs(scene: Callable[..., Scene], me: int) -> None:
+    """The node of rank 0 writes it, and not where another job has the name by now."""
+    first = scene()
+    first.told(0.03, 0.005, 0.03, 0.03)
+    one = scene(store=first.store, me=me)
+    one.told(0.03, None, 0.03, 0.03)
+    one.end(is_replaced=me == 0)
+    assert [each.until_unix_s for each in one.late] == [0.0]
+
+
+def test_late_node_that_left_ends_with_that_if_one_node_is_left(
+    scene: Callable[..., Scene],
+) -> None:
+    """A node alone waits for nobody, so nothing else would ever tell that it is over."""
+    one = scene()
+    one.told(0.03, 0.005, 0.03, 0.03)
+    one.state = replace(one.state, world=world(2, 0), status=running(2))
+    one.told(None, None, None, None)
+    assert [each.until_unix_s > 0.0 for each in one.late] == [True]
 
 
 def test_only_the_node_of_rank_0_judges(scene: Callable[..., Scene]) -> None:
