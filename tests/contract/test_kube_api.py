@@ -211,6 +211,16 @@ def test_spec_and_status_do_not_touch_each_other(kube: KubeBackend) -> None:
     assert after["metadata"]["generation"] == generation + 1
 
 
+@pytest.mark.parametrize(
+    "text", ["\U0001f525 on fire", "\x7f\x85\ufeff\u2028", '"\\ud83d" \\', "\t\n", "h\u00e9 \u6f22"]
+)
+def test_any_text_may_be_applied(kube: KubeBackend, text: str) -> None:
+    """What is applied is read as YAML, which has not all of JSON's escapes."""
+    kube.create(ELASTIC_JOBS, job(kube))
+    found = kube.api.apply(ELASTIC_JOBS, status_of(kube, phase=text), subresource="status")
+    assert found["status"] == {"phase": text}
+
+
 def test_what_is_applied_again_changes_nothing(kube: KubeBackend) -> None:
     """Its version stays, and no watch hears of it."""
     kube.create(ELASTIC_JOBS, job(kube))

@@ -4,7 +4,6 @@ The client is imported only here, and only when a connection is made. Only its c
 its token are used: its objects and watches are not what we need.
 """
 
-import json
 import os.path
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import urllib3
 
 from elasticd import __version__
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
-from elasticd.kube.api.document import document
+from elasticd.kube.api.document import document, encoded
 from elasticd.kube.api.failure import failure
 
 __all__ = ["ApiServerConnection", "open_connection"]
@@ -109,7 +108,7 @@ class ApiServerConnection:
             answer = self._pool.request(
                 method,
                 self.host + path + _query(query),
-                body=json.dumps(body).encode() if body is not None else None,
+                body=encoded(body) if body is not None else None,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_S, read=silence_s),
                 retries=False,

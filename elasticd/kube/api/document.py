@@ -1,21 +1,28 @@
-"""Parses JSON of the API server, however deeply somebody has nested it.
+"""Parses JSON of the API server, however deeply somebody has nested it, and writes it.
 
 The API server takes objects of ten thousand levels where a schema lets any object stand, and
 Python's parser gives up at a thousand. One such object would make every listing unreadable, for all
 jobs of all teams. So values deeper than anything that we read are replaced, and the check of the
 field says what is wrong with that one object.
+
+What is applied is parsed as YAML there. It knows no escapes of two surrogates, as JSON writes the
+characters beyond 16 bits (an emoji), so those stand as they are. All others are escaped, since YAML
+refuses some of them.
 """
 
 import json
 import re
 from typing import Any
 
-__all__ = ["DEPTH_LIMIT", "document", "levelled"]
+from elasticd.kube.resource.plain_text import REPLACEMENT
+
+__all__ = ["DEPTH_LIMIT", "document", "encoded", "levelled"]
 
 DEPTH_LIMIT = 64
 """The depth limit; no object that makes sense to us has a quarter of it."""
 CUT = "(too deep)"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_ESCAPED = re.compile("[\x7f-\uffff]")
 
 
 def document(data: bytes) -> Any:
@@ -27,6 +34,11 @@ def document(data: bytes) -> Any:
         return json.loads(data)
     except RecursionError:
         return json.loads(_cut(data))
+
+
+def encoded(value: object) -> bytes:
+    """Return a value as JSON that is YAML too, whatever is in its texts."""
+    return _ESCAPED.sub(_escape, json.dumps(value, ensure_ascii=False)).encode()
 
 
 def levelled(value: Any, depth: int = DEPTH_LIMIT) -> Any:
@@ -42,6 +54,12 @@ def levelled(value: Any, depth: int = DEPTH_LIMIT) -> Any:
         if (found := levelled(item, depth - 1)) is not item:
             value[key] = found
     return value
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    is_half = "\ud800" <= character <= "\udfff"  # Half of a pair: UTF-8 does not have it.
+    return f"\\u{ord(REPLACEMENT if is_half else character):04x}"
 
 
 def _cut(data: bytes) -> bytes:

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 
 from elasticd.kube.api.port import FIELD_MANAGER, EventNote, Name, Object, ResourceKind, name_of
 from elasticd.kube.resource.name import shortened
+from elasticd.kube.resource.plain_text import plain_text
 
 __all__ = ["EVENTS", "event_body", "event_name", "now_text"]
 
 EVENTS = ResourceKind(group="", version="v1", kind="Event", plural="events")
 MESSAGE_LIMIT = 1024
-"""The longest message; the API server refuses longer ones."""
+"""The bytes of the longest message; the API server refuses longer ones."""
 NAME_LIMIT = 230
 """The longest object name in an event's name, which may have 253 characters; a longer one is
 shortened."""
@@ -29,7 +30,7 @@ def event_name(event: EventNote) -> Name:
     """Return the name that this event has, whoever writes it."""
     about = name_of(event.about)
     uid = (event.about.get("metadata") or {}).get("uid", "")
-    said = "\0".join((str(uid), event.type, event.reason, event.message))
+    said = "\0".join((str(uid), event.type, event.reason, plain_text(event.message)))
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
     return Name(about.namespace or "default", f"{shortened(about.name, NAME_LIMIT)}.{digest}")
 
@@ -53,7 +54,7 @@ def event_body(event: EventNote, count: int, *, now: str = "") -> Object:
         "involvedObject": {key: value for key, value in involved.items() if value},
         "type": str(event.type),
         "reason": event.reason,
-        "message": event.message[:MESSAGE_LIMIT],
+        "message": _message(event),
         "count": count,
         "firstTimestamp": at,
         "lastTimestamp": at,
@@ -61,3 +62,11 @@ def event_body(event: EventNote, count: int, *, now: str = "") -> Object:
         "reportingComponent": FIELD_MANAGER,
         "reportingInstance": "",
     }
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _message(event: EventNote) -> str:
+    """Return the message with as many whole characters as there is room for."""
+    return plain_text(event.message).encode()[:MESSAGE_LIMIT].decode(errors="ignore")

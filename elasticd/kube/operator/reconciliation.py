@@ -322,6 +322,9 @@ def _done(effects: Effects, action: Action, away: set[str]) -> Done:
         return Done(action, ActionOutcome.UNAVAILABLE, str(exc), after_s)
     except ElasticdError as exc:
         return Done(action, ActionOutcome.REFUSED, str(exc))
+    except Exception as exc:  # A bug of ours about one thing must not stop what is about others.
+        log.exception("action.broke", action=word_of(action), about=group_of(action))
+        return Done(action, ActionOutcome.REFUSED, f"This operator cannot do it: {exc!r}.")
     return Done(action, ActionOutcome.DONE)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import OPERATOR, JobRecords, failure_text
 from elasticd.kube.resource.name import selector
+from elasticd.kube.resource.plain_text import plain_text
 from elasticd.kube.resource.status import (
     CheckpointStatus,
     Condition,
@@ -53,7 +54,7 @@ def status_of(
         observed_generation=job.generation,
         job=name,
         phase=phase,
-        message=message if phase.is_final else _with_wrong(message, wrong),
+        message=plain_text(message if phase.is_final else _with_wrong(message, wrong)),
         size=f"{nodes}/{wanted}",
         nodes=nodes,
         wanted=wanted,
@@ -81,7 +82,7 @@ def unsubmitted_status(
     return ElasticJobStatus(
         observed_generation=job.generation,
         phase=phase,
-        message=wrong or message,
+        message=plain_text(wrong or message),
         size=f"0/{wanted}",
         wanted=wanted,
         selector=selector(name),
@@ -221,7 +222,7 @@ def _timed(
             type=kind,
             status=status,
             reason=reason if is_true else f"Not{kind}",
-            message=message if is_true else "",
+            message=plain_text(message) if is_true else "",
             last_transition_time=(
                 timestamp(now_unix_s)
                 if has_turned or before is None

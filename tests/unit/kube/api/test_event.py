@@ -2,7 +2,7 @@
 
 import re
 
-from elasticd.kube.api.event import event_name
+from elasticd.kube.api.event import MESSAGE_LIMIT, event_body, event_name
 from elasticd.kube.api.port import EventNote, EventType
 
 SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -21,3 +21,13 @@ def test_an_event_of_an_object_with_a_long_name_has_a_name_that_the_server_takes
         name = named(f"{'a' * begin}-{'b' * (252 - begin)}".rstrip("-"))
         assert len(name) <= 253 and re.fullmatch(SUBDOMAIN, name), name
     assert named("a" * 252 + "b") != named("a" * 252 + "c")
+
+
+def test_an_event_may_say_what_a_script_has_raised() -> None:
+    """An exception may hold half of a character, which no bytes of UTF-8 are."""
+    about = {"metadata": {"name": "x", "namespace": "team", "uid": "u"}}
+    for said in ("\ud83d", "\U0001f525" * 2000):
+        note = EventNote(about=about, type=EventType.WARNING, reason="Failed", message=said)
+        found = event_body(note, 1)
+        assert 0 < len(found["message"].encode()) <= MESSAGE_LIMIT
+        assert found["metadata"]["name"] == event_name(note).name

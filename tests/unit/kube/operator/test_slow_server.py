@@ -108,6 +108,26 @@ def test_a_failure_about_some_objects_holds_up_no_other(scene: OperatorScene) ->
     assert 40 * 2 <= scene.api.calls.count("failed") < 40 * 40
 
 
+class Faulty(MemoryApi):
+    """Breaks in our own code about one object."""
+
+    def apply(self, kind: Any, body: Any, *, subresource: str = "") -> Any:
+        if body["metadata"]["name"] == "bad":
+            raise UnicodeEncodeError("utf-8", "\ud83d", 0, 1, "surrogates not allowed")
+        return super().apply(kind, body, subresource=subresource)
+
+
+def test_a_status_that_cannot_be_written_holds_up_no_other(scene: OperatorScene) -> None:
+    """Whatever our own code makes of it."""
+    scene.api = Faulty(scene.objects)
+    scene.create("bad")
+    scene.create("good")
+    operator = scene.begin()
+    scene.settle(operator)
+    assert scene.status("good")["job"] == "team.good"
+    assert not scene.status("bad")
+
+
 class Unlisted(MemoryApi):
     """Answers no question for one ElasticJob."""
 

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.api.document import document, encoded
+from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
 from elasticd.kube.resource.job_records import FAILURE_LIMIT, JobRecords, failure_text
 from elasticd.kube.resource.job_status import status_of
+from elasticd.kube.resource.plain_text import REPLACEMENT
+from elasticd.kube.resource.status import status_json
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
@@ -51,6 +54,23 @@ def test_a_job_that_failed_names_its_exception() -> None:
     assert message(Phase.FAILED, RAISED) == f"the restarts are spent; {how}"
     assert message(Phase.FAILED, RAISED, said="") == how
     assert message(Phase.FAILED, None) == "the restarts are spent"
+
+
+@pytest.mark.parametrize("said", ["\U0001f525 \ud83d at\x00noon", "x" * 3_000_000, "\ud83d" * 9000])
+def test_a_failure_says_nothing_that_cannot_be_written(said: str) -> None:
+    """A script raises what it likes; the object must show it, and stay small."""
+    status = status_of(
+        ElasticJob(namespace="team", name="x", uid="u"),
+        JobName("team.x"),
+        JobRecords(spec=SPEC, status=JobStatus(phase=Phase.FAILED), message=said),
+        wrong=said,
+        now_unix_s=0.0,
+    )
+    written = encoded(status_json(status))
+    assert len(written) < 100_000
+    assert elastic_job({"metadata": {"name": "x"}, "status": document(written)}).status == status
+    assert all(len(one.message) < 32_768 for one in status.conditions)
+    assert status.message.startswith(said[:1].replace("\ud83d", REPLACEMENT))
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.WAITING, Phase.SUCCEEDED, Phase.STOPPED])
