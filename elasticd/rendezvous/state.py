@@ -1,4 +1,4 @@
-"""All that an agent knows and has announced about one job, as one immutable value."""
+"""All that an agent knows and has announced about one job, as one immutable value in four parts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,9 +18,13 @@ from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.slot_failures import SlotFailure
 
 __all__ = [
+    "ChangeRecord",
+    "EtcdView",
     "JobState",
     "Me",
+    "OwnPart",
     "Pace",
+    "PlanState",
     "SeenMember",
     "Stage",
     "Timing",
@@ -170,18 +174,11 @@ class Timing:
     entered_s: float | None = None
 
 
-# Not slotted: a copy of a dict costs a tenth of setting fifty slots one by one.
+# Not slotted: a copy of a dict costs a tenth of setting sixty slots one by one.
 @dataclass(frozen=True, kw_only=True)
-class JobState:
-    """The state of one job; it is immutable, see `replace`."""
+class EtcdView:
+    """What was asked of etcd, what it showed, and what that says of the standing world."""
 
-    me: Me
-    spec: JobSpec
-    stage: Stage = Stage.MEMBER
-    is_fenced: bool = False
-    """True if the lease is not surely alive: nothing may be written."""
-
-    # What etcd showed us.
     members: PersistentMap[SeenMember] = field(default_factory=PersistentMap)
     """All members if `has_all_members`, otherwise the proposers that we watch."""
     members_revision: int = 0
@@ -196,22 +193,17 @@ class JobState:
     status: JobStatus | None = None
     status_revision: int = 0
     wants: Mapping[str, Want] = field(default_factory=dict)
-    past: Generation = Generation(0)
-    """The newest generation that this agent knew under an earlier incarnation. etcd may know less
-    if it was restored from a backup, but logs and checkpoints of that generation exist."""
     is_replaced: bool = False
     """True if this job is over: another has the name by now, or, with no `status`, all its records
     were removed."""
     oldest: tuple[NodeId, ...] | None = None
     """The proposers before the first world."""
     is_oldest_asked: bool = False
-
-    is_in_process: bool = False
-    """True if somebody's script called `elasticd.run`: only workers that did can be in a world."""
-
-    # What we concluded from it.
     observed: tuple[NodeId, ...] | bool | None = False
     """What we asked to watch: None for everything, False for nothing yet."""
+    reread_at_s: float = 0.0
+    world_due_s: float | None = None
+    """When to read again if the world that the status announces is not seen by then."""
     dead: frozenset[Incarnation] = frozenset()
     """Incarnations whose agents a probe found dead. A node may have several, one that the world
     names and one whose record still stands."""
@@ -223,9 +215,30 @@ class JobState:
     ok_ranks: int = 0
     """The ranks of the world that exited with 0."""
     formed_s: float | None = None
-    formed_world: World | None = None
-    """The newest generation whose group formed with a worker of ours in it: all in it have the
-    state."""
+    ended_s: float = 0.0
+    """When we saw that the world had been declared over for want of members."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_replaced or (self.status is not None and self.status.phase.is_final)
+
+    @property
+    def is_world_ended(self) -> bool:
+        """Return whether the standing world was declared over without a successor (too few
+        members).
+        """
+        return (
+            self.world is not None
+            and self.status is not None
+            and self.status.phase is Phase.WAITING
+            and self.status.generation >= self.world.generation
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanState:
+    """What this agent plans or has proposed: the next world, or a status."""
+
     formation_deadline_s: float | None = None
     is_formation_late: bool = False
     unheard_s: float | None = None
@@ -238,19 +251,22 @@ class JobState:
     """When to look whether another world is needed; None: nothing to look at."""
     read_at_end_s: float | None = None
     """When members and results were last read once more, as the world is at its end."""
-    lost_races: int = 0
-    ended_s: float = 0.0
-    """When we saw that the world had been declared over for want of members."""
     alike_until_s: float | None = None
     """How long other ranks may show that they raise what one has raised."""
+    lost_races: int = 0
     proposal: str = ""
     """The token of the proposal that is in flight."""
     is_status_in_flight: bool = False
-    reread_at_s: float = 0.0
-    world_due_s: float | None = None
-    """When to read again if the world that the status announces is not seen by then."""
 
-    # Our own part.
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPart:
+    """This node's own part: its workers, what became of them, and what it has written of itself."""
+
+    stage: Stage = Stage.MEMBER
+    is_fenced: bool = False
+    """True if the lease is not surely alive: nothing may be written."""
+    leaving: Reason | None = None
     slots: tuple[Slot, ...] = ()
     is_pool_ready: bool = False
     stores: tuple[StoreAddress, ...] = ()
@@ -260,6 +276,9 @@ class JobState:
     adopted: Generation = Generation(0)
     """The generation that our workers belong to, or are being started for."""
     adopted_arrival: Generation = Generation(0)
+    formed_world: World | None = None
+    """The newest generation whose group formed with a worker of ours in it: all in it have the
+    state."""
     exits: tuple[Exit, ...] = ()
     """The exits of our ranks in the adopted generation."""
     done: Mapping[Slot, Nonce] = field(default_factory=dict)
@@ -276,7 +295,6 @@ class JobState:
     """What the others should know of the waits of our steps."""
     slot_failures: Mapping[Slot, SlotFailure] = field(default_factory=dict)
     """The slots whose last process failed by itself."""
-    leaving: Reason | None = None
     member_sent: Member | None = None
     is_member_in_flight: bool = False
     result_sent: Result | None = None
@@ -284,18 +302,36 @@ class JobState:
     peers_held: tuple[Peer, ...] = ()
     retry_at_s: float | None = None
     """A write failed because etcd was away: try again then."""
-    timing: Timing = field(default_factory=Timing)
     training: Training | None = None
     """What a worker here reported of the whole run when it had finished."""
     trained_in: Generation = Generation(0)
     """The generation in which that was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeRecord:
+    """The change of world under way: how it is made, when, and what it cost."""
+
+    is_in_process: bool = False
+    """True if somebody's script called `elasticd.run`: only workers that did can be in a world."""
+    timing: Timing = field(default_factory=Timing)
     incident: Incident | None = None
     """The incident of the current change, as far as it is known; written once our workers have
     stepped."""
 
-    @property
-    def is_over(self) -> bool:
-        return self.is_replaced or (self.status is not None and self.status.phase.is_final)
+
+@dataclass(frozen=True, kw_only=True)
+class JobState(EtcdView, PlanState, OwnPart, ChangeRecord):
+    """The state of one job in its four parts; it is immutable, see `replace`.
+
+    The fields of its own are given when the agent begins with the job, and never change.
+    """
+
+    me: Me
+    spec: JobSpec
+    past: Generation = Generation(0)
+    """The newest generation that this agent knew under an earlier incarnation. etcd may know less
+    if it was restored from a backup, but logs and checkpoints of that generation exist."""
 
     @property
     def next_generation(self) -> Generation:
@@ -306,15 +342,3 @@ class JobState:
     @property
     def is_in_world(self) -> bool:
         return self.world is not None and self.world.has(self.me.node, self.me.incarnation)
-
-    @property
-    def is_world_ended(self) -> bool:
-        """Return whether the standing world was declared over without a successor (too few
-        members).
-        """
-        return (
-            self.world is not None
-            and self.status is not None
-            and self.status.phase is Phase.WAITING
-            and self.status.generation >= self.world.generation
-        )
