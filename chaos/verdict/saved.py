@@ -23,7 +23,7 @@ def examine(folder: Path) -> None:
     place = folder / SAVED_FOLDER
     if not place.exists():
         return
-    bucket = open_bucket(f"file://{place}", {})
+    bucket = open_bucket(f"file://{place}", {}, {})
     log = CommitLog(bucket)
     newest = log.newest_number()
     unreadable = [number for number in range(1, newest + 1) if not _can_read(log, number)]

@@ -100,7 +100,7 @@ class Reader(StorageReader):
         """Forget what was found; `checkpoint_id` is another URL."""
         if checkpoint_id is not None:
             self._url = checked_url(os.fspath(checkpoint_id), flag="URL")
-        self._bucket: Bucket = open_bucket(self._url, self._options)
+        self._bucket: Bucket = open_bucket(self._url, self._options, os.environ)
         self._found: _Found | None = None
         self._damaged: list[str] = []
         self._is_coordinator = False

@@ -177,7 +177,7 @@ class Writer(StorageWriter):
         return True
 
     def _bucket(self) -> Bucket:
-        return open_bucket(self._url, self._options)
+        return open_bucket(self._url, self._options, os.environ)
 
     @staticmethod
     def _header(committer: Committer, snapshot: Snapshot, size: int) -> Header:

@@ -33,7 +33,7 @@ def main() -> None:
     # Threads inherit: who answers the workers stays prompt, since a step may be waiting for that.
     Thread(target=lambda: made.result().service.listen(keeping.socket), daemon=True).start()
     os.nice(keeping.niceness)
-    kept = keep(keeping)
+    kept = keep(keeping, os.environ)
     # Nothing here makes cycles by the million, and a collection would look through all of fsspec.
     gc.collect()
     gc.freeze()

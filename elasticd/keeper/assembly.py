@@ -80,10 +80,12 @@ class KeeperParts:
         return is_saved
 
 
-def keep(keeping: KeeperSettings) -> KeeperParts:
-    """Build a keeper's parts, and begin to try the storage, since a keeper will write to it."""
-    options = dict(keeping.options)
-    storage = _opened(keeping.url, options)
+def keep(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperParts:
+    """Build a keeper's parts, and begin to try the storage, since a keeper will write to it.
+
+    `environ` is where the options' `env:NAME` are looked up.
+    """
+    storage = _opened(keeping.url, keeping.options, environ)
     bucket = RetryingBucket(storage, RetryPolicy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=CommitLog(bucket), uid=keeping.uid, job=keeping.job)
     vault = ShareMemory(niceness=keeping.niceness)
@@ -126,9 +128,9 @@ def keep(keeping: KeeperSettings) -> KeeperParts:
     return KeeperParts(service=service, saver=saver, sender=sender)
 
 
-def _opened(url: str, options: dict[str, object]) -> Bucket:
+def _opened(url: str, options: Mapping[str, object], environ: Mapping[str, str]) -> Bucket:
     """Open a bucket; one that cannot be used here answers every call with the reason."""
     try:
-        return open_once(url, options)
+        return open_once(url, options, environ)
     except ElasticdError as exc:
         return UnusableBucket(url, exc)

@@ -1,5 +1,6 @@
 """`elasticd run --tensorboard`, read back by TensorBoard itself."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def test_bucket_is_read_by_tensorboard_itself(monkeypatch: pytest.MonkeyPatch) -
             buffer = Buffer(lambda: 0.0)
             writer = FileWriter(
                 buffer,
-                lambda: open_untried(place.url, place.options),
+                lambda: open_untried(place.url, place.options, os.environ),
                 folder="job",
                 uid="0123456789abcdef",
                 node=f"node-{generation}",

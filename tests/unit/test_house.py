@@ -34,17 +34,20 @@ LONGER_FUNCTIONS: dict[str, int] = {}
 
 MOST_METHODS_OF_A_PORT = 6
 
-READS_ENVIRONMENT = re.compile(
-    r"elasticd/cli/|agent/elasticd_agent/pool/|chaos/|.*/__main__\.py$|elasticd/train/run\.py$"
-)
-"""The command line, what starts processes or is one, and what a script calls."""
+READS_ENVIRONMENT = re.compile(r"elasticd/cli/|agent/elasticd_agent/pool/|chaos/|.*/__main__\.py$")
+"""The command line, and what starts processes or is one."""
+ENTRY_POINTS_OF_SCRIPTS = {
+    "elasticd/dcp/reader.py",  # A script may give its options `env:NAME`.
+    "elasticd/dcp/writer.py",
+    "elasticd/script/progress.py",
+    "elasticd/train/device/device.py",
+    "elasticd/train/run.py",
+    "elasticd/train/save_and_load.py",
+}
+"""The homes of public names that a script calls: the process is the script's own, and its
+environment is all that the agent has told it."""
 READS_ENVIRONMENT_TOO = {
-    # A script gives `env:NAME` to the storage classes of torch.distributed.checkpoint.
-    "elasticd/checkpoint/storage/location.py",
-    "elasticd/script/progress.py",  # `elasticd.progress`, which a script calls with no settings.
     "elasticd/store/etcd/channel.py",  # gRPC has no other way to be told, and reads it on import.
-    "elasticd/train/device/device.py",  # `elasticd.device`, which a script calls.
-    "elasticd/train/save_and_load.py",  # `elasticd.checkpoint.save`, which a script calls.
 }
 """Others that do: no file may be added."""
 
@@ -179,7 +182,19 @@ def test_environment_is_read_where_a_process_begins() -> None:
         and ast.unparse(node) in ("os.environ", "os.getenv")
         and not READS_ENVIRONMENT.match(name)
     }
-    assert readers == READS_ENVIRONMENT_TOO
+    assert readers == READS_ENVIRONMENT_TOO | ENTRY_POINTS_OF_SCRIPTS
+
+
+def test_entry_points_of_scripts_are_homes_of_public_names() -> None:
+    """Nothing that a script does not import itself may stand in that list."""
+    homes = {
+        f"elasticd/{home.replace('.', '/')}.py"
+        for name in ("elasticd/__init__.py", "elasticd/checkpoint/__init__.py")
+        for node in tree_of(name).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES"
+        for home in ast.literal_eval(node.value).values()
+    }
+    assert homes >= ENTRY_POINTS_OF_SCRIPTS
 
 
 @pytest.mark.parametrize("words", ["Reason", "Phase"])

@@ -119,20 +119,20 @@ def resolved(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
 def open_bucket(
     url: str,
     options: Mapping[str, Any],
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
     *,
     policy: RetryPolicy | None = None,
 ) -> Bucket:
     """Return the bucket of a checked URL, with retries by the policy.
+
+    `environ` is where a value `env:NAME` of the options is looked up.
 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     return RetryingBucket(open_once(url, options, environ), policy or RetryPolicy())
 
 
-def open_once(
-    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
-) -> Bucket:
+def open_once(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> Bucket:
     """Return the bucket of a checked URL without retries; it connects to nothing yet.
 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
@@ -141,9 +141,7 @@ def open_once(
     return inner if isinstance(inner, FolderBucket) else TriedBucket(inner)
 
 
-def open_untried(
-    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
-) -> Bucket:
+def open_untried(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> Bucket:
     """Return such a bucket for small objects that only one process writes, without a trial.
 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
@@ -155,9 +153,9 @@ def open_untried(
 
 
 def _opened(
-    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> "FolderBucket | FsspecBucket":
-    given = resolved(options, os.environ if environ is None else environ)
+    given = resolved(options, environ)
     if url.startswith("file://"):
         if given:
             raise CallError(

@@ -57,7 +57,7 @@ def main() -> None:
     connections = Connections(socket.socket(fileno=settings.listener), buffer)
 
     def opened() -> Bucket:
-        return open_untried(settings.url, settings.options)
+        return open_untried(settings.url, settings.options, os.environ)
 
     writer = FileWriter(
         buffer,

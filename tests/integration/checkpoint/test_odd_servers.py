@@ -1,5 +1,6 @@
 """Servers that speak S3 in their own way, with the real clients: used rightly, or refused."""
 
+import os
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(s3: ScriptedS3, **options: Any) -> tuple[TriedBucket, list[str]]:
     """A bucket as a keeper has it, and what it says."""
-    bucket = open_once(s3.place.url, {**s3.place.options, **options})
+    bucket = open_once(s3.place.url, {**s3.place.options, **options}, os.environ)
     assert isinstance(bucket, TriedBucket)
     said: list[str] = []
     bucket.say = said.append

@@ -1,6 +1,7 @@
 """`elasticd checkpoint` against S3: the whole way, and what can be wrong with the way there."""
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -32,7 +33,7 @@ def place(
 
 def made_at(place: S3Place, steps: int) -> Maker:
     maker = Maker(place.url)
-    maker.bucket = open_bucket(place.url, place.options)
+    maker.bucket = open_bucket(place.url, place.options, os.environ)
     maker.log = CommitLog(maker.bucket)
     maker.committer = Committer(bucket=maker.bucket, log=maker.log, uid=maker.uid, job=maker.job)
     maker.open(1)

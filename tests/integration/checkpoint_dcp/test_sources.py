@@ -95,7 +95,7 @@ def save_by_holders(url: str, state: dict[str, Any]) -> None:
         Tensor(name, str(each.dtype).removeprefix("torch."), tuple(each.shape))
         for name, each in zip(tree.paths(taken), taken.tensors, strict=True)
     ]
-    bucket = open_bucket(f"file://{url}", {})
+    bucket = open_bucket(f"file://{url}", {}, {})
     committer = Committer(bucket=bucket, log=CommitLog(bucket), uid="u", job="j")
     snapshot = Snapshot(run=committer.open(1, 0), generation=1, step=7)
     header = Header(

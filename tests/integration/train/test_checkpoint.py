@@ -38,7 +38,7 @@ def one_epoch(tmp_path_factory: pytest.TempPathFactory) -> SavedRuns:
     runs = SavedRuns(tmp_path_factory.mktemp("one") / "run")
     call = runs.start("--epochs", "1", "--gates", "5", every="3steps")
     # While one is on its way no other is begun, and the last takes the place of what waits.
-    until(lambda: checkpoints(open_bucket(runs.url, {})), because=lambda: call.err)
+    until(lambda: checkpoints(open_bucket(runs.url, {}, {})), because=lambda: call.err)
     (runs.place.folder / "gate-5").touch()
     assert call.wait().code == 0
     found = assert_whole(runs.url)

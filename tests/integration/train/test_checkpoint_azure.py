@@ -1,5 +1,6 @@
 """A run that saves to Azure is killed twice and goes on, each time with credentials given anew."""
 
+import os
 import re
 import time
 from collections import deque
@@ -69,7 +70,7 @@ def interrupted(runs: SavedRuns, place: AzurePlace, step: int, env: dict[str, st
     """
     gates = ",".join(map(str, GATES))
     call = runs.start(*EPOCHS, "--step-s", "0.05", "--gates", gates, env=env)
-    bucket = open_bucket(place.url, place.options)
+    bucket = open_bucket(place.url, place.options, os.environ)
     closed = deque(GATES)
     opened_s = time.monotonic()
 

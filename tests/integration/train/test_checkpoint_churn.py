@@ -71,7 +71,7 @@ def test_checkpoints_stay_whole_while_the_world_keeps_changing(
         call = runs.start(*args, every="1s", flags=FLAGS, env=KEYS)
         until(lambda: worlds(runs) and len(workers(runs)) == 4, lambda: call.err)
         s3.add(Answer.LATE, "PUT", times=100_000)
-        bucket = open_bucket(s3.place.url, endpoint)
+        bucket = open_bucket(s3.place.url, endpoint, os.environ)
         disturb(runs, call, bucket)
         changes = worlds(runs)
         found = checkpoints(bucket)

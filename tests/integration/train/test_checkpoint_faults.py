@@ -84,7 +84,7 @@ def test_worker_that_is_killed_in_its_copy_holds_up_no_later_checkpoint(tmp_path
         "--epochs", str(epochs), "--step-s", "0.02", "--gates", "121", every="20steps", env=env,
         flags=flags,
     )  # fmt: skip
-    bucket = open_bucket(runs.url, {})
+    bucket = open_bucket(runs.url, {}, {})
     until(
         lambda: any(each.snapshot.generation > 1 for each in checkpoints(bucket)),
         because=lambda: call.err,
@@ -105,7 +105,7 @@ def test_killed_keepers_and_workers_go_back_to_what_is_durable(
     runs = SavedRuns(tmp_path / "run")
     call = runs.start("--epochs", str(EPOCHS), "--gates", "9", *KILLED, every="1steps")
     until(lambda: any(runs.folder.glob("steps/*/manifest.json")), because=lambda: call.err)
-    bucket = open_bucket(runs.url, {})
+    bucket = open_bucket(runs.url, {}, {})
     durable = until(lambda: checkpoints(bucket), because=lambda: call.err)[0].snapshot.step
     for pid, command in runs.place.mark.processes().items():
         if "elasticd.keeper" in command:

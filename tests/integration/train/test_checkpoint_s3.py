@@ -33,7 +33,7 @@ class Lives:
         folder.mkdir()
         self.run = LocalRun(folder)
         self.place = place
-        self.bucket = open_bucket(place.url, place.options)
+        self.bucket = open_bucket(place.url, place.options, os.environ)
         CommitLog(
             self.bucket
         ).newest_number()  # Imports the driver, which takes longer than many steps.

@@ -214,7 +214,7 @@ def wait_at_gate(
         "--epochs", "100", "--gates", str(GATE), *args, agents=agents, every="4steps", flags=flags,
         env=env,
     )  # fmt: skip
-    bucket = open_bucket(runs.url, json.loads(runs.options or "{}"))
+    bucket = open_bucket(runs.url, json.loads(runs.options or "{}"), os.environ)
     until(lambda: checkpoints(bucket), lambda: call.err)
     return call
 
@@ -255,6 +255,6 @@ def assert_stopped_at(runs: SavedRuns, ended: Ended, step: int) -> str:
     assert found is not None, ended.err
     at_step, durable_step, lost = map(int, found.groups()[:3])
     assert at_step >= step and lost == at_step - durable_step
-    newest = checkpoints(open_bucket(runs.url, json.loads(runs.options or "{}")))[0]
+    newest = checkpoints(open_bucket(runs.url, json.loads(runs.options or "{}"), os.environ))[0]
     assert durable_step == newest.snapshot.step
     return found[4]

@@ -44,7 +44,7 @@ class Maker:
 
     def __init__(self, url: str, *, uid: str = UID, job: str = JOB) -> None:
         self.url = url
-        self.bucket: Bucket = open_bucket(url, {})
+        self.bucket: Bucket = open_bucket(url, {}, {})
         self.log = CommitLog(self.bucket)
         self.uid, self.job = uid, job
         self.committer = Committer(bucket=self.bucket, log=self.log, uid=uid, job=job)

@@ -144,7 +144,7 @@ def test_url_opens_as_a_bucket(tmp_path: Path) -> None:
 def test_folder_takes_no_options() -> None:
     """They would lead past the one way of writing to it that is safe."""
     with pytest.raises(CallError, match="auto_mkdir"):
-        open_bucket("file:///tmp/run", {"auto_mkdir": True})
+        open_bucket("file:///tmp/run", {"auto_mkdir": True}, {})
 
 
 def test_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,4 +153,4 @@ def test_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setitem(sys.modules, name, None)  # As where it is not installed.
     monkeypatch.delitem(sys.modules, "elasticd.checkpoint.storage.gcs", raising=False)
     with pytest.raises(EnvironmentProblem, match="pip install gcsfs"):
-        open_bucket("gs://bucket/run", {})
+        open_bucket("gs://bucket/run", {}, {})

@@ -1,5 +1,6 @@
 """Another job's checkpoints are refused before a job begins, by one request if that tells."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def held(bucket: Bucket, job: str = "first") -> None:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    held(open_bucket(f"file://{tmp_path}/run", {}))
+    held(open_bucket(f"file://{tmp_path}/run", {}, {}))
     return f"file://{tmp_path}/run"
 
 
@@ -61,7 +62,7 @@ def test_bucket_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the daemons get the job, too."""
     give_keys(monkeypatch)
     with ScriptedS3() as s3:
-        held(open_bucket(s3.place.url, s3.place.options))
+        held(open_bucket(s3.place.url, s3.place.options, os.environ))
         s3.seen.clear()
         spec = CheckpointSpec(url=s3.place.url, owner="second", options=s3.place.options)
         monkeypatch.setattr(checkpoint_owner, "LIMIT_S", None)

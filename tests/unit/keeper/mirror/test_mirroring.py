@@ -458,7 +458,8 @@ class Whole:
         self.kept = keep(
             KeeperSettings(
                 url=f"file://{folder}", job="job", uid="uid", socket=name, host=HOST, niceness=0
-            )
+            ),
+            {},
         )
         Thread(target=self.kept.service.listen, args=(name,), daemon=True).start()
         self.worker = Client(name)
