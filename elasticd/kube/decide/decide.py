@@ -108,7 +108,8 @@ def _by_uid(seen: ObservedCluster) -> dict[str, tuple[JobName, JobRecords]]:
 def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     if look.job.deleted_unix_s is not None:
         yield from delete(look.job, look.name, look.found, seen)
-        if look.found is not None and FINALIZER in look.job.finalizers:
+        is_kept = bool(look.job.finalizers)  # Ours may be gone, and another controller's stand.
+        if look.found is not None and is_kept and not _is_revived(look, look.found):
             yield from _report(look, _standing(look, look.found))
     elif look.found is not None and _is_revived(look, look.found):
         # Its status stays: what was over does not begin again.

@@ -15,12 +15,15 @@ __all__ = ["delete"]
 def delete(
     job: ElasticJob, name: JobName, found: JobRecords | None, seen: ObservedCluster
 ) -> Iterator[Action]:
-    """Stop the job, and let the object go once no node serves it any more."""
+    """Stop the job, and let the object go once no node serves it any more.
+
+    An object that only another controller's finalizer keeps may stay for long, and must not train.
+    """
+    if found is not None and found.needs_stop:
+        yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")
     if FINALIZER not in job.finalizers:
         return
     is_forced = job.annotations.get(FORCE_DELETE, "false").lower() != "false"
-    if found is not None and found.needs_stop:
-        yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")
     is_known_over = seen.records is None and job.status.is_final
     if is_forced or is_known_over:
         yield RemoveFinalizer(job=job.key)

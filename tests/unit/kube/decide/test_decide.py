@@ -319,6 +319,27 @@ def test_another_finalizer_is_none_of_ours() -> None:
     assert twin.decide() == ()
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_deleted_object_that_another_finalizer_keeps_does_not_train(is_over: bool) -> None:
+    """Ours is gone, as somebody took it out, or as the job was over before etcd was restored."""
+    twin, uid = started()
+    backup = twin.jobs["team.x"]
+    if is_over:
+        twin.end("team.x")
+        twin.settle()
+    twin.delete(uid)
+    twin.objects[uid]["metadata"]["finalizers"] = ["somebody/else"]
+    twin.settle()
+    twin.jobs["team.x"] = backup
+    assert StopJob in {type(action) for action in twin.settle()}
+    for _ in range(3):
+        twin.agents_run()
+        twin.settle()
+    assert twin.jobs["team.x"].status.phase is Phase.STOPPED and uid in twin.objects
+    assert twin.object(uid).finalizers == ("somebody/else",)
+    assert twin.object(uid).status.phase == ("Succeeded" if is_over else "Stopped")
+
+
 def test_an_object_waits_for_etcd_and_says_so() -> None:
     twin = Twin(is_etcd_away=True)
     uid = twin.create()
