@@ -15,11 +15,13 @@ import urllib3
 from elasticd import __version__
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 from elasticd.kube.api.document import document, encoded
-from elasticd.kube.api.failure import failure
+from elasticd.kube.api.failure import Failed, failure
 
 __all__ = ["ApiServerConnection", "open_connection"]
 
 CONNECT_S, READ_S = 3.0, 10.0
+"""The time-outs of a request. A webhook has 10 s by default, and 30 s at most, in which the API
+server waits for it: an object whose webhook hangs is written to no longer than that."""
 AGENT = f"elasticd-operator/{__version__}"
 
 
@@ -132,7 +134,10 @@ class ApiServerConnection:
         except (urllib3.exceptions.HTTPError, OSError) as exc:
             if answer is None:
                 self._told(0)
-            raise Unavailable(
+            # What is written is about one object, and may wait for a webhook of its namespace.
+            is_alone = method != "GET" and isinstance(exc, urllib3.exceptions.ReadTimeoutError)
+            kind = Failed if is_alone else Unavailable
+            raise kind(
                 f"The API server at {self.host} does not answer to {what} ({_short(exc)}): "
                 "try again."
             ) from exc

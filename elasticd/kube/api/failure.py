@@ -26,8 +26,8 @@ class Busy(Unavailable):
 
 
 class Failed(Unavailable):
-    """The API server failed at this one request (500), as with a webhook that does not answer: it
-    may do the next one.
+    """The API server failed at this one request (500, or no answer to a write), as with a
+    webhook that does not answer: it may do the next one.
     """
 
 

@@ -1,18 +1,15 @@
 """One term of an operator: it looks at everything, lets `decide` decide, and carries that out.
 
-Actions about one thing are done in order; several things are handled at once, since each write
-waits for a server. When one of the servers does not answer, what is left for it waits for the next
-look. Nothing is lost by that, since the next look decides anew.
+When one of the servers does not answer, or one write hangs, what is left for it waits for a later
+look. Nothing is lost by that, since each look decides anew.
 """
 
 import time
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from elasticd.errors import ElasticdError, Fenced, Unavailable
-from elasticd.kube.api.failure import Busy, Failed
+from elasticd.errors import ElasticdError, Unavailable
 from elasticd.kube.api.port import NAMESPACES, Api
 from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
 from elasticd.kube.decide.cluster import ObservedCluster
@@ -21,10 +18,11 @@ from elasticd.kube.decide.memory import OperatorMemory, refused, remembered, wit
 from elasticd.kube.operator.cluster_objects import ClusterObjects
 from elasticd.kube.operator.cluster_records import ClusterRecords
 from elasticd.kube.operator.counts import ActionOutcome, OperatorCounts
-from elasticd.kube.operator.effect import Effects, group_of, is_to_etcd, word_of
-from elasticd.kube.operator.hold import Holds
 from elasticd.kube.operator.journal_file import JournalFile
 from elasticd.kube.operator.measurement import Measurements
+from elasticd.kube.operator.write.action_threads import API, ActionThreads, Done, server_of
+from elasticd.kube.operator.write.effect import Effects, group_of, word_of
+from elasticd.kube.operator.write.hold import Holds
 from elasticd.leader.election import Term, boottime_s
 from elasticd.leader.fenced_store import FencedStore
 from elasticd.records.keys import Keys
@@ -34,14 +32,9 @@ from elasticd.telemetry.log import get_logger
 
 __all__ = ["Reconciliation"]
 
-THREADS = 8
-API, ETCD = "the API server", "etcd"
 UNSEEN_S, UNSEEN_MOST_S = 2.0, 60.0
 """How long an action is not repeated, so that the watches have time to show it: twice as long each
 time that it was done and did not show."""
-LOOK_S = 5.0
-"""How long one look begins with new actions. What is left then waits for the next one, so that a
-slow API server delays no news, nor takes the lead away."""
 QUIET = (ApplyStatus, TellEvent)
 """Actions that are too frequent to be logged."""
 
@@ -52,23 +45,6 @@ class Decide(Protocol):
     def __call__(
         self, seen: ObservedCluster, *, now_s: float, now_unix_s: float
     ) -> Sequence[Action]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """How an action went."""
-
-    action: Action
-    outcome: ActionOutcome
-    why: str = ""
-    retry_after_s: float = 0.0
-    is_alone: bool = False
-    """True if the server failed at this action, and may do others."""
-
-    @property
-    def ends_its_group(self) -> bool:
-        """Return whether what else was to be done about the same thing waits."""
-        return self.outcome in (ActionOutcome.OUTDATED, ActionOutcome.UNAVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +82,11 @@ class Reconciliation:
         self._memory, self._holds = OperatorMemory(), Holds(now_s)
         self._newest: dict[str, _Newest] = {}
         """By what was done to what: what was last done."""
-        self._late: set[str] = set()
-        """What the last look had no time for: it comes first in the next one."""
         self._namespace, self._identity = namespace, ""
         self._trouble = ""
         self._objects = ClusterObjects(api, wake, namespace=namespace)
         self._records = ClusterRecords(store, keys, wake, now_s)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="effect")
+        self._threads = ActionThreads(wake, now_s)
 
     @property
     def trouble(self) -> str:
@@ -154,7 +128,9 @@ class Reconciliation:
             {uid: plain for uid, (_, plain) in found.items()},
             {name: job.spec for name, job in records.jobs.items()} if records is not None else {},
         )
-        for done in self._carry_out(effects, actions):
+        begun = [each for each in actions if not (self._is_held(each) or self._is_unseen(each))]
+        for done in self._threads.carry_out(effects, begun):
+            self._note(done)
             if done.outcome is ActionOutcome.DONE:
                 self._memory = remembered(
                     self._memory, done.action, cluster.jobs, now_s=self._now_s()
@@ -164,13 +140,13 @@ class Reconciliation:
         self._memory = without(self._memory, cluster.jobs)
         self._forget_seen({_key(action) for action in actions})
         self._counts.reconciled(self._now_s() - began_s)
-        return 0.0 if self._late else self._holds.next_s()
+        return 0.0 if self._threads.late else self._holds.next_s()
 
     def close(self) -> None:
         self._objects.close()
         self._records.close()
         self._measurements.close()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
 
     # --- seeing -------------------------------------------------------------------------------
 
@@ -226,39 +202,6 @@ class Reconciliation:
 
     # --- doing --------------------------------------------------------------------------------
 
-    def _carry_out(self, effects: Effects, actions: Sequence[Action]) -> list[Done]:
-        """Carry the actions out, and return how each went; those that are held are left out."""
-        groups: dict[str, list[Action]] = {}
-        for action in actions:
-            if not self._is_held(action) and not self._is_unseen(action):
-                groups.setdefault(group_of(action), []).append(action)
-        away: set[str] = set()
-        late: set[str] = set()
-        until_s = self._now_s() + LOOK_S
-
-        def done_of(about: str) -> list[Done]:
-            found: list[Done] = []
-            for action in groups[about]:
-                if self._now_s() >= until_s:
-                    late.add(about)
-                    break
-                if _way(action) not in away:
-                    found.append(_done(effects, action, away))
-                    if found[-1].ends_its_group:
-                        break
-            return found
-
-        # A node may have half a minute to go: its drain waits for no answer of the API server.
-        def rank(about: str) -> tuple[bool, bool]:
-            return _way(groups[about][0]) != ETCD, about not in self._late
-
-        order = sorted(groups, key=rank)
-        done = [one for found in self._threads.map(done_of, order) for one in found]
-        self._late = late
-        for one in done:
-            self._note(one)
-        return done
-
     def _is_ours(self, action: Action) -> bool:
         """Return False for the job of an object in a namespace that is not looked after."""
         gone = action.gone if isinstance(action, StopJob) else None
@@ -290,15 +233,15 @@ class Reconciliation:
         self._newest[key] = _Newest(self._now_s(), action, wait_s)
 
     def _is_held(self, action: Action) -> bool:
-        return self._holds.is_held(_way(action)) or self._holds.is_held(_key(action))
+        return self._holds.is_held(server_of(action)) or self._holds.is_held(_key(action))
 
     def _note(self, done: Done) -> None:
         word, about = word_of(done.action), group_of(done.action)
         self._counts.acted(word, done.outcome)
         is_away = done.outcome is ActionOutcome.UNAVAILABLE and not done.is_alone
-        key = _way(done.action) if is_away else _key(done.action)
+        key = server_of(done.action) if is_away else _key(done.action)
         if done.outcome is ActionOutcome.DONE:
-            self._holds.worked(_way(done.action))
+            self._holds.worked(server_of(done.action))
             self._holds.worked(key)
             self._keep_newest(key, done.action)
             if not isinstance(done.action, QUIET):
@@ -308,35 +251,11 @@ class Reconciliation:
             level("action.failed", action=word, about=about, why=done.why)
 
 
-def _done(effects: Effects, action: Action, away: set[str]) -> Done:
-    """Do an action; note in `away` which server does not answer."""
-    try:
-        effects.carry_out(action)
-    except Fenced as exc:
-        return Done(action, ActionOutcome.OUTDATED, str(exc))
-    except Failed as exc:
-        return Done(action, ActionOutcome.UNAVAILABLE, str(exc), is_alone=True)
-    except Unavailable as exc:
-        away.add(_way(action))
-        after_s = exc.retry_after_s if isinstance(exc, Busy) else 0.0
-        return Done(action, ActionOutcome.UNAVAILABLE, str(exc), after_s)
-    except ElasticdError as exc:
-        return Done(action, ActionOutcome.REFUSED, str(exc))
-    except Exception as exc:  # A bug of ours about one thing must not stop what is about others.
-        log.exception("action.broke", action=word_of(action), about=group_of(action))
-        return Done(action, ActionOutcome.REFUSED, f"This operator cannot do it: {exc!r}.")
-    return Done(action, ActionOutcome.DONE)
-
-
 def _is_same(before: Action, action: Action) -> bool:
     # A spec that is submitted says when: it is another one each time.
     if isinstance(before, WriteJob) and isinstance(action, WriteJob):
         return before.job == action.job
     return before == action
-
-
-def _way(action: Action) -> str:
-    return ETCD if is_to_etcd(action) else API
 
 
 def _key(action: Action) -> str:

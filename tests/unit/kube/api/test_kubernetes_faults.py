@@ -18,7 +18,7 @@ from elasticd.kube.api import connection as connection_module
 from elasticd.kube.api import watch as watch_module
 from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.connection import open_connection
-from elasticd.kube.api.failure import Busy
+from elasticd.kube.api.failure import Busy, Failed
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Changed, ResourceList
 from elasticd.kube.api.watch import WatchTimes
@@ -316,3 +316,23 @@ def test_a_token_that_cannot_be_read_is_a_trouble_that_passes(server: ApiServer)
     lost = connection_module.ApiServerConnection(server.connection()._pool, server.url, nothing)
     with pytest.raises(Unavailable, match="no token now"):
         KubernetesApi(lost).list(NODES)
+
+
+def test_a_write_that_hangs_is_about_its_object_alone(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook may hang; a question that is not answered says that the server is away."""
+    monkeypatch.setattr(connection_module, "READ_S", 0.2)
+    api = KubernetesApi(server.connection())
+    (seen,) = server.objects.items(ELASTIC_JOBS)
+    server.hung = "a"
+    with pytest.raises(Failed, match="does not answer to patch"):
+        api.patch(ELASTIC_JOBS, seen, {"spec": {"replicas": 2}})
+    with pytest.raises(Failed, match="does not answer to apply"):
+        api.apply(ELASTIC_JOBS, seen)
+    with pytest.raises(Failed, match="does not answer to delete"):
+        api.delete(ELASTIC_JOBS, seen)
+    server.hung = "elasticjobs"
+    with pytest.raises(Unavailable) as found:
+        api.list(ELASTIC_JOBS)
+    assert not isinstance(found.value, Failed)

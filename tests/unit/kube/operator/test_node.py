@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, PODS, Name
-from elasticd.kube.operator.etcd_write import stop_job
+from elasticd.kube.operator.write.etcd_write import stop_job
 from elasticd.kube.resource.job_status import DEADLINE_WHY
 from elasticd.leader.election import Election
 from elasticd.records.codec import decode

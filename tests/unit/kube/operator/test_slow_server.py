@@ -10,6 +10,7 @@ from elasticd.errors import Unavailable
 from elasticd.kube.api.failure import failure
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Name
+from elasticd.kube.operator.write import action_threads
 from elasticd.records.ids import NodeId
 from tests.fixtures.operator_scene import OperatorScene
 from tests.fixtures.recorder import LIMIT_S
@@ -54,6 +55,49 @@ def test_a_node_that_goes_does_not_wait_for_a_slow_api_server(scene: OperatorSce
     finally:
         api.may_answer.set()
         look.join()
+
+
+class Hung(Stuck):
+    """Answers no write to the objects of a name, as with a webhook of one namespace that hangs."""
+
+    def patch(self, kind: Any, seen: Any, *args: Any, **more: Any) -> Any:
+        self.calls.append(f"patch {seen['metadata']['name']}")
+        write = super().patch if seen["metadata"]["name"].startswith("bad") else self._at_once
+        return write(kind, seen, *args, **more)
+
+    def _at_once(self, *args: Any, **more: Any) -> Any:
+        return MemoryApi.patch(self, *args, **more)
+
+
+def test_writes_that_hang_wait_alone(scene: OperatorScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than a look has threads; each is begun once, however many looks there are."""
+    monkeypatch.setattr(action_threads, "LOOK_S", 1.0)
+    api = scene.api = Hung(scene.objects)
+    api.may_answer = threading.Event()
+    for number in range(20):
+        scene.create(f"bad{number}")
+    operator = scene.begin()
+    try:
+        operator.evaluate()
+        scene.create("good")
+        for _ in range(100):
+            operator.evaluate()
+            scene.now_s += 1.0
+            if scene.jobs:
+                break
+        assert scene.jobs == ["team.good"]
+        begun = [call for call in api.calls if call.startswith("patch bad")]
+        assert len(begun) == len(set(begun))
+        woken = scene.wakes
+    finally:
+        api.may_answer.set()
+    wait_until(lambda: scene.wakes > woken)
+    for _ in range(100):
+        operator.evaluate()
+        scene.now_s += 1.0
+        if len(scene.jobs) == 21:
+            break
+    assert len(scene.jobs) == 21
 
 
 class Slow(MemoryApi):

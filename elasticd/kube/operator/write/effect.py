@@ -28,7 +28,7 @@ from elasticd.kube.decide.action import (
     WritePolicy,
     WriteWant,
 )
-from elasticd.kube.operator.etcd_write import (
+from elasticd.kube.operator.write.etcd_write import (
     drain_node,
     label_node,
     stop_job,
