@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MemoryGroup", "MemoryLimit", "memory_groups", "memory_limit", "oom_kill_count"]
+__all__ = [
+    "MemoryGroup",
+    "MemoryLimit",
+    "killed_together",
+    "memory_groups",
+    "memory_limit",
+    "oom_kill_count",
+]
 
 GROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
@@ -115,6 +122,17 @@ def oom_kill_count(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
     """
     found = (group.oom_kill_count for group in memory_groups(proc, groups))
     return next((each for each in found if each is not None), None)
+
+
+def killed_together(proc: Path = PROC, groups: Path = GROUPS) -> Path | None:
+    """Return the file that says that the kernel kills all of us where memory is short; None if it
+    kills one process.
+
+    Kubelets from 1.28 on say so for each container on cgroup v2, unless `singleProcessOOMKill` is
+    set.
+    """
+    paths = (group.folder / "memory.oom.group" for group in memory_groups(proc, groups))
+    return next((path for path in paths if _number(path) == 1), None)
 
 
 def _place(proc: Path, groups: Path) -> tuple[Path, str, _Files]:

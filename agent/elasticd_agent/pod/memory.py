@@ -4,13 +4,19 @@ A process that was killed by SIGKILL tells nothing of why. The kernel counts tho
 want of memory, before it sends the signal: a worker that ends by SIGKILL when that number has grown
 is one of them. The count is of the whole container, so who asks first for a kill gets it, and what
 was killed beside (a data loader's process, whose rank then raises) is not put down to a later one.
+Where the kernel kills the whole container (`memory.oom.group`) nobody is left here who could tell.
 """
 
 import time
 from collections.abc import Callable
 from threading import Lock
 
-from elasticd.telemetry.cgroup import MemoryLimit, memory_limit, oom_kill_count
+from elasticd.telemetry.cgroup import (
+    MemoryLimit,
+    killed_together,
+    memory_limit,
+    oom_kill_count,
+)
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["SIGKILLED", "OomKills", "log_limit"]
@@ -32,6 +38,17 @@ def log_limit() -> None:
             path=str(limit.path),
             hint="workers and keepers together; a keeper holds two copies of each share of a "
             "state, and says in its own log how much that is",
+        )
+    path = killed_together()
+    if path is not None:
+        log.warning(
+            "memory.killed_together",
+            path=str(path),
+            why="where memory is short here, the kernel kills this agent with all of its workers "
+            "and keepers, not one process: the other nodes then say that this one was lost, and "
+            "only Kubernetes that it was for memory. Set singleProcessOOMKill: true in the "
+            "kubelet's configuration (Kubernetes 1.32 and later), or give the container more "
+            "memory than its workers take.",
         )
 
 

@@ -25,6 +25,7 @@ from elasticd.cli.machine import own_address
 from elasticd.errors import CallError
 from elasticd.records.keys import Keys
 from elasticd.store.api import StoreSettings
+from elasticd.telemetry.cgroup import killed_together
 from elasticd_agent.worker_setup.gpus import visible_gpus
 
 __all__ = ["doctor"]
@@ -85,6 +86,7 @@ def _findings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     python = _python(values["python"] or environ.get("PYTHON_EXEC", ""))
     folder = Path(log_dir_of(values, environ) or "elasticd-runs").absolute()
     yield from machine_check.check_machine(environ)
+    yield from machine_check.check_oom_kills(killed_together())
     yield from guarded("shared memory", machine_check.check_shared_memory)
     yield from machine_check.check_open_files()
     yield from guarded("run folder", lambda: machine_check.check_run_folder(folder))

@@ -19,6 +19,7 @@ from elasticd_agent.worker_setup.gpus import visible_gpus
 __all__ = [
     "check_address",
     "check_machine",
+    "check_oom_kills",
     "check_open_files",
     "check_private_etcd",
     "check_run_folder",
@@ -46,6 +47,24 @@ def check_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
         found=f"elasticd {__version__} on {platform.node()}, {platform.system()} "
         f"{platform.release()}: {counted(cpu_count(), 'CPU')}, {memory}, "
         f"{counted(len(gpus.names), 'GPU')}",
+    )
+
+
+def check_oom_kills(path: Path | None) -> Iterator[Finding]:
+    """Say what dies where memory is short; `path` is that of `killed_together`."""
+    subject = "out of memory"
+    if path is None:
+        found = "where memory is short, the kernel kills one process"
+        yield Finding(subject=subject, verdict=Verdict.OK, found=found)
+        return
+    yield Finding(
+        subject=subject,
+        verdict=Verdict.WARNING,
+        found=f"where memory is short, the kernel kills all processes here at once ({path} is 1), "
+        "an agent with its workers and keepers, and `elasticd why` cannot say that it was for "
+        "memory",
+        advice="Set singleProcessOOMKill: true in the kubelet's configuration (Kubernetes 1.32 "
+        "and later), or give the container more memory than its workers take.",
     )
 
 

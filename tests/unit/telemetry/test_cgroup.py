@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.telemetry.cgroup import memory_groups, memory_limit, oom_kill_count
+from elasticd.telemetry.cgroup import (
+    killed_together,
+    memory_groups,
+    memory_limit,
+    oom_kill_count,
+)
 
 GIB = 1 << 30
 NO_LIMIT_V1 = "9223372036854771712"
@@ -94,3 +99,25 @@ def test_no_limit_is_told_as_none(
     where = tree(tmp_path, cgroup, groups)
     assert memory_limit(*where) is None
     assert oom_kill_count(*where) in (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "found"), [("1", "0", "pod/a"), ("0", "1", "pod"), ("0", "0", "")]
+)
+def test_a_group_that_is_killed_as_a_whole_is_known(
+    tmp_path: Path, inner: str, outer: str, found: str
+) -> None:
+    """The kernel takes the outermost that says so; any is enough."""
+    groups = {
+        "pod": {**v2("max"), "memory.oom.group": outer},
+        "pod/a": {**v2("max"), "memory.oom.group": inner},
+    }
+    where = tree(tmp_path, "0::/pod/a\n", groups)
+    expected = where[1] / found / "memory.oom.group" if found else None
+    assert killed_together(*where) == expected
+
+
+def test_version_1_kills_one_process(tmp_path: Path) -> None:
+    """It has no such file."""
+    where = tree(tmp_path, "4:memory:/a\n0::/\n", {"memory": v1(str(GIB))})
+    assert killed_together(*where) is None

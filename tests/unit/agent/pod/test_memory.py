@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from elasticd.telemetry.cgroup import MemoryLimit
-from elasticd_agent.pod.memory import BESIDE_S, OomKills
+from elasticd_agent.pod import memory
+from elasticd_agent.pod.memory import BESIDE_S, OomKills, log_limit
 
 LIMIT = MemoryLimit(size_bytes=3 << 29, path=Path("/sys/fs/cgroup/memory.max"))
 
@@ -75,3 +77,16 @@ def test_rank_that_raises_takes_the_kill_of_its_loader() -> None:
         assert kernel.kills.sentence_of(1) == ""
     assert kernel.kills.sentence_of(-9) == ""
     assert [(each["event"], each["processes"]) for each in logs] == [("memory.oom_killed", 1)]
+
+
+@pytest.mark.parametrize("path", [Path("/sys/fs/cgroup/memory.oom.group"), None])
+def test_agent_that_dies_with_its_workers_says_so_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, path: Path | None
+) -> None:
+    """When it happens nobody is left who could tell."""
+    monkeypatch.setattr(memory, "killed_together", lambda: path)
+    with capture_logs() as logs:
+        log_limit()
+    told = [line for line in logs if line["event"] == "memory.killed_together"]
+    assert [line["path"] for line in told] == ([str(path)] if path else [])
+    assert all("singleProcessOOMKill" in line["why"] for line in told)

@@ -18,6 +18,13 @@ def test_machine_tells_what_it_has() -> None:
     assert " CPU" in found.found and "0 GPUs" in found.found
 
 
+@pytest.mark.parametrize("path", [Path("/sys/fs/cgroup/memory.oom.group"), None])
+def test_container_that_is_killed_as_a_whole_is_told(path: Path | None) -> None:
+    (found,) = machine_check.check_oom_kills(path)
+    assert found.verdict is (Verdict.OK if path is None else Verdict.WARNING)
+    assert ("singleProcessOOMKill" in found.advice) is (path is not None)
+
+
 @pytest.mark.parametrize(("size", "verdict"), [(64 << 20, Verdict.WARNING), (8 << 30, Verdict.OK)])
 def test_shared_memory_of_a_plain_container_is_told(
     size: int, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
