@@ -38,7 +38,7 @@ from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.gloo_lost import LostCollectives
 from elasticd.train.session import departure
 from elasticd.train.tcp_store import open_sockets
-from elasticd.train.tcp_store.client import connect
+from elasticd.train.tcp_store.client import connect, is_of_silent_host
 from elasticd.train.tcp_store.open_sockets import OpenSocket
 from elasticd.train.tcp_store.start_barrier import gather
 
@@ -133,7 +133,7 @@ class Group:
         try:
             self._form(deadline_s)
         except BaseException as exc:
-            is_late = not self._is_aborted and self._is_late()
+            is_late = not self._is_aborted and (self._is_late() or is_of_silent_host(exc))
             self.close()
             # Its frames hold the store and half a group, which would live as long as the error.
             traceback.clear_frames(exc.__traceback__)

@@ -4,8 +4,14 @@ The constructor of TCPStore tries until its timeout, and reads without one: a st
 stopped takes the connection and never answers. So a plain connection is tried first, which finds a
 host that is gone without a word on stderr, and the constructor gets slices of time: when its socket
 is shut down from another thread it gives up at the end of a slice, not of the whole time.
+
+The plain connection is begun anew every two seconds: the kernel asks again after 1, 2, 4, 8 and 16
+seconds, so a network that is whole again after 16 would be noticed after 31. A host that answers to
+none of some tries in a row is out of reach, and that is said long before the deadline: the other
+ranks wait for this one, and only it knows why it does not come.
 """
 
+import errno
 import selectors
 import socket
 import time
@@ -18,7 +24,7 @@ import torch.distributed as dist
 from elasticd.errors import ElasticdError
 from elasticd.train.tcp_store.open_sockets import Address, plain_host
 
-__all__ = ["StoreLost", "connect"]
+__all__ = ["StoreLost", "connect", "is_of_silent_host"]
 
 _SLICE_S = 0.3
 _LOOK_S = 0.02
@@ -26,9 +32,25 @@ _LOOK_S = 0.02
 
 _REFUSED_PAUSE_S = 0.05
 
+_TRY_S = 2.0
+"""The time for one connection: the kernel asks at once and after a second. A way there and back
+that takes longer is no network to train on."""
+
+SILENT_TRIES = 5
+"""After so many tries in a row without an answer the host is out of reach: 10 s, which is what
+ranks that have all come get to connect to each other (`process_group/group.py`). Tries are counted
+and not seconds, since this process may have stood still."""
+
+_SILENCES = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
 
 class StoreLost(ElasticdError):
     """Nothing listens where the store should be, or it does not answer."""
+
+    def __init__(self, why: str, *, is_silent: bool = False) -> None:
+        super().__init__(why)
+        self.is_silent = is_silent
+        """True if its host answered to nothing, not even with a refusal."""
 
 
 def connect(
@@ -44,12 +66,14 @@ def connect(
     Before it is made, `found` is called with our own address on the way to the store and the
     store's, so that another thread can shut the socket of a client that is stuck.
 
-    Raises: StoreLost: the deadline passed, or the attempt is not wanted any more.
+    Raises: StoreLost: the deadline passed, the host is silent, or the attempt is not wanted any
+    more.
     """
-    why = "the time was over"
+    why, silent_tries = "the time was over", 0
     while not is_over() and (left_s := deadline_s - time.monotonic()) > 0:
         try:
-            found(*_probe(host, port, deadline_s, is_over))
+            found(*_probe(host, port, min(deadline_s, time.monotonic() + _TRY_S), is_over))
+            silent_tries = 0
             # This one reads without a timeout; the guard shuts its socket when it is over.
             return dist.TCPStore(  # type: ignore[attr-defined]
                 host,
@@ -60,8 +84,24 @@ def connect(
             )
         except (OSError, RuntimeError) as exc:
             why = str(exc).splitlines()[0] if str(exc) else repr(exc)
+            silent_tries = silent_tries + 1 if _is_silence(exc) else 0
+            if silent_tries >= SILENT_TRIES:
+                break
             time.sleep(max(0.0, min(_REFUSED_PAUSE_S, deadline_s - time.monotonic())))
-    raise StoreLost(f"its store at {host}:{port} cannot be reached ({why}).")
+    raise StoreLost(
+        f"its store at {host}:{port} cannot be reached ({why}).",
+        is_silent=silent_tries >= SILENT_TRIES,
+    )
+
+
+def is_of_silent_host(exc: BaseException) -> bool:
+    """Return whether this error says that the store's host answered to nothing."""
+    return isinstance(exc, StoreLost) and exc.is_silent
+
+
+def _is_silence(exc: OSError | RuntimeError) -> bool:
+    """Return whether nobody answered; a refusal is an answer."""
+    return isinstance(exc, TimeoutError) or (isinstance(exc, OSError) and exc.errno in _SILENCES)
 
 
 def _probe(
