@@ -9,13 +9,25 @@ from typing import Any
 import pytest
 import yaml
 
+from elasticd.telemetry.metrics import label
+from elasticd.telemetry.metrics.catalog import CATALOG
 from tests.fixtures.prometheus import FOLDER, dashboard_queries, promtool, with_tls
 from tests.fixtures.promql import complaints
 
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+GRAFANAS_OWN = {"__rate_interval", "__range"}
+"""Variables that Grafana fills in by itself."""
 RUNBOOK = (FOLDER.parents[1] / "docs" / "runbook.md").read_text()
+
+LISTED = {metric.name: metric for metric in CATALOG}
+
+
+def variables_of(part: object) -> set[str]:
+    """The variables of Grafana in it."""
+    return set(re.findall(r"\$\{?(\w+)", json.dumps(part)))
 
 
 def tool(*args: str, cwd: Path = FOLDER) -> subprocess.CompletedProcess[str]:
@@ -97,6 +109,39 @@ def test_each_alert_is_seen_to_fire_and_not_to_fire() -> None:
 def test_panel_asks_for_what_there_is(query: Any) -> None:
     """Names and labels are those of the list."""
     assert list(complaints(query.expr)) == []
+
+
+def test_every_variable_is_there_and_used() -> None:
+    """The name of one that is not there would be sent to Prometheus as it stands."""
+    panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+    assert variables_of(panels) - GRAFANAS_OWN == VARIABLES.keys()
+    assert variables_of(DASHBOARD["annotations"]) - GRAFANAS_OWN <= VARIABLES.keys()
+
+
+@pytest.mark.parametrize("name", [n for n, v in VARIABLES.items() if v["type"] == "query"])
+def test_variable_asks_for_what_there_is(name: str) -> None:
+    """Its choices are the values of a label of the list, which the chosen panels filter by."""
+    variable = VARIABLES[name]
+    query = variable["query"]["query"]
+    assert variable["definition"] == query
+    assert variable["datasource"]["uid"] == "${datasource}"
+    asked = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+    assert asked is not None, query
+    metric, of = asked.groups()
+    assert list(complaints(f"max by ({of}) ({metric})")) == []
+    assert of == name
+
+
+def test_panels_show_the_jobs_that_were_chosen_and_no_others() -> None:
+    """Each metric of a job is asked for by the variable, which may be several names or all."""
+    chosen = 'job_name=~"$job_name"'
+    for target in (each for panel in DASHBOARD["panels"] for each in panel.get("targets", ())):
+        for metric, matchers in re.findall(r"\b(elasticd_\w+)(\{[^}]*\})?", target["expr"]):
+            listed = LISTED.get(metric)
+            if listed is not None and label.JOB in listed.labels:
+                assert chosen in matchers, f"{target['expr']} asks for all jobs"
+    (variable,) = (each for each in VARIABLES.values() if each["type"] == "query")
+    assert variable["multi"] and variable["includeAll"] and variable["allValue"] == ".*"
 
 
 def test_queries_of_all_panels_are_promql(tmp_path: Path) -> None:
