@@ -10,6 +10,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from elasticd.train.data.loader import Loader
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.state.state import State
 from elasticd.train.world import World
+from tests.benchmarks import observation
+from tests.benchmarks.observation import SilentGroup, look_at_collectives, observe, sums, turns
 from tests.benchmarks.report import Figure, Result, Series, dump, show
 
 __all__ = ["measure"]
@@ -38,6 +41,10 @@ QUANTILES = {"hot": 0.0, "cold": 0.5}
 """The least where all is in the caches. With cold ones it varies, and the median counts."""
 TARGET_US = 100.0
 """1 % of a step of 10 ms (issue 3)."""
+OBSERVATION_US = 2.0
+"""What observation may add to a step (issue 10)."""
+TURNS = 10
+"""So many turns with and without observation for each trial of the parts, where all is hot."""
 
 _MODEL = (
     f"{LAYERS} times Linear and BatchNorm1d of width {WIDTH} (28 parameters, 21 buffers), Adam, "
@@ -52,7 +59,7 @@ _LOADERS = (
     "Loader: CPU time per batch of a whole epoch of both loaders in turn, its order included, for "
     "a dataset that fetches a batch at once and does nothing; the least of several epochs."
 )
-METHOD = (_MODEL, _CLOCK, _LOADERS)
+METHOD = (_MODEL, _CLOCK, _LOADERS, observation.METHOD)
 
 
 class SilentWire:
@@ -142,7 +149,12 @@ def measure(trials: int = TRIALS) -> Result:
     gc.collect()
     gc.disable()
     try:
-        series = _parts(trials)
+        training = Training()
+        for _ in range(20):  # Past probation, and all memory taken.
+            training.step()
+            training.commit()
+        series = _parts(training, trials)
+        observed = _observation(training, trials)
         loaders = {share: _loaders(share) for share in SHARES}
     finally:
         gc.enable()
@@ -163,21 +175,27 @@ def measure(trials: int = TRIALS) -> Result:
                 target=TARGET_US,
             )
         )
+    figures += [
+        Figure(
+            name=each.name.replace(", above", ""),
+            value=each.at(0.5),
+            unit="us",
+            target=OBSERVATION_US,
+        )
+        for each in observed
+        if ", above" in each.name
+    ]
     return Result(
         name="commit_cost",
         title="What a step pays for being managed",
         command=f"python -m tests.benchmarks.commit_cost --trials {trials}",
         method=METHOD,
-        series=series,
+        series=(*series, *observed),
         figures=tuple(figures),
     )
 
 
-def _parts(trials: int) -> tuple[Series, ...]:
-    training = Training()
-    for _ in range(20):  # Past probation, and all memory taken.
-        training.step()
-        training.commit()
+def _parts(training: Training, trials: int) -> tuple[Series, ...]:
     series = []
     befores = {"hot": (training.touch, _nothing), "cold": (training.step, training.compute)}
     for kind, (whole, half) in befores.items():
@@ -190,6 +208,43 @@ def _parts(trials: int) -> tuple[Series, ...]:
         for name, (before, part) in parts.items():
             us = tuple(_timed(part, before, training.commit) for _ in range(trials))
             series.append(Series(name=f"{name}, {kind}", values=us, unit="us"))
+    return tuple(series)
+
+
+def _observation(training: Training, trials: int) -> tuple[Series, ...]:
+    """Steps with and without observation, in turns, hot and cold."""
+    group = SilentGroup()
+    training.session.use(group)
+
+    def step(is_cold: bool, is_observed: bool) -> float:
+        look = look_at_collectives if is_observed else _nothing
+
+        def observed() -> None:
+            next(training.batches)
+            look()
+            _hooks(training)
+            training.commit()
+
+        observe(training.session, training.data, training.state, is_on=is_observed)
+        if is_cold:
+            training.compute()
+        training.scheduler.last_epoch += 1
+        group.begun += 1
+        before = sums(training.session)
+        took_us = _timed(observed, _nothing, _nothing)
+        assert (sums(training.session) != before) is is_observed
+        return took_us
+
+    series = []
+    for kind, count in (("hot", TURNS * trials), ("cold", trials)):
+        steps = partial(step, kind == "cold", True), partial(step, kind == "cold", False)
+        with_us, without_us = turns(steps, count)
+        above_us = tuple(a - b for a, b in zip(with_us, without_us, strict=True))
+        series += [
+            Series(name=f"step with observation, {kind}", values=with_us, unit="us"),
+            Series(name=f"step without observation, {kind}", values=without_us, unit="us"),
+            Series(name=f"observation, above, {kind}", values=above_us, unit="us"),
+        ]
     return tuple(series)
 
 

@@ -1,29 +1,33 @@
 """The dashboard in a real browser: a change to the pixel, the first paint, fifty pages at once.
 
-A history of two thousand incidents of 64 nodes. A change is written to the store that the
-dashboard watches, and the time ends when the page has drawn it. The first paint is by the browser's
+A history of two thousand incidents of 64 nodes, in an etcd. A change is written there by another
+connection than the one by which the dashboard watches it, and the time ends when the page has drawn
+it. The first paint is by the browser's
 own clock, from the beginning of the navigation to the list of changes. The memory is that of
 `elasticd dashboard` on an archive of that history, with fifty pages that listen.
 """
 
+import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from elasticd.control.local_run.archive import archive, records_of
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import Store, StoreSettings
+from elasticd.store.etcd.store import EtcdStore
 from elasticd.store.memory import MemoryStore
-from elasticd.store.private_etcd.embedded import free_port
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.benchmarks.agent_cost import resident_mb
 from tests.benchmarks.bench import end, own_environ, program, start, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series
 from tests.fixtures.chromium import chromium_tab
-from tests.unit.dashboard.records_case import JOB, KEYS, SAY, change_world, filled, opened
+from tests.unit.dashboard.records_case import JOB, KEYS, SAY, Place, change_world, fill, opened
 
 __all__ = ["measure"]
 
@@ -34,17 +38,24 @@ PAGES = 50
 LIMIT_S = 60.0
 SETTLE_S = 2.0
 METHOD = (
-    "Chromium without a window, on the same machine as everything else.",
+    "Chromium without a window, and an etcd, on the same machine as everything else.",
     "A poll of the page takes a few milliseconds, which are part of the time from change to pixel.",
 )
 
 
 def measure(trials: int) -> Result:
-    store = _history()
     pixels, paints = [], []
-    with workplace() as folder, chromium_tab(folder) as tab:
+    with (
+        workplace() as folder,
+        EmbeddedEtcd(folder / "etcd", env=os.environ) as etcd,
+        chromium_tab(folder) as tab,
+        ExitStack() as stack,
+    ):
         tab.resize(1400, 1100)
-        with _served(store) as url:
+        settings = StoreSettings(endpoints=(etcd.url,))
+        store = stack.enter_context(closing(EtcdStore(settings)))
+        _tell_history(store)
+        with _served(settings) as url:
             for _ in range(max(3, trials // 3)):
                 tab.open("about:blank")
                 tab.call("Page.navigate", url=url)
@@ -62,11 +73,11 @@ def measure(trials: int) -> Result:
                 )
                 pixels.append(time.perf_counter() - began_s)
         idle_mb, busy_mb = _memory(folder)
-    pixel = Series(name="a change in the store to the pixel", values=tuple(pixels))
+    pixel = Series(name="a change in etcd to the pixel", values=tuple(pixels))
     paint = Series(name="first paint, by the browser", values=tuple(paints))
     return Result(
         name="dashboard",
-        title="The dashboard, 2,000 incidents of 64 nodes",
+        title="The dashboard, 2,000 incidents of 64 nodes in an etcd",
         command=f"python -m tests.benchmarks.dashboard --trials {trials}",
         method=METHOD,
         series=(pixel, paint),
@@ -81,18 +92,17 @@ def measure(trials: int) -> Result:
     )
 
 
-def _history() -> MemoryStore:
-    store = filled(Phase.WAITING)
+def _tell_history(store: Store) -> None:
+    fill(store, Phase.WAITING)
     names = [f"node-{index}" for index in range(NODES)]
     for generation in range(4, CHANGES):
         members = names if generation < 4 + WIDE else names[:1]
         change_world(store, generation, Reason.JOINED, members, 60.0 * generation)
-    return store
 
 
 @contextmanager
-def _served(store: MemoryStore) -> Iterator[str]:
-    collector = Collector(lambda: opened(store), lambda: (), SAY)
+def _served(settings: StoreSettings) -> Iterator[str]:
+    collector = Collector(lambda: _opened(settings), lambda: (), SAY)
     server = DashboardServer("127.0.0.1", 0, collector)
     try:
         yield server.url
@@ -101,11 +111,19 @@ def _served(store: MemoryStore) -> Iterator[str]:
         collector.close()
 
 
+@contextmanager
+def _opened(settings: StoreSettings) -> Iterator[Sequence[Place]]:
+    with closing(EtcdStore(settings)) as store, opened(store) as places:
+        yield places
+
+
 def _memory(folder: Path) -> tuple[float, float]:
     """Return what the process holds before and while fifty pages listen, in 10^6 bytes."""
     runs = folder / "runs"
     (runs / JOB).mkdir(parents=True)
-    archive(records_of(_history(), KEYS, JOB).values(), runs / JOB / "records.json")
+    history = MemoryStore()
+    _tell_history(history)
+    archive(records_of(history, KEYS, JOB).values(), runs / JOB / "records.json")
     port = free_port()
     argv = [program("elasticd"), "dashboard", "--log-dir", str(runs), "--port", str(port)]
     process = start(argv, env=own_environ({}), log=folder / "dashboard.log")

@@ -1,4 +1,4 @@
-"""Records of a job that lost a worker, in a store of this process."""
+"""Records of a job that lost a worker, in a store of this process or in an etcd."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
-from elasticd.store.api import Put, StoreSettings, Txn
+from elasticd.store.api import Put, Store, StoreSettings, Txn
 from elasticd.store.memory import MemoryStore
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Place",
     "be_late",
     "change_world",
+    "fill",
     "filled",
     "opened",
     "put",
@@ -72,7 +73,7 @@ HUNG = replace(
 class Place:
     """A source of records, as the command line opens them."""
 
-    store: MemoryStore
+    store: Store
     keys: Keys = KEYS
     settings: StoreSettings | None = None
     is_archive: bool = False
@@ -99,6 +100,12 @@ SAY = Sentences(change=_sentence, ending=_ending, late=_late)
 def filled(phase: Phase = Phase.WAITING, into: MemoryStore | None = None) -> MemoryStore:
     """Two nodes, of which one lost its worker and came back."""
     store = MemoryStore() if into is None else into
+    fill(store, phase)
+    return store
+
+
+def fill(store: Store, phase: Phase) -> None:
+    """Write the same to any store."""
     put(store, KEYS.spec(JOB), SPEC)
     put(store, KEYS.status(JOB), JobStatus(phase=phase, generation=Generation(1), restarts=1))
     for name in ("node-0", "node-1"):
@@ -114,11 +121,10 @@ def filled(phase: Phase = Phase.WAITING, into: MemoryStore | None = None) -> Mem
     change_world(store, 1, Reason.FIRST_WORLD, ("node-0", "node-1"), 0.0)
     change_world(store, 2, Reason.WORKER_FAILED, ("node-0",), 60.0)
     change_world(store, 3, Reason.JOINED, ("node-0", "node-1"), 90.0)
-    return store
 
 
 def change_world(
-    store: MemoryStore,
+    store: Store,
     generation: int,
     reason: Reason,
     members: Sequence[str],
@@ -150,12 +156,12 @@ def be_late(store: MemoryStore, *nodes: LateNode) -> None:
     put(store, KEYS.late(JOB), LateNodes(nodes=nodes))
 
 
-def put(store: MemoryStore, key: str, record: object) -> None:
+def put(store: Store, key: str, record: object) -> None:
     store.commit(Txn(then=(Put(key=key, value=encode(record)),)))
 
 
 @contextmanager
 def opened(
-    store: MemoryStore, *, is_archive: bool = False, run_folder: Path = Path("/nowhere")
+    store: Store, *, is_archive: bool = False, run_folder: Path = Path("/nowhere")
 ) -> Iterator[list[Place]]:
     yield [Place(store=store, is_archive=is_archive, run_folder=run_folder)]
