@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -123,3 +124,37 @@ def test_targets_of_make_on_a_page_exist(page: Path) -> None:
     blocks = re.findall(r"```sh\n.*?```|`make [a-z-]+[^`]*`", page.read_text(), re.DOTALL)
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", "\n".join(blocks), re.MULTILINE))
     assert named - targets == set()
+
+
+LINKING = [*PAGES, ROOT / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_sections_that_exist(page: Path) -> None:
+    """Those to other sites are not followed."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+        if "://" in link:
+            continue
+        path, _, section = link.partition("#")
+        led = page.parent / path if path else page
+        assert led.exists(), f"{link}: there is no such file"
+        if section and led.suffix == ".md":
+            assert section in sections_of(led.resolve()), f"{link}: there is no such section"
+
+
+@cache
+def sections_of(page: Path) -> set[str]:
+    """The names by which links lead to its headings."""
+    count: Counter[str] = Counter()
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE):
+        text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", heading).lower().strip()
+        name = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        found.add(f"{name}-{count[name]}" if count[name] else name)
+        count[name] += 1
+    return found
+
+
+def without_code(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
