@@ -23,7 +23,7 @@ from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series
 from tests.benchmarks.site import TorchrunSite
 
-__all__ = ["measure", "resident_mb"]
+__all__ = ["IDLE_S", "idle_percent", "measure", "resident_mb"]
 
 TRIALS = 10
 LIMIT_S = 60.0
@@ -177,10 +177,7 @@ def _cost(
         if is_idle:
             time.sleep(SETTLE_S)
             costs.resident_mb.append(resident_mb(process.pid))
-            before_s, cpu_s = time.monotonic(), _cpu_s(process.pid)
-            time.sleep(IDLE_S)
-            share = (_cpu_s(process.pid) - cpu_s) / (time.monotonic() - before_s)
-            costs.idle_percent.append(100 * share)
+            costs.idle_percent.append(idle_percent(process.pid))
     finally:
         send(tree(process.pid), signal.SIGKILL)
         process.wait(5.0)
@@ -194,6 +191,13 @@ def resident_mb(root: int) -> float:
             if line.startswith("VmRSS:"):
                 total += int(line.split()[1]) * 1024
     return total / 1e6
+
+
+def idle_percent(root: int) -> float:
+    """Wait for a minute; return what a process and all below it used of a core meanwhile."""
+    before_s, cpu_s = time.monotonic(), _cpu_s(root)
+    time.sleep(IDLE_S)
+    return 100 * (_cpu_s(root) - cpu_s) / (time.monotonic() - before_s)
 
 
 def _cpu_s(root: int) -> float:

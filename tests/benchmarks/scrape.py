@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from elasticd.channel.worker import Beat
 from elasticd.keeper.metrics import Metrics
@@ -37,7 +37,7 @@ from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.metrics.scrape import Scrape
 from elasticd_agent.metrics.sources import Sources
 from elasticd_agent.settings import AgentSettings
-from tests.benchmarks.agent_cost import resident_mb
+from tests.benchmarks.agent_cost import IDLE_S, idle_percent, resident_mb
 from tests.benchmarks.bench import own_environ, program, send, start, tree, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series
@@ -57,7 +57,7 @@ def measure(trials: int) -> Result:
     load_before = os.getloadavg()[0]
     with workplace() as folder:
         answers_s, cpu_s, body = _answers(folder, trials)
-        before_mb, after_mb, live_s = _memory(folder)
+        before, after, live_s = _agent(folder)
     series = [line for line in body.splitlines() if not line.startswith("#")]
     answered = Series(name="an answer of three jobs", values=tuple(answers_s))
     live = Series(name="an answer of an agent without a job", values=tuple(live_s))
@@ -67,12 +67,23 @@ def measure(trials: int) -> Result:
         Figure(name="processor time of one, client included, mean", value=cpu_s),
         Figure(name="series of three jobs", value=len(series), unit="", target=300),
         Figure(name="bytes of the answer", value=len(body.encode()) / 1000, unit="kB"),
-        Figure(name="agent, resident, before the first scrape", value=before_mb, unit="MB"),
+        Figure(name="agent, resident, before the first scrape", value=before.mb, unit="MB"),
         Figure(
             name=f"agent, resident, after {SCRAPES:,} scrapes",
-            value=after_mb,
+            value=after.mb,
             unit="MB",
             target=60,
+        ),
+        Figure(
+            name="agent, idle CPU before the first scrape",
+            value=before.idle_percent,
+            unit="% of a core",
+        ),
+        Figure(
+            name=f"agent, idle CPU after {SCRAPES:,} scrapes",
+            value=after.idle_percent,
+            unit="% of a core",
+            target=0.2,
         ),
     )
     return Result(
@@ -184,8 +195,15 @@ def _play(meters: JobMeters, spec: JobSpec) -> None:
             meter.hear(Rank(rank), beat, (number - 1) * 100)
 
 
-def _memory(folder: Path) -> tuple[float, float, list[float]]:
-    """Return an agent's memory before and after its scrapes, and how long each of them took."""
+class Idle(NamedTuple):
+    """What an agent that has nothing to do holds and uses."""
+
+    mb: float
+    idle_percent: float
+
+
+def _agent(folder: Path) -> tuple[Idle, Idle, list[float]]:
+    """Return what an agent costs before and after its scrapes, and how long each of them took."""
     with EmbeddedEtcd(folder / "etcd", env=os.environ) as etcd:
         store = EtcdStore(StoreSettings(endpoints=(etcd.url,)))
         argv = [program("elasticd"), "agent", "--etcd", etcd.url, "--node-id", "n0", "--log-json"]
@@ -194,7 +212,7 @@ def _memory(folder: Path) -> tuple[float, float, list[float]]:
         try:
             port = _port(store)
             time.sleep(SETTLE_S)
-            before_mb = resident_mb(process.pid)
+            before = Idle(resident_mb(process.pid), idle_percent(process.pid))
             took_s = []
             for _ in range(SCRAPES):
                 began_s = time.perf_counter()
@@ -204,7 +222,8 @@ def _memory(folder: Path) -> tuple[float, float, list[float]]:
                 assert connection.getresponse().read()
                 connection.close()
                 took_s.append(time.perf_counter() - began_s)
-            return before_mb, resident_mb(process.pid), took_s
+            after_mb = resident_mb(process.pid)
+            return before, Idle(after_mb, idle_percent(process.pid)), took_s
         finally:
             send(tree(process.pid), signal.SIGKILL)
             process.wait(5.0)
@@ -231,7 +250,8 @@ METHOD = (
     ),
     (
         f"Memory: VmRSS (10^6 bytes) of an agent without a job, {SETTLE_S:g} s after its start "
-        f"and after {SCRAPES:,} scrapes with a connection each."
+        f"and after {SCRAPES:,} scrapes with a connection each. Idle CPU: that of all its threads "
+        f"over the {IDLE_S:g} s after each of these moments."
     ),
 )
 
