@@ -1,4 +1,5 @@
-# Autoscaler, dashboard, operator and command line: all of elasticd but what imports torch or numpy.
+# Autoscaler, dashboard, operator and command line: all of elasticd but what imports torch or numpy. And
+# chaos in a cluster (deploy/kustomize/chaos), which is no part of the package.
 #   docker build -f deploy/docker/control.Dockerfile -t elasticd:0.1.0 .
 ARG BASE=python:3.12.12-slim-bookworm
 FROM ${BASE} AS build
@@ -11,7 +12,9 @@ RUN python3 -m venv --without-pip /opt/elasticd \
     && python3 -m pip --python /opt/elasticd/bin/python3 install --no-cache-dir --no-deps /src \
     && python3 -m pip --python /opt/elasticd/bin/python3 uninstall --yes aiohttp aiosignal yarl \
       multidict frozenlist propcache aiohappyeyeballs attrs \
-    && rm -r /opt/elasticd/lib/python3.*/site-packages/kubernetes/aio
+    && rm -r /opt/elasticd/lib/python3.*/site-packages/kubernetes/aio \
+    && cd /opt/elasticd/lib/python3.*/site-packages && mkdir chaos \
+    && cp -r /src/chaos/__init__.py /src/chaos/error.py /src/chaos/cluster chaos
 FROM ${BASE}
 LABEL org.opencontainers.image.title="elasticd" \
       org.opencontainers.image.description="elasticd without torch: autoscaler, dashboard, CLI" \

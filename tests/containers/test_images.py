@@ -79,6 +79,7 @@ def test_control_image_has_no_torch_and_its_commands_run(builder: Builder, contr
     )
     commands = builder.run(control, "python3", "-c", code).split()
     assert {"operator", "autoscale", "dashboard", "status"} <= set(commands)
+    assert "--dry-run" in builder.run(control, "python3", "-m", "chaos.cluster", "--help")
 
 
 def test_autoscaler_of_the_image_leads_and_is_healthy(

@@ -87,6 +87,7 @@ def project_files() -> Iterator[Member]:
     for source, target in (
         (_PROJECT / "elasticd", site / "elasticd"),
         (_PROJECT / "agent" / "elasticd_agent", site / "elasticd_agent"),
+        (_PROJECT / "chaos", site / "chaos"),
         (_PROJECT / "docs" / "examples", HOME / "examples"),
     ):
         files |= {target / path.relative_to(source): path for path in _files_below(source)}
