@@ -7,7 +7,7 @@ import pytest
 
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.fixtures.manifests import KUSTOMIZE
-from tests.kube.operator_run import OPERATOR, OperatorRun
+from tests.kube.operator_run import CHAOS, OPERATOR, OperatorRun
 from tests.kube.testbed.cluster import Cluster
 from tests.kube.testbed.control.api_server import ApiServer
 
@@ -93,7 +93,7 @@ def _on_loopback(folders: pytest.TempPathFactory) -> ApiServer:
         port=free_port(),
         etcd_port=free_port(),
         etcd_peer_port=free_port(),
-        users=(OPERATOR,),
+        users=(OPERATOR, CHAOS),
         dies_with_us=True,
     )
 

@@ -21,11 +21,13 @@ from tests.kube.testbed.control.api_server import ApiServer
 from tests.kube.testbed.control.kubeconfig import ADMIN, User, write_kubeconfig
 from tests.kube.testbed.daemon import Daemon, wait_until
 
-__all__ = ["OPERATOR", "JobScene", "OperatorRun", "kubeconfig_of"]
+__all__ = ["CHAOS", "OPERATOR", "JobScene", "OperatorRun", "kubeconfig_of"]
 
 LIMIT_S = 30.0
 OPERATOR = User(name="system:serviceaccount:elasticd:elasticd-operator")
 """Who the operator is in a pod: with the rights that its manifest gives to its ServiceAccount."""
+CHAOS = User(name="system:serviceaccount:elasticd:elasticd-chaos")
+"""And who the Job is that breaks labelled jobs on purpose (deploy/kustomize/chaos)."""
 
 
 class OperatorRun:

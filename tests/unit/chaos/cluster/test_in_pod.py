@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,17 @@ def worker() -> Iterator["subprocess.Popen[str]"]:
 def seen(process: "subprocess.Popen[str]") -> Worker | None:
     found = workers(ran("look")["workers"])
     return next((one for one in found if one.pid == process.pid), None)
+
+
+def changed(pid: int, change: int) -> int:
+    """Wait until a child of ours was stopped, or continued; return the kernel's word on it."""
+    until_s = time.monotonic() + patience_s(10.0)
+    while time.monotonic() < until_s:
+        found, status = os.waitpid(pid, change | os.WNOHANG)
+        if found:
+            return status
+        time.sleep(0.02)
+    raise AssertionError("the process was neither stopped nor continued")
 
 
 def test_a_worker_is_found_with_its_job_and_rank(worker: "subprocess.Popen[str]") -> None:
@@ -119,10 +131,8 @@ def test_a_stopped_worker_goes_on_though_nobody_asks_for_it(
     found = seen(worker)
     assert found is not None
     assert ran("stop", str(found.pid), str(found.ticks), "0.3") == {"done": True}
-    _, status = os.waitpid(worker.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status) and os.WSTOPSIG(status) == signal.SIGSTOP
-    _, status = os.waitpid(worker.pid, os.WCONTINUED)
-    assert os.WIFCONTINUED(status)
+    assert os.WSTOPSIG(changed(worker.pid, os.WUNTRACED)) == signal.SIGSTOP
+    assert os.WIFCONTINUED(changed(worker.pid, os.WCONTINUED))
 
 
 def test_no_stop_is_longer_than_the_longest(worker: "subprocess.Popen[str]") -> None:
@@ -131,9 +141,8 @@ def test_no_stop_is_longer_than_the_longest(worker: "subprocess.Popen[str]") -> 
     assert found is not None and in_pod.LONGEST_S <= 60.0
     source = inspect.getsource(in_pod).replace("LONGEST_S = 60.0", "LONGEST_S = 0.2")
     assert ran("stop", str(found.pid), str(found.ticks), "1e9", source=source) == {"done": True}
-    os.waitpid(worker.pid, os.WUNTRACED)
-    _, status = os.waitpid(worker.pid, os.WCONTINUED)
-    assert os.WIFCONTINUED(status)
+    assert os.WIFSTOPPED(changed(worker.pid, os.WUNTRACED))
+    assert os.WIFCONTINUED(changed(worker.pid, os.WCONTINUED))
 
 
 def _children(pid: int) -> list[str]:
