@@ -18,6 +18,7 @@ from elasticd.errors import ElasticdError
 __all__ = ["main"]
 
 KINDS = ",".join(Kind)
+DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 def _kinds(text: str) -> tuple[Kind, ...]:
@@ -77,7 +78,12 @@ SECONDS: Any = {"type": _above_zero, "metavar": "S", "show_default": True}
 @click.option("--seed", type=int, default=1, show_default=True, help="Of kinds and victims.")
 @click.option("--timeout", default="3600", help="No fault begins after this time.", **SECONDS)
 @click.option("--dry-run", is_flag=True, help="Say what would be done now, and do nothing.")
-@click.option("--kubeconfig", envvar="KUBECONFIG", default="", help="[in a pod: its account]")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    envvar="KUBECONFIG",
+    help=f"Says which API server, and as whom.  [in a pod: its account; else {DEFAULT_KUBECONFIG}]",
+)
 def cluster(names: tuple[str, ...], dry_run: bool, **values: Any) -> int:
     """Break ElasticJobs that have the label elasticd.dev/chaos=allowed, and judge what they do.
 
@@ -103,7 +109,9 @@ def cluster(names: tuple[str, ...], dry_run: bool, **values: Any) -> int:
     from chaos.cluster.run import ClusterRun
 
     api = connect(
-        values["kubeconfig"], namespace=values["namespace"], agents=values["agents_namespace"]
+        _kubeconfig(values["kubeconfig"]),
+        namespace=values["namespace"],
+        agents=values["agents_namespace"],
     )
     with closing(api):
         api.check(plan.kinds)
@@ -135,13 +143,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ChaosError.exit_code if exc.exit_code == 1 else exc.exit_code
 
 
+def _kubeconfig(given: str | None) -> str:
+    """Return which file is meant; empty for the ServiceAccount of this pod."""
+    if given:
+        return given
+    is_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return "" if is_pod else os.path.expanduser(DEFAULT_KUBECONFIG)
+
+
 def _say(sentence: str) -> None:
     """Say something on stderr: a verdict is what stands on stdout."""
     click.echo(f"chaos: {' '.join(sentence.split())}", err=True)
 
 
 if __name__ == "__main__":
-    # A pod without a kubeconfig has an account of its own.
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        os.environ.pop("KUBECONFIG", None)
     sys.exit(main())

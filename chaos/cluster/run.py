@@ -14,7 +14,7 @@ from chaos.cluster.decide import Aim, End, Victim, Wait, decide, refusal, victim
 from chaos.cluster.fault import Kind
 from chaos.cluster.observation import AgentPod, JobView, Observation, Worker
 from chaos.cluster.plan import Draw, Plan
-from chaos.cluster.recovery import Fault, begin, follow, struck
+from chaos.cluster.recovery import Fault, Log, begin, follow, struck
 from chaos.cluster.verdict import Verdict, judge
 from chaos.error import WrongInput
 from elasticd.errors import Unavailable
@@ -88,7 +88,7 @@ class ClusterRun:
                 case Wait(why=why):
                     self._tell(why)
                 case Aim() as aim:
-                    if (fault := self._strike(aim, seen)) is not None:
+                    if (fault := self._strike(aim, seen, log, left)) is not None:
                         log = struck(log, fault)
                         left.pop(0)
         return judge(log, self._plan, ended=ended, ended_s=self._now_s())
@@ -140,7 +140,7 @@ class ClusterRun:
                 raise WrongInput(why)
         return seen
 
-    def _strike(self, aim: Aim, seen: Observation) -> Fault | None:
+    def _strike(self, aim: Aim, seen: Observation, log: Log, left: Sequence[Draw]) -> Fault | None:
         """Find a victim and strike it; None: there is none now, or nothing was done."""
         if self._now_s() < self._again_s:
             return None
@@ -148,8 +148,14 @@ class ClusterRun:
         note = found if isinstance(found, str) else ""
         if isinstance(found, Victim):
             try:
-                return self._deed(aim.draw, found, seen.jobs)
-            except NotStruck as exc:
+                # To look into pods takes time: what has happened meanwhile counts.
+                seen = self._cluster.look(self._names)
+                now_s = self._now_s()
+                again = decide(follow(log, seen, now_s), seen, self._plan, left, now_s)
+                if isinstance(again, Aim) and found.pod in again.pods:
+                    return self._deed(aim.draw, found, seen.jobs)
+                note = f"{found.pod.name} is not to be struck any more"
+            except (NotStruck, Unavailable) as exc:
                 note = str(exc)
         self._tell(note)
         self._again_s = self._now_s() + AGAIN_S

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from chaos.cluster.fault import Kind
+from chaos.cluster.observation import AgentPod, Worker
 from chaos.cluster.plan import Plan
 from chaos.cluster.run import ClusterRun
 from chaos.cluster.verdict import Result, Verdict
@@ -64,6 +65,24 @@ def test_a_pod_that_others_disturb_counts_for_the_limit() -> None:
     cluster.away["b"] = cluster.now_s + 100.0
     run_of(cluster).run()
     assert cluster.deeds[0][0] >= 1100.0
+
+
+def test_what_happens_while_pods_are_looked_into_counts() -> None:
+    """A look into a pod takes time, and a rollout may begin meanwhile."""
+
+    class SlowCluster(SmallCluster):
+        def workers(self, pod: AgentPod) -> tuple[Worker, ...]:
+            if not self.looks:
+                self.away["b"] = self.now_s + 50.0
+            self.looks += 1
+            return super().workers(pod)
+
+        looks = 0
+
+    cluster = SlowCluster()
+    began_s = cluster.now_s
+    run_of(cluster).run()
+    assert cluster.looks > PLAN.faults and cluster.deeds[0][0] >= began_s + 50.0
 
 
 def test_a_pod_that_serves_another_job_is_left_alone() -> None:
