@@ -8,5 +8,6 @@ itself: the code that judges imports none of the code that is judged.
 
 Above: `__main__` and `run`. Then `runner`, which knows of the machines only the port `site`;
 `processes` and `pods` implement it. Pure: `plan` (faults, scenario, schedule), `history` (records,
-lineage, recovery) and `verdict`.
+lineage, recovery) and `verdict`. Apart from all these stands `cluster`, for a cluster of somebody's
+own: it sees no ranks' records, and judges by the status that Kubernetes has.
 """

@@ -14,6 +14,8 @@ import pytest
 
 from chaos.cluster import in_pod
 from chaos.cluster.observation import Worker, workers
+from elasticd.telemetry.process_title import worker_title
+from elasticd_agent.pool.process.mark import MARK
 from tests.fixtures.patience import patience_s
 
 ASLEEP = [sys.executable, "-c", "import sys, time; print(flush=True); time.sleep(600)"]
@@ -102,6 +104,16 @@ def test_a_title_says_job_and_rank_of_a_worker_that_was_forked(
     files["cmdline"] = b"elasticd: default.y waits for a world\0"
     (found,) = workers(in_pod.look()["workers"])
     assert (found.job, found.rank) == ("default.y", None)
+
+
+@pytest.mark.parametrize("rank", [3, None])
+def test_marks_and_titles_are_those_that_elasticd_writes(rank: int | None) -> None:
+    """The program inside the pod imports nothing of it, so it repeats them."""
+    assert f"{MARK}=".encode() == in_pod.MARK
+    title, _ = worker_title("default.x", rank)
+    found = in_pod.TITLE.match(title.encode())
+    assert found is not None and found[1] == b"default.x"
+    assert found[2] == (b"3" if rank is not None else None)
 
 
 def test_that_very_process_is_killed_and_no_other(worker: "subprocess.Popen[str]") -> None:
