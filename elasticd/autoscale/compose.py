@@ -2,14 +2,15 @@
 
 The greatest size that target and goodput ask for is raised by a deadline and lowered by a budget;
 an idle job has as few nodes as it may have. Without a rule that asks for a size a job is as large
-as it may be. Where an input is missing, the wish may grow and never shrink; where the input of the
-budget is missing, it does neither.
+as it may be. Where a metric is missing, the wish may grow and never shrink, whichever rule asks for
+fewer nodes; where the price of the budget is missing, it does neither. Only a person's limits count
+always.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticd.autoscale.evaluation_input import Seen
-from elasticd.autoscale.hold import Hold, counted, held_word
+from elasticd.autoscale.hold import Hold, counted, held_word, missing_input
 from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.policy import Policy
@@ -32,6 +33,8 @@ class Wish:
     """The proposal of that rule."""
     hold: Hold | None = None
     """What is missing, also where the wish grows without it."""
+    blind: Hold | None = None
+    """The metric that is missing, so that nothing makes the job smaller; None if all are there."""
     lacks: str = ""
     """What the rules ask for above the limits, as a sentence."""
 
@@ -44,7 +47,28 @@ def size_limits(policy: Policy, seen: Seen) -> tuple[int, int]:
 
 
 def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:
-    """Return the wish that these proposals make."""
+    """Return the wish that these proposals make; `seen` is that of `with_gaps`."""
+    blind = missing_input(policy, seen)
+    wish = replace(_of_all_rules(policy, seen, proposals), blind=blind)
+    if blind is None or wish.nodes is None or wish.rule is Rule.LIMITS:
+        return wish
+    if wish.nodes >= seen.wanted:
+        return wish
+    word, why = blind
+    asked = f"{wish.rule} asks for {counted(wish.nodes)}"
+    hold = word, f"{why} Until it is there again nothing makes the job smaller: {asked}."
+    return replace(_within_limits(seen, *size_limits(policy, seen), hold), blind=blind)
+
+
+def missing_nodes(nodes: int, seen: Seen) -> str:
+    """Return what a wish for so many nodes lacks, as a sentence; empty if nothing."""
+    lacks = nodes - seen.available
+    if lacks <= 0:
+        return ""
+    return f"{lacks} of {counted(nodes)} are missing: {seen.available} train or could join."
+
+
+def _of_all_rules(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:
     by_rule = {proposal.rule: proposal for proposal in proposals}
     least, most = size_limits(policy, seen)
     idle = by_rule.get(Rule.IDLE)
@@ -69,14 +93,6 @@ def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wis
     if nodes > most:
         lacks = f"The rules ask for {counted(nodes)}, and at most {most} are allowed."
     return _of(wish, max(least, min(most, nodes)), hold, lacks)
-
-
-def missing_nodes(nodes: int, seen: Seen) -> str:
-    """Return what a wish for so many nodes lacks, as a sentence; empty if nothing."""
-    lacks = nodes - seen.available
-    if lacks <= 0:
-        return ""
-    return f"{lacks} of {counted(nodes)} are missing: {seen.available} train or could join."
 
 
 def _asked(by_rule: dict[Rule, Proposal], most: int) -> tuple[Proposal | None, int] | None:

@@ -132,7 +132,7 @@ def decide(
             return _held(_closed(case, stays), wish.hold)
         if back is None:
             # The verdict waits for what is missing: meanwhile nothing is made smaller.
-            return _held(replace(case, curve=learned), wish.hold)
+            return _held(replace(case, curve=learned), wish.blind or wish.hold)
         return _done(_closed(case, found), back)
     return _followed(case, wish, cooling)
 
@@ -266,7 +266,8 @@ def _back(
     promise; otherwise to where the job came from, or to what other rules ask for.
     """
     seen, is_growth = case.seen, broken.to_nodes > broken.from_nodes
-    if is_growth and wish.hold is not None and wish.hold[0] is not HoldReason.NO_WINDOW:
+    is_waiting = wish.hold is not None and wish.hold[0] is not HoldReason.NO_WINDOW
+    if is_growth and (is_waiting or wish.blind is not None):
         return None
     nodes = _before(case, broken)
     if wish.nodes is not None:

@@ -1,11 +1,12 @@
 """What forbids a decision about a job, whatever its rules say."""
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.rules import target
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
-from elasticd.records.autoscale.policy import Policy
+from elasticd.records.autoscale.policy import PRICE, Policy
 
-__all__ = ["Hold", "counted", "forbidden", "held_word", "unsettled"]
+__all__ = ["Hold", "counted", "forbidden", "held_word", "missing_input", "unsettled"]
 
 Hold = tuple[HoldReason, str]
 """A word, and a sentence for people."""
@@ -41,6 +42,24 @@ def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
         f"Generation {seen.generation} has not been measured for one whole window of "
         f"{policy.window_s:g} s yet: what is from before it says nothing of {counted(seen.nodes)}."
     )
+
+
+def missing_input(policy: Policy, seen: Seen) -> Hold | None:
+    """Return which metric of the policy has no number to use now; None if each has one.
+
+    While one is missing no rule makes the job smaller, also none that does without metrics: nobody
+    knows what the missing one would have asked for. `seen` is that of `with_gaps`.
+    """
+    if policy.target is not None and (lacking := target.missing(policy.target, seen)) is not None:
+        word, why = lacking
+        return held_word(word), why
+    if policy.budget is None or not policy.budget.price_query:
+        return None
+    price = seen.readings.get(PRICE, QueryReading(value=None, why=HoldReason.EMPTY))
+    if price.value is not None:
+        return None
+    detail = f" ({price.detail})" if price.detail else ""
+    return held_word(price.why), f"The price is not known{detail}."
 
 
 def held_word(word: str) -> HoldReason:

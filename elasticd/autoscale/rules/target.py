@@ -28,7 +28,7 @@ from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
 
-__all__ = ["FACTOR_LIMIT", "NODES_LIMIT", "propose"]
+__all__ = ["FACTOR_LIMIT", "NODES_LIMIT", "missing", "propose"]
 
 FACTOR_LIMIT = 1e15
 """A value this many times its target, or a supply this far below it, is a mistake of the query: no
@@ -46,6 +46,8 @@ class _Wish:
     why: str
     held: str = ""
     """A word of `HoldReason`."""
+    is_zero_supply: bool = False
+    """True if the number is there and says nothing of a size."""
 
 
 def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
@@ -75,6 +77,18 @@ def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
     return Proposal(rule=Rule.TARGET, nodes=nodes, why=_sentence(said), may_shrink=not missing)
 
 
+def missing(rule: TargetRule, seen: Seen) -> tuple[str, str] | None:
+    """Return the word of the first metric without a number to use, and a sentence about all such.
+
+    None: each has its number. A supply of 0 counts as there: a job without data has no throughput.
+    """
+    wishes = [_wish(rule, metric, seen) for metric in rule.metrics]
+    lacking = [wish for wish in wishes if wish.nodes is None and not wish.is_zero_supply]
+    if not lacking:
+        return None
+    return lacking[0].held, _sentence("; ".join(wish.why for wish in lacking))
+
+
 def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
     """Return what one metric asks for."""
     reading = seen.readings.get(metric.name)
@@ -86,7 +100,7 @@ def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
     asked = metric.target * (seen.nodes if metric.is_per_node else 1)
     if metric.kind is MetricKind.SUPPLY and value == 0:
         why = f"{metric.name} is 0, and a supply of nothing says nothing of how many nodes it takes"
-        return _Wish(nodes=None, why=why, held=HoldReason.NOT_A_NUMBER)
+        return _Wish(nodes=None, why=why, held=HoldReason.NOT_A_NUMBER, is_zero_supply=True)
     ratio = asked / value if metric.kind is MetricKind.SUPPLY else value / asked
     if not value / asked <= FACTOR_LIMIT or not ratio <= FACTOR_LIMIT:
         why = f"{metric.name} is {value:g} where {_asked(metric)}, which no query means"

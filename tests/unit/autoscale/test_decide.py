@@ -107,6 +107,18 @@ def test_goodput_never_shrinks_the_job_while_a_metric_is_missing() -> None:
     assert there.wanted is not None and there.wanted < 4
 
 
+def test_goodput_never_shrinks_the_job_while_a_target_can_say_nothing() -> None:
+    """A supply of 0 is there, and asks for no size."""
+    supply = replace(QUEUE, kind=MetricKind.SUPPLY)
+    target = TargetRule(metrics=(supply,), down=Behavior())
+    policy = replace(POLICY, target=target, goodput=GoodputRule())
+    curve = measured_curve({4: 1.0, 2: 1.0})
+    held = once(replace(SEEN, readings=reading(0.0)), policy, curve=curve)
+    assert held.wanted is None and held.held == HoldReason.NOT_A_NUMBER
+    there = once(replace(SEEN, readings=reading(100.0)), policy, curve=curve)
+    assert there.wanted is not None and there.wanted < 4
+
+
 def test_after_a_gap_one_whole_window_comes_first() -> None:
     """Averages are low right after an outage, and would shrink the job, or grow it."""
     gone = once(replace(SEEN, readings={"queue": QueryReading(value=None, why="unreachable")}))
@@ -289,11 +301,9 @@ def test_size_outside_of_the_limits_comes_inside_without_any_metric() -> None:
 
 
 def test_idle_job_shrinks_to_its_least_and_comes_back() -> None:
-    """Also while a metric is missing: what it goes by is the job's own account."""
+    """What it goes by is the job's own account, beside a metric that is there."""
     policy = replace(POLICY, idle=IdleRule(after_s=60.0), min_nodes=2)
-    waits = replace(
-        SEEN, data_share=0.95, readings={"queue": QueryReading(value=None, why="unreachable")}
-    )
+    waits = replace(SEEN, data_share=0.95, readings=reading(10.0))
     first = once(waits, policy)
     assert first.wanted is None
     idle = once(replace(waits, now_s=1060.0), policy, first.memory)
@@ -301,6 +311,96 @@ def test_idle_job_shrinks_to_its_least_and_comes_back() -> None:
     assert idle.decision.rule is Rule.IDLE
     back = replace(waits, data_share=0.0, nodes=2, wanted=2, now_s=1120.0)
     assert once(back, policy, idle.memory, idle.decision).wanted == 4
+
+
+GONE = {"queue": QueryReading(value=None, why="unreachable", detail="nobody answers")}
+
+
+def test_idle_job_keeps_its_nodes_while_a_metric_is_missing() -> None:
+    """What is missing might have asked for more; the size of before comes back without it."""
+    policy = replace(POLICY, idle=IdleRule(after_s=60.0))
+    waits = replace(SEEN, data_share=0.95, readings=GONE)
+    first = once(waits, policy)
+    held = once(replace(waits, now_s=1060.0), policy, first.memory)
+    assert (held.wanted, held.decision, held.held) == (None, None, HoldReason.UNREACHABLE)
+    assert "nothing makes the job smaller: idle asks for 1 node" in held.held_detail
+    again = once(replace(waits, now_s=1075.0), policy, held.memory)
+    assert again.memory.held_since_s == first.memory.held_since_s, "said once"
+    there = replace(waits, readings=reading(10.0))
+    gap = once(replace(there, now_s=1090.0), policy, again.memory)
+    assert gap.wanted is None and gap.held == HoldReason.GAP
+    idle = once(replace(there, now_s=1150.0), policy, gap.memory)
+    assert idle.wanted == 1
+    back = replace(waits, data_share=0.0, nodes=1, wanted=1, now_s=1200.0)
+    assert once(back, policy, idle.memory, idle.decision).wanted == 4
+
+
+def test_budget_takes_no_node_while_a_metric_is_missing() -> None:
+    """Neither beside a metric that is there, nor where the curve says a size as well."""
+    tight = BudgetRule(steps=10_500, node_hours=8.0)
+    curve = measured_curve({4: 1.0, 2: 1.5, 8: 0.6})
+    metrics = TargetRule(metrics=(QUEUE, LAG), up=Behavior(), down=Behavior())
+    half = {**reading(15.0), "lag": QueryReading(value=None, why="stale")}
+    for policy in (
+        replace(POLICY, target=metrics, budget=tight),
+        replace(POLICY, target=metrics, goodput=GoodputRule(), budget=tight),
+    ):
+        held = once(replace(SEEN, readings=half), policy, curve=curve)
+        assert (held.wanted, held.decision, held.held) == (None, None, HoldReason.STALE)
+        assert "nothing makes the job smaller: budget asks for 1 node" in held.held_detail
+        whole = {**reading(15.0), "lag": QueryReading(value=1.0)}
+        there = once(replace(SEEN, readings=whole), policy, curve=curve)
+        assert there.decision is not None and there.decision.rule is Rule.BUDGET
+        assert there.wanted == 1
+
+
+def test_supply_of_nothing_is_there_and_keeps_no_idle_job_large() -> None:
+    """A job that waits for data has a throughput of 0, which is no sign of a Prometheus away."""
+    throughput = TargetMetric(name="queue", query="x", target=10.0, kind=MetricKind.SUPPLY)
+    rule = TargetRule(metrics=(throughput,), down=Behavior())
+    policy = replace(POLICY, target=rule, idle=IdleRule(after_s=60.0))
+    waits = replace(SEEN, data_share=1.0, readings=reading(0.0))
+    first = once(waits, policy)
+    assert first.held == HoldReason.NOT_A_NUMBER
+    assert once(replace(waits, now_s=1060.0), policy, first.memory).wanted == 1
+
+
+def test_policy_that_names_no_metric_is_never_blind() -> None:
+    """A budget of node-hours goes by the job's own records."""
+    policy = replace(POLICY, target=None, budget=BudgetRule(steps=10_500, node_hours=8.0))
+    curve = measured_curve({4: 1.0, 2: 1.5})
+    assert once(replace(SEEN, readings={}), policy, curve=curve).wanted == 1
+
+
+def test_growth_is_not_taken_back_while_a_metric_is_missing() -> None:
+    """Also where the idle rule grows the job meanwhile, and the world is too young to measure."""
+    policy = replace(POLICY, goodput=GoodputRule(), idle=IdleRule(after_s=60.0))
+    curve = measured_curve({2: 2.0, 4: 1.9})
+    opened = Decision(
+        number=1,
+        uid="u1",
+        rule=Rule.GOODPUT,
+        from_nodes=2,
+        to_nodes=4,
+        why="grow",
+        generation=Generation(2),
+        was_steps_per_s=0.5,
+        promised_steps_per_s=1.0,
+    )
+    memory = replace(
+        MEMORY,
+        decisions=1,
+        open_decision=1,
+        judged_from=Generation(3),
+        judged_steps=63,
+        judged_s=120.0,
+        idle_from_nodes=6,
+    )
+    held = once(replace(SEEN, readings=GONE), policy, memory, opened, curve)
+    assert held.wanted is None and held.closed is None
+    assert held.held == HoldReason.UNREACHABLE
+    there = once(replace(SEEN, readings=reading(1.0)), policy, memory, opened, curve)
+    assert there.closed is not None and there.closed.outcome is DecisionOutcome.TAKEN_BACK
 
 
 def test_what_is_measured_while_a_job_waits_for_data_is_no_size_of_it() -> None:

@@ -1,11 +1,13 @@
 """The shipped rules on drawn curves, with faults: near the oracle, and never harmful."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import (
+    DataRate,
     FaultKind,
     JobCurve,
     JobScenario,
@@ -15,6 +17,7 @@ from elasticd.autoscale.simulator.scenario import (
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.records.autoscale.decision import DecisionOutcome
+from elasticd.records.autoscale.policy import BudgetRule, IdleRule
 from tests.sim.autoscaler.draw import scenarios
 from tests.sim.autoscaler.oracle import best_size, score
 from tests.sim.autoscaler.policy import POLICY
@@ -97,6 +100,26 @@ def test_missing_metrics_hold_the_size_for_as_long(kind: FaultKind) -> None:
     trace = simulate(scenario, Autoscaler(POLICY))
     assert {point.nodes for point in trace.points if point.at_s <= 1800.0} == {8}
     assert trace.points[-1].nodes < 8
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_budget_and_idleness_take_no_node_while_metrics_are_missing(kind: FaultKind) -> None:
+    """Steps become too dear for the budget, or no data come: both wait for the metrics."""
+    away = SimulatedFault(kind=kind, from_s=0.0, until_s=2400.0)
+    dearer = (
+        JobCurve(from_s=0.0, shape=Shape(b=4.0)),
+        JobCurve(from_s=900.0, shape=Shape(b=16.0)),
+    )
+    no_data = (DataRate(from_s=900.0, steps_per_s=0.02),)
+    spent = one(curves=dearer, first_nodes=8, faults=(away,))
+    idle = one(curves=dearer[:1], first_nodes=8, faults=(away,), data_rates=no_data)
+    for scenario, policy in (
+        (spent, replace(POLICY, budget=BudgetRule(steps=3600, node_hours=6.0))),
+        (idle, replace(POLICY, idle=IdleRule(after_s=60.0))),
+    ):
+        trace = simulate(scenario, Autoscaler(policy))
+        assert {point.nodes for point in trace.points if point.at_s <= 2400.0} == {8}
+        assert trace.points[-1].nodes == 1
 
 
 @pytest.mark.parametrize("kill_s", [60.0, 75.0, 90.0, 105.0, 120.0, 300.0, 600.0])
