@@ -15,7 +15,7 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.policy import Policy
 
-__all__ = ["Wish", "composed", "missing_nodes", "size_limits"]
+__all__ = ["Wish", "composed", "missing_nodes", "size_limits", "stepped_size"]
 
 SIZING = (Rule.TARGET, Rule.GOODPUT)
 
@@ -66,6 +66,16 @@ def missing_nodes(nodes: int, seen: Seen) -> str:
     if lacks <= 0:
         return ""
     return f"{lacks} of {counted(nodes)} are missing: {seen.available} train or could join."
+
+
+def stepped_size(max_step: int, seen: Seen, nodes: int) -> int:
+    """Return how far a wish may go at once from the nodes that train.
+
+    A wish is never cut because nodes are lost or on their way: nobody asked for less.
+    """
+    if nodes >= seen.wanted:
+        return min(nodes, max(seen.wanted, seen.nodes + max_step))
+    return max(nodes, min(seen.wanted, seen.nodes - max_step))
 
 
 def _of_all_rules(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:

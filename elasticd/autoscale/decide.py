@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.autoscale.books import verdict as books
 from elasticd.autoscale.books.decision import SizeChange, decided
 from elasticd.autoscale.books.recall import recalled, with_gaps
-from elasticd.autoscale.compose import Wish, composed, missing_nodes, size_limits
+from elasticd.autoscale.compose import Wish, composed, missing_nodes, size_limits, stepped_size
 from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import (
@@ -36,6 +36,9 @@ from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["Decided", "decide"]
+
+WANT_UNSEEN_S = 5.0
+"""How long a want that was written may not be seen by its own writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +169,9 @@ def _opened(
             policy=policy, curve=curve, memory=books.forgotten(memory), seen=seen, open=None
         )
     case = _Case(policy=policy, curve=curve, memory=memory, seen=seen, open=decision)
-    if is_other_policy:
-        why = "Another policy was set before it was known."
+    if is_other_policy or policy.is_dry_run:
+        what = "Another policy was set" if is_other_policy else "A dry run began"
+        why = f"{what} before it was known."
         return _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why))
     return replace(case, memory=books.followed(memory, decision, seen))
 
@@ -308,11 +312,11 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
         return _held(case, wish.hold)
     nodes, why = wish.nodes, wish.why
     if policy.max_step > 0 and wish.rule is not Rule.LIMITS:
-        nodes = _stepped(policy.max_step, seen, nodes)
+        nodes = stepped_size(policy.max_step, seen, nodes)
         if nodes != wish.nodes:
             why += f" Of {wish.nodes} nodes {nodes} are taken now: max_step is {policy.max_step}."
     before = case.memory.wanted if policy.is_dry_run and case.memory.wanted else seen.wanted
-    if nodes == before:
+    if nodes == before or _is_decided(case, nodes):
         return _held(case, wish.hold, lacks=wish.lacks)
     if cooling is not None and wish.rule is not Rule.LIMITS:
         return _held(case, cooling, lacks=wish.lacks)
@@ -329,14 +333,15 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
     return _done(case, change, wish.hold)
 
 
-def _stepped(max_step: int, seen: Seen, nodes: int) -> int:
-    """Return how far a wish may go at once from the nodes that train.
+def _is_decided(case: _Case, nodes: int) -> bool:
+    """Return whether the newest decision asked for that size, and its want may not be seen yet.
 
-    A wish is never cut because nodes are lost or on their way: nobody asked for less.
+    An evaluation may come before the watch has shown what the last one wrote.
     """
-    if nodes >= seen.wanted:
-        return min(nodes, max(seen.wanted, seen.nodes + max_step))
-    return max(nodes, min(seen.wanted, seen.nodes - max_step))
+    opened, decided_s = case.open, case.memory.decided_s
+    if opened is None or decided_s is None or opened.to_nodes != nodes:
+        return False
+    return case.seen.now_s - decided_s < WANT_UNSEEN_S
 
 
 def _done(case: _Case, change: SizeChange, hold: Hold | None = None) -> Decided:

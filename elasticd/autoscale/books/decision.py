@@ -32,7 +32,7 @@ def decided(change: SizeChange, number: int, policy: Policy, curve: Curve, seen:
     promised, is_probe = _promise(change, curve)
     outcome, outcome_why = DecisionOutcome.OPEN, ""
     if policy.is_dry_run:
-        outcome, outcome_why = DecisionOutcome.DRY_RUN, "Nothing was done: the policy is a dry run."
+        outcome, outcome_why = DecisionOutcome.DRY_RUN, "Nothing was done: this is a dry run."
     elif change.nodes == seen.nodes:
         outcome, outcome_why = DecisionOutcome.KEPT, "The job has that size already, and keeps it."
     by_curve = change.rule in BY_CURVE

@@ -47,6 +47,7 @@ def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
         memory,
         now_s=seen.now_s,
         at_unix_s=seen.unix_s,
+        is_dry_run=policy.is_dry_run,
         resized=_resized(policy, memory, seen.now_s),
         whole_since_s=_whole_since_s(policy, memory, seen),
     )

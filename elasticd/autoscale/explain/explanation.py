@@ -29,6 +29,10 @@ __all__ = [
     "why_sections",
 ]
 
+DRY_RUN = (
+    "dry run: the autoscaler was started with --dry-run, so decisions are written down and not done"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -180,6 +184,8 @@ def _now(report: JobReport, leader: str, now_unix_s: float) -> list[str]:
     lines = [leader, size_sentence(report)]
     if found is not None and found.memory is not None and has_looked(found):
         memory = found.memory
+        if memory.is_dry_run and found.policy is not None and not found.policy.is_dry_run:
+            lines.append(DRY_RUN)
         lines.append(held_sentence(memory) or "held: nothing")
         lines += [f"{rule} says: {said}" for rule, said in memory.sentences.items()]
     elif found is not None and found.policy is not None:

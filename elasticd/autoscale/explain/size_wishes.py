@@ -137,7 +137,7 @@ def summary(report: JobReport) -> str:
         return ""
     memory = found.memory if has_looked(found) else None
     parts = []
-    if found.policy.is_dry_run:
+    if found.policy.is_dry_run or (memory is not None and memory.is_dry_run):
         parts.append("dry run")
     if memory is None:
         parts.append(NOT_LOOKED)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.evaluation_input import QueryReading, Seen
@@ -62,9 +62,12 @@ class JobEvaluation:
         *,
         decide: Decide = decide,
         clocks: Clocks = Clocks(),  # frozen
+        is_dry_run: bool = False,
     ) -> None:
+        """`is_dry_run`: decisions are written down for people, and no job's size is touched."""
         self._store, self._keys, self._source, self._counts = store, keys, source, counts
         self._term, self._decide, self._clocks = term, decide, clocks
+        self._is_dry_run = is_dry_run
         self._records = ClusterWatch(store, keys)
         self._books: dict[JobName, JobBook] = {}
         self._unread: dict[JobName, str] = {}
@@ -142,6 +145,7 @@ class JobEvaluation:
                 f"The policy of job {job.name} has schema {policy.version}, this elasticd knows "
                 f"{POLICY_SCHEMA}: upgrade the autoscaler."
             )
+        policy = replace(policy, is_dry_run=policy.is_dry_run or self._is_dry_run)
         now_s, unix_s = self._clocks.now_s(), self._clocks.unix_s()
         book = self._books.get(job.name)
         if book is None:

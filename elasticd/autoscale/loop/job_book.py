@@ -199,6 +199,7 @@ def _gist(memory: Memory) -> object:
         memory.decided_s is not None,
         memory.generation,
         memory.policy_at_unix_s,
+        memory.is_dry_run,
     )
 
 

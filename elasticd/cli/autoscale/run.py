@@ -4,7 +4,8 @@ import os
 import signal
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +20,15 @@ from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
-from elasticd.store.api import LEAST_LEASE_TTL_S
+from elasticd.records.keys import Keys
+from elasticd.store.api import LEAST_LEASE_TTL_S, Store
 from elasticd.telemetry import log
+
+if TYPE_CHECKING:
+    from elasticd.autoscale.loop.evaluation import JobEvaluation
+    from elasticd.autoscale.metrics.counts import AutoscalerCounts
+    from elasticd.autoscale.source import MetricsSource
+    from elasticd.leader.election import Term
 
 __all__ = ["run"]
 
@@ -62,6 +70,12 @@ _log = log.get_logger()
     envvar="ELASTICD_LISTEN",
     help="Where /metrics, /healthz and /readyz are; port 0: any.",
 )
+@click.option(
+    "--dry-run",
+    "is_dry_run",
+    is_flag=True,
+    help="Decide, write decisions down for `explain`, and change no job's size.",
+)
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
 @click.option("--parent-pid", type=int, default=None, hidden=True)
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
@@ -69,6 +83,7 @@ def run(
     period_s: float,
     ttl_s: float,
     listen: str,
+    is_dry_run: bool,
     log_level: str,
     is_log_json: bool | None,
     parent_pid: int | None,
@@ -77,7 +92,8 @@ def run(
     """Size the jobs that have a policy (`elasticd autoscale set`), until it is stopped.
 
     Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back.
-    Without --prometheus the agents themselves are asked for the metrics that policies name.
+    Without --prometheus the agents themselves are asked for the metrics that policies name. One
+    with --dry-run leads like any other: while it does, none of the others sizes a job.
     """
     if parent_pid is not None:
         end_with(parent_pid)
@@ -93,7 +109,6 @@ def run(
         hide_from_user()
     with ExitStack() as stack:
         # Only now what costs: grpc, urllib3.
-        from elasticd.autoscale.loop.evaluation import JobEvaluation
         from elasticd.autoscale.metrics.counts import AutoscalerCounts
         from elasticd.autoscale.prometheus.credentials import Credentials
         from elasticd.leader.daemon import Daemon
@@ -107,7 +122,7 @@ def run(
         daemon = Daemon(
             store,
             keys.autoscaler_election,
-            lambda term: JobEvaluation(store, keys, source, counts, term),
+            partial(_evaluation, store, keys, source, counts, is_dry_run),
             period_s=period_s,
             ttl_s=ttl_s,
             told_lead=counts.leads,
@@ -119,10 +134,24 @@ def run(
         stack.callback(server.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
-        _log.info("autoscaler.started", listen=f"{host}:{server.port}", period_s=period_s)
+        at = f"{host}:{server.port}"
+        _log.info("autoscaler.started", listen=at, period_s=period_s, is_dry_run=is_dry_run)
         daemon.run()
     _log.info("autoscaler.ended")
     return 0
+
+
+def _evaluation(
+    store: Store,
+    keys: Keys,
+    source: "MetricsSource",
+    counts: "AutoscalerCounts",
+    is_dry_run: bool,
+    term: "Term",
+) -> "JobEvaluation":
+    from elasticd.autoscale.loop.evaluation import JobEvaluation
+
+    return JobEvaluation(store, keys, source, counts, term, is_dry_run=is_dry_run)
 
 
 def _prometheus(values: dict[str, Any], period_s: float) -> PrometheusSettings | None:

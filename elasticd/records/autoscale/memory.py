@@ -71,6 +71,9 @@ class Memory:
     idle_since_s: float | None = None
     idle_from_nodes: int = 0
     """How many nodes were wanted when that began; kept until the job has them again."""
+    is_dry_run: bool = False
+    """True if decisions were only written down at the last evaluation, by the policy's word or by
+    that of the process that leads."""
     decided_s: float | None = None
     """When the newest decision was made, from which the cooldown counts."""
     target_refused: int = 0

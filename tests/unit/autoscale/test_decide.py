@@ -260,6 +260,17 @@ def test_cooldown_comes_between_two_decisions() -> None:
     assert done.closed is not None and "Decision 2 came before" in done.closed.outcome_why
 
 
+def test_want_that_is_not_seen_yet_is_not_decided_again() -> None:
+    """The next evaluation may come before the watch; where the want is lost it is written anew."""
+    policy = replace(POLICY, min_nodes=6)
+    first = once(SEEN, policy)
+    assert first.wanted == 6 and first.decision is not None
+    unseen = once(replace(SEEN, now_s=1000.1), policy, first.memory, first.decision)
+    assert (unseen.wanted, unseen.decision, unseen.closed) == (None, None, None)
+    lost = once(replace(SEEN, now_s=1006.0), policy, unseen.memory, first.decision)
+    assert lost.wanted == 6 and lost.closed is not None
+
+
 def test_max_step_cuts_a_change_in_both_directions() -> None:
     """And the sentence says so."""
     policy = replace(POLICY, max_step=1)

@@ -17,6 +17,10 @@ CALLS = [
     ((*ETCD, *PROMETHEUS, "--listen", "host:70000"), "--listen host:70000 is no address"),
     ((*ETCD, *PROMETHEUS, "--listen", ":1"), "--listen :1 is no address"),
     ((*ETCD, "--prometheus", "prometheus:9090"), "http://host:9090"),
+    (("--dry-run",), "An autoscaler needs etcd: give --etcd"),
+    ((*ETCD, *PROMETHEUS, "--dry-run=yes"), "'--dry-run' does not take a value"),
+    ((*ETCD, *PROMETHEUS, "--dry-run", "yes"), "yes"),
+    ((*ETCD, *PROMETHEUS, "--dry-run", "--period", "0"), "--period 0 is below 0.1 seconds"),
     ((*ETCD, "--token-file", "t"), "--token-file is for Prometheus"),
     ((*ETCD, *PROMETHEUS, "--user", "u"), "--user and --password-file belong together"),
     (
