@@ -1,7 +1,7 @@
 """Which part of a tensor is in this process: all of an ordinary one, a box of a DTensor."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ __all__ = [
     "is_distributed",
     "local_part",
     "local_rows",
+    "memories_of",
     "memory_of",
     "within",
 ]
@@ -135,6 +136,15 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     held: torch.Tensor = tensor._local_tensor  # type: ignore[attr-defined]
     return held
+
+
+def memories_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return `memory_of` each; of thousands at each step that takes a quarter of the time."""
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None:
+        return list(tensors)
+    kind = module.DTensor
+    return [each._local_tensor if isinstance(each, kind) else each for each in tensors]
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:

@@ -1,14 +1,13 @@
 """A state as a checkpoint describes it: names, types and shapes, and what is equal on all ranks."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Piece, Tensor
 from elasticd.errors import CallError, NotSupported
-from elasticd.tensors.fingerprint import owned_tensors
-from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.local_shard import memories_of
 from elasticd.tensors.tree import Tree, paths
 
 __all__ = ["alike", "described", "dtype_named", "dtype_of", "views"]
@@ -40,8 +39,10 @@ def described(tree: Tree) -> tuple[Tensor, ...]:
 
 def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]:
     """Return for each tensor whether all replicas have it bit for bit: what optimizers own is."""
-    owned = {_address(tensor) for tensor in owned_tensors(optimizers).values()}
-    return [_address(tensor) in owned for tensor in tree.tensors]
+    # Of thousands at each snapshot, so loops run in C where they can.
+    owned = set(map(torch.Tensor.data_ptr, memories_of(_owned(optimizers))))
+    here = map(torch.Tensor.data_ptr, memories_of(tree.tensors))
+    return list(map(owned.__contains__, here))
 
 
 def dtype_of(tensor: Tensor) -> torch.dtype:
@@ -91,5 +92,12 @@ def views(
     return found
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return memory_of(tensor).data_ptr()
+def _owned(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[torch.Tensor]:
+    """Yield what `owned_tensors` has, without the names: this is asked at each snapshot."""
+    for optimizer in optimizers:
+        state = optimizer.state
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                yield parameter
+                if (kept := state.get(parameter)) is not None:
+                    yield from (each for each in kept.values() if isinstance(each, torch.Tensor))

@@ -83,8 +83,8 @@ def test_nodes_that_become_dear_are_given_back(scene: Scene, market: Exporter) -
 def test_a_minute_without_prometheus_changes_no_size_that_rests_on_it(
     scene: Scene, market: Exporter
 ) -> None:
-    """What asks Prometheus is held for as long; a job that waits for data, and whose policy
-    names no metric, gives its nodes back all the same, and one that is paused does not: it could only at
+    """What asks Prometheus is held for as long; a job that waits for data, and whose policy names
+    no metric, gives its nodes back all the same, and one that is paused does not: it could only at
     the first step after its pause. The leader is killed meanwhile, and the next one holds the
     same. Then everybody follows what has changed."""
     job, money, idle = (scene.jobs[name] for name in ("throughput", "money", "idle"))

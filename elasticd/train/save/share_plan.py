@@ -9,13 +9,14 @@ of the next node gets a copy from this node's (`is_alone`).
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, is_not
 from typing import Protocol
 
 import torch
 
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out, shares
-from elasticd.tensors.local_shard import LocalShard, local_part, memory_of, within
+from elasticd.tensors.local_shard import LocalShard, local_part, memories_of, within
 from elasticd.tensors.memory_copy import Pair
 from elasticd.tensors.tensor_spec import described, views
 from elasticd.tensors.tree import Tree, paths
@@ -67,7 +68,8 @@ def has_spare(rank: int, nodes: Sequence[int]) -> bool:
 
 def addresses(tree: Tree) -> list[Address]:
     """Say where each tensor is: equal ones need no new views if the structure is the same too."""
-    return [(held.data_ptr(), held.stride()) for held in (memory_of(each) for each in tree.tensors)]
+    here = memories_of(tree.tensors)
+    return list(zip(map(torch.Tensor.data_ptr, here), map(torch.Tensor.stride, here), strict=True))
 
 
 class Savable(Protocol):
@@ -115,8 +117,8 @@ class SharePlan:
     """What this rank copies of a state of this structure."""
 
     tensors: tuple[Tensor, ...]
-    spreads: tuple[object, ...]
-    """How each tensor is spread over ranks."""
+    forms: tuple[object, ...]
+    """The type and shape of each tensor, and how those are spread that are no ordinary ones."""
     parts: tuple[SharePart, ...]
     is_mirrored: bool = False
     """True if there are several nodes, and a share of some rank is alone."""
@@ -157,8 +159,7 @@ class SharePlan:
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
             parts.append(SharePart(share, holder, layout, now, later, is_alone and holder == 0))
-        spreads = tuple(map(_spread, tree.tensors))
-        return cls(tensors, spreads, tuple(parts), is_mirrored, tuple(is_alike))
+        return cls(tensors, _forms(tree), tuple(parts), is_mirrored, tuple(is_alike))
 
     def fits(self, tree: Tree, is_alike: Sequence[bool]) -> bool:
         """Return whether the state would be planned like this now; it is cheap, and asked before
@@ -169,17 +170,20 @@ class SharePlan:
         """
         if len(tree.tensors) != len(self.tensors) or tuple(is_alike) != self.is_alike:
             return False
-        rows = zip(tree.tensors, self.tensors, self.spreads, strict=True)
-        return all(
-            tuple(live.shape) == known.shape
-            and str(live.dtype) == f"torch.{known.dtype}"
-            and _spread(live) == spread
-            for live, known, spread in rows
-        ) and paths(tree) == tuple(each.name for each in self.tensors)
+        is_same = _forms(tree) == self.forms
+        return is_same and paths(tree) == tuple(map(attrgetter("name"), self.tensors))
 
 
-def _spread(tensor: torch.Tensor) -> object:
-    """Return how a tensor is spread; None for an ordinary one."""
-    if memory_of(tensor) is tensor:
-        return None
-    return tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]
+def _forms(tree: Tree) -> tuple[object, ...]:
+    """Return type and shape of each tensor, and how those are spread that are no ordinary ones.
+
+    They are compared as they are, and read in one go: there may be thousands, at each step.
+    """
+    tensors, here = tree.tensors, memories_of(tree.tensors)
+    spread = tuple(
+        (index, tensors[index].placements, tensors[index].device_mesh)  # type: ignore[attr-defined]
+        for index, is_other in enumerate(map(is_not, tensors, here))
+        if is_other
+    )
+    dtypes, shapes = (tuple(map(attrgetter(what), tensors)) for what in ("dtype", "shape"))
+    return dtypes, shapes, spread

@@ -181,10 +181,6 @@ class SnapshotTaker:
         if not self._schedule.is_due(step):
             self._take_memory()
         elif step > self.saved_step:
-            planned = self._planning.current
-            if self._pace is not None and self._is_speaker and planned is not None:
-                self._pace.use(planned.parts, self._nodes.count(self._nodes[0]))
-                self._pace.say(self.say)
             saving = ms.Saving.USUAL
             if self._pace is not None:
                 saving = ms.Saving.PINNED if self._schedule.is_saved else ms.Saving.NONE
@@ -275,6 +271,10 @@ class SnapshotTaker:
         before, planned = self._planning.current, self._planning.fitting(client, tree)
         if planned is not before:
             self._pairs.forget()
+        if self._pace is not None and self._is_speaker and not is_last:
+            # Before anything is copied: what it will cost is said first.
+            self._pace.use(planned.parts, self._nodes.count(self._nodes[0]))
+            self._pace.say(self.say)
         for buffers in planned.buffers:
             buffer = buffers.claim(client)
             if buffer < 0:

@@ -59,6 +59,30 @@ def test_first_is_uploaded_and_then_one_each_interval(one: Case, clock: Clock) -
     assert sum(uploads(one)) == 2
 
 
+def test_plan_is_said_before_the_first_snapshot_begins(one: Case, clock: Clock) -> None:
+    """Of a state whose memory is taken with its first snapshot, too; and once."""
+    said_by_then = []
+    answer = one.keeper.answer
+
+    def noted(question: object) -> object:
+        if isinstance(question, ms.Claim):
+            said_by_then.append(tuple(one.said))
+        return answer(question)
+
+    one.keeper.answer = noted  # type: ignore[assignment, method-assign]
+    train(one, clock, 20)
+    assert "A snapshot of every step is kept in memory: of each" in said_by_then[0][-1]
+    assert "beside a step of 100 ms" in said_by_then[0][-1]
+    assert sum("is kept in memory: of each" in each for each in one.said) == 1
+
+
+def test_short_run_that_keeps_only_its_last_state_says_no_plan(one: Case, clock: Clock) -> None:
+    """It has no snapshot of a step."""
+    train(one, clock, 2)
+    one.saving.finish(lambda: False)
+    assert one.keeper.taken and not any("is kept in memory" in each for each in one.said)
+
+
 def test_keeper_that_sends_or_is_gone_holds_the_next_one_up(one: Case, clock: Clock) -> None:
     """What the next node does not have yet is not written over here."""
     train(one, clock, 30)

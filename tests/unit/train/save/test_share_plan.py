@@ -1,12 +1,16 @@
 """Every element is copied by one rank, and by a second one on another node."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from elasticd.checkpoint.format.box_cover import uncovered
 from elasticd.checkpoint.format.share_layout import CUT_BYTES
@@ -191,6 +195,47 @@ def test_tensor_that_got_another_name_is_noticed() -> None:
     parts = SharePlan.of(planned, [True, True], rank=0, nodes=[0])
     other = flatten("state", {"two": torch.ones(2), "one": torch.zeros(2)})
     assert not parts.fits(other, [True, True])
+
+
+@pytest.fixture
+def mesh() -> Iterator[Any]:
+    """A mesh of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cpu", (1,))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_tensor_that_is_spread_otherwise_is_noticed(mesh: Any) -> None:
+    """Though name, type, shape and memory are the same; and which of two it is."""
+    plain = torch.zeros(2, 3)
+    replicated, sharded = (
+        DTensor.from_local(plain, mesh, [kind], run_check=False) for kind in (Replicate(), Shard(0))
+    )
+    first = flatten("state", {"one": plain, "two": replicated})
+    parts = SharePlan.of(first, [True, True], rank=0, nodes=[0])
+    again = DTensor.from_local(plain, mesh, [Replicate()], run_check=False)
+    assert parts.fits(flatten("state", {"one": plain, "two": again}), [True, True])
+    for one, two in ((plain, sharded), (plain, plain), (replicated, plain)):
+        assert not parts.fits(flatten("state", {"one": one, "two": two}), [True, True])
+
+
+def test_what_optimizers_own_is_what_they_keep_of_their_parameters() -> None:
+    """By memory: a view of a parameter counts, and what a script keeps beside them does not."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.AdamW(net[0].parameters())
+    net(torch.rand(4, 3)).sum().backward()
+    optimizer.step()
+    optimizer.state[net[0].weight]["note"] = "text"
+    entries = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "own": torch.ones(2)}
+    tree = flatten("state", entries)
+    others = [tree.names.index(each) for each in ("state.net.1.weight", "state.net.1.bias")]
+    others.append(tree.names.index("state.own"))
+    assert [at for at, same in enumerate(alike(tree, [optimizer])) if not same] == sorted(others)
+    optimizer.state[net[0].bias]["exp_avg"] = torch.zeros(2)
+    moved = alike(tree, [optimizer])
+    assert not moved[tree.names.index("state.optimizer.state.1.exp_avg")]
 
 
 def test_parameter_that_an_optimizer_takes_over_is_noticed() -> None:
