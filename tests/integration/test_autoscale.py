@@ -4,19 +4,17 @@ Three agents with two slots each, two autoscalers of which one leads, and two jo
 a throughput to keep, one whose steps take as long on any number of nodes.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.reason import Phase
-from tests.fixtures.applied import assert_none_done_again, whole_output
-from tests.fixtures.cluster import SCRIPTS, Job, until
+from tests.fixtures.applied import assert_none_done_again
+from tests.fixtures.cluster import until
 from tests.fixtures.sized_cluster import Scene, SizedJob, is_on, sized_cluster, speed
+from tests.fixtures.undisturbed import assert_losses_are_undisturbed
 
 pytestmark = pytest.mark.timeout(240.0)
 """All of what the tests here share is made in the first one."""
@@ -104,24 +102,3 @@ def test_a_size_that_brings_nothing_is_tried_and_taken_back(scene: Scene) -> Non
     assert explained.code == 0 and "taken back" in explained.out, explained.out
     assert job.finish().phase is Phase.SUCCEEDED
     assert_none_done_again(scene.cluster.runs, job.name, since=1)
-
-
-def assert_losses_are_undisturbed(runs: Path, job: Job) -> None:
-    """Compare with the same training in one process that nobody disturbs."""
-    found = losses(whole_output(runs, job.name))
-    alone = job.end_file.with_name("alone.end")
-    alone.with_name(f"{alone.name}.speed").write_text("flat 0")
-    ended = subprocess.run(
-        [sys.executable, str(SCRIPTS / "scaled.py"), str(alone), str(len(found))],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    expected = losses(ended.stdout)
-    assert sorted(found) == sorted(expected)
-    assert found == pytest.approx(expected, rel=1e-9)
-
-
-def losses(output: str) -> dict[int, float]:
-    lines = (line.split() for line in output.splitlines() if line.startswith("L "))
-    return {int(step): float(loss) for _, step, loss in lines}

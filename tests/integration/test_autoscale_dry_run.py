@@ -1,6 +1,7 @@
 """`elasticd autoscale run --dry-run` as a process of its own, on a job's records in a real etcd."""
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
@@ -25,7 +26,7 @@ def test_a_dry_run_decides_and_changes_no_size(tmp_path: Path) -> None:
         assert [each.is_dry_run for each in job.decisions] == [True, False]
 
 
-def decided(endpoints: list[str], job: JobScene, *flags: str) -> None:
+def decided(endpoints: Sequence[str], job: JobScene, *flags: str) -> None:
     """Run an autoscaler until it has made one more decision."""
     before = len(job.decisions)
     command = [*ELASTICD, "autoscale", "run", "--etcd", ",".join(endpoints), "--period", "0.2s"]

@@ -13,6 +13,7 @@ from tests.fixtures.applied import assert_none_done_again
 from tests.fixtures.cluster import until
 from tests.fixtures.exporter import Exporter, exporter
 from tests.fixtures.sized_cluster import Scene, SizedJob, is_on, sized_cluster, speed
+from tests.fixtures.undisturbed import assert_losses_are_undisturbed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600.0)]
 
@@ -86,7 +87,8 @@ def test_a_minute_without_prometheus_changes_no_size_that_rests_on_it(
     """What asks Prometheus is held for as long; a job that waits for data, and whose policy names
     no metric, gives its nodes back all the same, and one that is paused does not: it could only at
     the first step after its pause. The leader is killed meanwhile, and the next one holds the
-    same. Then everybody follows what has changed."""
+    same. Then everybody follows what has changed, and the job has lost no step and has the losses
+    of a training without all this."""
     job, money, idle = (scene.jobs[name] for name in ("throughput", "money", "idle"))
     scene.wait_nodes(job, 3)
     scene.wait_nodes(money, 1)
@@ -120,6 +122,9 @@ def test_a_minute_without_prometheus_changes_no_size_that_rests_on_it(
     scene.prometheus.start()
     scene.wait_nodes(job, 1)
     scene.wait_nodes(money, 3)
+    assert job.finish().phase is Phase.SUCCEEDED
+    assert_none_done_again(scene.cluster.runs, job.name, since=1)
+    assert_losses_are_undisturbed(scene.cluster.runs, job)
 
 
 def test_no_step_was_lost_or_done_again(scene: Scene) -> None:

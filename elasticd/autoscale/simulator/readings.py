@@ -25,7 +25,9 @@ MISSING = {
     FaultKind.NEGATIVE: HoldReason.NEGATIVE,
     FaultKind.UNREACHABLE: HoldReason.UNREACHABLE,
     FaultKind.WARNING: HoldReason.WARNING,
+    FaultKind.REFUSED: HoldReason.REFUSED,
 }
+CLOCK_BACK_S = 600.0
 
 
 class Metrics:
@@ -36,6 +38,7 @@ class Metrics:
         self._random = Random(scenario.seed + 1)  # noqa: S311 (a simulation)
         self._made: deque[tuple[float, float]] = deque([(0.0, 0.0)])
         self._low_until_s = 0.0
+        self._is_late = False
 
     def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
         """Return what the queries answer now."""
@@ -46,6 +49,9 @@ class Metrics:
         if fault is FaultKind.LOW_AFTER:
             self._low_until_s = now_s + RATE_S
             fault = FaultKind.UNREACHABLE
+        if fault is FaultKind.SLOW:
+            self._is_late = not self._is_late
+            fault = FaultKind.UNREACHABLE if self._is_late else None
         if fault in MISSING:
             why = MISSING[fault]
             return {name: QueryReading(value=None, why=why, detail="a fault") for name in METRICS}
@@ -53,8 +59,11 @@ class Metrics:
             return {name: QueryReading(value=HUGE) for name in METRICS}
         low = max(0.05, 1.0 - (self._low_until_s - now_s) / RATE_S)
         values = self._values(now_s, nodes, steps)
+        age_s = CLOCK_BACK_S if fault is FaultKind.CLOCK_BACK else 0.0
         return {
-            name: QueryReading(value=value * (low if now_s < self._low_until_s else 1.0))
+            name: QueryReading(
+                value=value * (low if now_s < self._low_until_s else 1.0), age_s=age_s
+            )
             for name, value in values.items()
         }
 

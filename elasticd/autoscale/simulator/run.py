@@ -8,7 +8,7 @@ from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
-from elasticd.autoscale.simulator.scenario import FaultKind, JobScenario
+from elasticd.autoscale.simulator.scenario import JobScenario
 from elasticd.autoscale.simulator.trace import Trace, TracePoint
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
@@ -119,9 +119,7 @@ def simulate(scenario: JobScenario, scaler: Scaler, answers: Answers | None = No
     job = SimulatedJob(scenario, scaler.window_s)
     metrics = answers if answers is not None else Metrics(scenario)
     points = []
-    kills = sorted(
-        fault.from_s for fault in scenario.faults if fault.kind is FaultKind.LEADER_KILLED
-    )
+    kills = sorted(at_s for fault in scenario.faults for at_s in fault.handovers_s)
     for number in range(1, int(scenario.duration_s / scenario.every_s) + 1):
         job.advance(number * scenario.every_s)
         points.append(_point(job, scaler.held))

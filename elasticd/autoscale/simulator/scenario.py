@@ -26,6 +26,18 @@ class FaultKind(StrEnum):
     """Prometheus restarts: it knows nothing at first, then averages over too little."""
     LEADER_KILLED = "leader_killed"
     """It is killed before it could write; the next one reads the records, on a clock of its own."""
+    REFUSED = "refused"
+    SLOW = "slow"
+    """Prometheus answers every other question in time, and the rest too late."""
+    CLOCK_BACK = "clock_back"
+    """Its clock was put back by ten minutes: it answers with samples of that age."""
+    TWO_LEADERS = "two_leaders"
+    """The lead goes to a second process and back; what the deposed one decides counts for
+    nothing."""
+
+
+OF_LEADER = (FaultKind.LEADER_KILLED, FaultKind.TWO_LEADERS)
+"""The kinds that leave the metrics as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,16 @@ class SimulatedFault:
     kind: FaultKind
     from_s: float
     until_s: float
+
+    @property
+    def handovers_s(self) -> tuple[float, ...]:
+        """Return when another process takes the lead; what is decided just then is not written."""
+        match self.kind:
+            case FaultKind.LEADER_KILLED:
+                return (self.from_s,)
+            case FaultKind.TWO_LEADERS:
+                return self.from_s, self.until_s
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +135,6 @@ class JobScenario:
     def fault_at(self, at_s: float) -> FaultKind | None:
         """Return what is wrong with the metrics at that time; None if nothing is."""
         for fault in self.faults:
-            if fault.from_s <= at_s < fault.until_s and fault.kind is not FaultKind.LEADER_KILLED:
+            if fault.from_s <= at_s < fault.until_s and fault.kind not in OF_LEADER:
                 return fault.kind
         return None

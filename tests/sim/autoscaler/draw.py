@@ -11,7 +11,7 @@ from elasticd.autoscale.simulator.scenario import (
 )
 from elasticd.autoscale.simulator.shape import Shape
 
-__all__ = ["KINDS", "scenario", "scenarios"]
+__all__ = ["KINDS", "OTHER_FAULTS", "scenario", "scenarios"]
 
 KINDS = ("linear", "saturating", "cliff", "changing")
 SEEN_SHARE = 0.2
@@ -19,12 +19,30 @@ SEEN_SHARE = 0.2
 MAX_NODES = (4, 8, 12, 16)
 
 
-def scenarios(seed: int, count: int, duration_s: float = 14_400.0) -> tuple[JobScenario, ...]:
-    """Return so many, an equal part of each kind."""
-    return tuple(scenario(seed * 1_000_003 + number, number, duration_s) for number in range(count))
+OTHER_FAULTS = (
+    FaultKind.REFUSED,
+    FaultKind.SLOW,
+    FaultKind.CLOCK_BACK,
+    FaultKind.TWO_LEADERS,
+)
+FAULTS = tuple(kind for kind in FaultKind if kind not in OTHER_FAULTS)
+"""The faults of the benchmark: with others its seeds would be other scenarios."""
 
 
-def scenario(seed: int, number: int, duration_s: float) -> JobScenario:
+def scenarios(
+    seed: int,
+    count: int,
+    duration_s: float = 14_400.0,
+    faults: tuple[FaultKind, ...] = FAULTS,
+) -> tuple[JobScenario, ...]:
+    """Return so many, an equal part of each kind; `faults` are those that are drawn."""
+    seeds = (seed * 1_000_003 + number for number in range(count))
+    return tuple(scenario(each, n, duration_s, faults) for n, each in enumerate(seeds))
+
+
+def scenario(
+    seed: int, number: int, duration_s: float, faults: tuple[FaultKind, ...] = FAULTS
+) -> JobScenario:
     """Draw one."""
     random = Random(seed)
     kind = KINDS[number % len(KINDS)]
@@ -47,7 +65,7 @@ def scenario(seed: int, number: int, duration_s: float) -> JobScenario:
         first_nodes=random.choice((0, 1, max(1, most // 4))),
         noise_share=_log(random, 0.005, 0.05),
         stall_share=random.choice((0.0, 0.0, 0.01)),
-        faults=_faults(random, duration_s),
+        faults=_faults(random, duration_s, faults),
         seed=seed,
     )
 
@@ -84,11 +102,13 @@ def _nodes(random: Random, most: int, duration_s: float) -> tuple[NodeCount, ...
     return tuple(found)
 
 
-def _faults(random: Random, duration_s: float) -> tuple[SimulatedFault, ...]:
+def _faults(
+    random: Random, duration_s: float, kinds: tuple[FaultKind, ...]
+) -> tuple[SimulatedFault, ...]:
     found = []
     for _ in range(random.choice((0, 1, 2, 3))):
         at_s = random.uniform(0.0, 0.9 * duration_s)
-        kind = random.choice(tuple(FaultKind))
+        kind = random.choice(kinds)
         found.append(
             SimulatedFault(kind=kind, from_s=at_s, until_s=at_s + _log(random, 20.0, 900.0))
         )

@@ -18,7 +18,7 @@ from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.records.autoscale.decision import DecisionOutcome
 from elasticd.records.autoscale.policy import BudgetRule, IdleRule
-from tests.sim.autoscaler.draw import scenarios
+from tests.sim.autoscaler.draw import OTHER_FAULTS, scenarios
 from tests.sim.autoscaler.oracle import best_size, score
 from tests.sim.autoscaler.policy import POLICY
 from tests.sim.autoscaler.rivals import SCALERS
@@ -36,6 +36,9 @@ MISSING = (
     FaultKind.UNREACHABLE,
     FaultKind.WARNING,
     FaultKind.LOW_AFTER,
+    FaultKind.REFUSED,
+    FaultKind.SLOW,
+    FaultKind.CLOCK_BACK,
 )
 CLIFF = Shape(b=4.0, cliff_nodes=5, cliff_factor=2.0)
 
@@ -46,6 +49,15 @@ def drawn() -> tuple[tuple[JobScenario, Trace], ...]:
     return tuple(
         (scenario, simulate(scenario, Autoscaler(POLICY)))
         for scenario in scenarios(SEED, CURVES, HOURS * 3600.0)
+    )
+
+
+@cache
+def drawn_otherwise() -> tuple[tuple[JobScenario, Trace], ...]:
+    """Return the same of the faults that the benchmark does not draw."""
+    return tuple(
+        (scenario, simulate(scenario, Autoscaler(POLICY)))
+        for scenario in scenarios(SEED, CURVES // 2, 3600.0, OTHER_FAULTS)
     )
 
 
@@ -78,7 +90,7 @@ def test_job_does_not_go_to_and_fro() -> None:
 def test_nothing_shrinks_while_a_metric_is_missing() -> None:
     """Whatever the fault and the curve, in all drawn scenarios."""
     faults = 0
-    for scenario, trace in drawn():
+    for scenario, trace in (*drawn(), *drawn_otherwise()):
         for fault in scenario.faults:
             if fault.kind not in MISSING:
                 continue
@@ -86,7 +98,25 @@ def test_nothing_shrinks_while_a_metric_is_missing() -> None:
             for each in trace.decisions:
                 is_meanwhile = fault.from_s < each.at_unix_s - EPOCH_S <= fault.until_s
                 assert not (is_meanwhile and each.to_nodes < each.from_nodes)
+    assert {fault.kind for scenario, _ in drawn_otherwise() for fault in scenario.faults} == set(
+        OTHER_FAULTS
+    )
     assert faults > 0
+
+
+def test_two_leaders_write_each_decision_once_and_end_where_one_does() -> None:
+    """The lead goes to and fro ten times: each goes by the records, on a clock of its own."""
+    spans = tuple(
+        SimulatedFault(
+            kind=FaultKind.TWO_LEADERS, from_s=200.0 + 300.0 * k, until_s=350.0 + 300.0 * k
+        )
+        for k in range(5)
+    )
+    calm = simulate(one(), Autoscaler(POLICY))
+    trace = simulate(one(faults=spans), Autoscaler(POLICY))
+    assert trace.points[-1].nodes == calm.points[-1].nodes == 5
+    numbers = [each.number for each in trace.decisions]
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 @pytest.mark.parametrize("kind", MISSING)

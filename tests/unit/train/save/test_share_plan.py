@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
@@ -16,7 +17,7 @@ from elasticd.checkpoint.format.box_cover import uncovered
 from elasticd.checkpoint.format.share_layout import CUT_BYTES
 from elasticd.tensors.local_shard import local_part
 from elasticd.tensors.tensor_spec import alike
-from elasticd.tensors.tree import Tree, flatten
+from elasticd.tensors.tree import Tree, flatten, paths
 from elasticd.train.save.overlapped_copy import copy_now
 from elasticd.train.save.share_plan import SharePlan, has_spare, next_node, spare_of
 
@@ -200,7 +201,7 @@ def test_tensor_that_got_another_name_is_noticed() -> None:
 @pytest.fixture
 def mesh() -> Iterator[Any]:
     """A mesh of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         yield init_device_mesh("cpu", (1,))
     finally:
@@ -223,19 +224,23 @@ def test_tensor_that_is_spread_otherwise_is_noticed(mesh: Any) -> None:
 
 def test_what_optimizers_own_is_what_they_keep_of_their_parameters() -> None:
     """By memory: a view of a parameter counts, and what a script keeps beside them does not."""
-    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
-    optimizer = torch.optim.AdamW(net[0].parameters())
+    first, last = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+    net = torch.nn.Sequential(first, last)
+    optimizer = torch.optim.AdamW(first.parameters())
     net(torch.rand(4, 3)).sum().backward()
     optimizer.step()
-    optimizer.state[net[0].weight]["note"] = "text"
+    optimizer.state[first.weight]["note"] = "text"
     entries = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "own": torch.ones(2)}
     tree = flatten("state", entries)
-    others = [tree.names.index(each) for each in ("state.net.1.weight", "state.net.1.bias")]
-    others.append(tree.names.index("state.own"))
-    assert [at for at, same in enumerate(alike(tree, [optimizer])) if not same] == sorted(others)
-    optimizer.state[net[0].bias]["exp_avg"] = torch.zeros(2)
-    moved = alike(tree, [optimizer])
-    assert not moved[tree.names.index("state.optimizer.state.1.exp_avg")]
+
+    def others() -> set[str]:
+        rows = zip(paths(tree), alike(tree, [optimizer]), strict=True)
+        return {name for name, is_alike in rows if not is_alike}
+
+    beside = {"state.net.1.weight", "state.net.1.bias", "state.own"}
+    assert others() == beside
+    optimizer.state[first.bias]["exp_avg"] = torch.zeros(2)
+    assert others() == beside | {"state.optimizer.state.1.exp_avg"}
 
 
 def test_parameter_that_an_optimizer_takes_over_is_noticed() -> None:
