@@ -84,7 +84,7 @@ class Machines(Protocol):
 
     @property
     def urls(self) -> Sequence[str]:
-        """Where etcd answers."""
+        """Return where etcd answers."""
 
     def start(self) -> None:
         """Start the machines, and submit the job to the daemons.

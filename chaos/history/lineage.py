@@ -28,11 +28,11 @@ class Round:
     applied: dict[int, dict[int, Applied]] = field(default_factory=dict)
 
     def is_taken(self, step: int) -> bool:
-        """Whether every rank had its share of the step: others can have finished it."""
+        """Return whether every rank had its share of the step: others can have finished it."""
         return len(self.took.get(step, ())) == self.size
 
     def is_committed(self, step: int) -> bool:
-        """Whether every rank applied it."""
+        """Return whether every rank applied it."""
         return len(self.applied.get(step, ())) == self.size
 
     @property

@@ -52,7 +52,7 @@ class Tail:
                     self._take(line)
 
     def is_full_since(self, at_s: float) -> bool:
-        """Whether a step that began after this time was committed at full size."""
+        """Return whether a step that began after this time was committed at full size."""
         return self.full_taken_s > at_s
 
     def _take(self, line: str) -> None:

@@ -113,7 +113,7 @@ class Recorder:
         )
 
     def is_over(self, step: int) -> bool:
-        """Whether the runner wants the end at this step: one far enough ahead for all to see."""
+        """Return whether the runner wants the end at this step, one that all can see in time."""
         try:
             return step >= int(self._end.read_text())
         except (OSError, ValueError):

@@ -253,7 +253,7 @@ class Fault:
 
     @property
     def is_own_deed(self) -> bool:
-        """Whether the worker does it to itself, by order."""
+        """Return whether the worker does it to itself, by order."""
         return self.kind in _ORDERED or self.point is not Point.ANYWHERE
 
     def __str__(self) -> str:

@@ -51,7 +51,7 @@ class KubeCluster:
 
     @property
     def host(self) -> str:
-        """Where the API server answers."""
+        """Return where the API server answers."""
         return self._connection.host
 
     def close(self) -> None:
@@ -108,7 +108,9 @@ class KubeCluster:
         return ""
 
     def is_replaced(self, old: Sequence[str], labels: str) -> bool:
-        """Whether as many pods with these labels are ready as there were, and none of the old."""
+        """Return whether as many pods with these labels are ready as there were, and none of the
+        old.
+        """
         ready = {
             str(each["metadata"]["name"])
             for each in self.pods(labels)
@@ -134,7 +136,7 @@ class KubeCluster:
         self._ask("PATCH", AGENTS, body=change, what="change the agents' DaemonSet")
 
     def is_rolled_out(self) -> bool:
-        """Whether each node has a ready pod of the DaemonSet's newest template."""
+        """Return whether each node has a ready pod of the DaemonSet's newest template."""
         found = self.agents_set()
         status = found.get("status", {})
         wanted = status.get("desiredNumberScheduled")
@@ -190,7 +192,7 @@ class KubeCluster:
         self._ask("PATCH", f"/api/v1/nodes/{node}", body=change, what=f"cordon {node}")
 
     def is_ready(self, node: str) -> bool:
-        """Whether a node counts as Ready."""
+        """Return whether a node counts as Ready."""
         found = self._ask("GET", f"/api/v1/nodes/{node}", what=f"read the node {node}")
         conditions = found.get("status", {}).get("conditions", ())
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

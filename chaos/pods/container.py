@@ -89,7 +89,7 @@ def contained(container: str) -> list[Contained]:
 
 
 def in_container(cgroup: str, container: str) -> bool:
-    """Whether the text of a /proc/PID/cgroup names a container.
+    """Return whether the text of a /proc/PID/cgroup names a container.
 
     Its id is the last part of the path, or stands in it as `cri-containerd-<id>.scope`.
     """

@@ -39,7 +39,7 @@ class PodNode:
         self._containers[self.life] = pod.container
 
     def has_successor(self) -> bool:
-        """Whether another container is ready than the one that we know."""
+        """Return whether another container is ready than the one that we know."""
         pod = self._newest(self.name)
         return (
             pod is not None

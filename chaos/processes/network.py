@@ -85,7 +85,9 @@ class Network:
         return self._address(node)
 
     def command(self, node: str) -> list[str]:
-        """What to put before a command so that it runs in the node's namespace, pid and all."""
+        """Return what to put before a command so that it runs in the node's namespace; its pid
+        stays.
+        """
         return [shutil.which("ip") or "ip", "netns", "exec", self._namespace(node)]
 
     def cut(self, node: str, *, is_mute: bool = True, is_deaf: bool = True) -> None:

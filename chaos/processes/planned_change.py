@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from chaos.error import ChaosError
-from elasticd.control import jobs
+from elasticd.control import jobs, node_drain
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
@@ -29,11 +29,11 @@ class PlannedChanges:
         self._opened: Store | None = None
 
     def drain(self, node: str) -> None:
-        self._do(lambda store, keys: jobs.drain(store, keys, NodeId(node), why="chaos"))
+        self._do(lambda store, keys: node_drain.drain(store, keys, NodeId(node), why="chaos"))
 
     def undrain(self, node: str) -> None:
         with suppress(NotFound):
-            self._do(lambda store, keys: jobs.undrain(store, keys, NodeId(node)))
+            self._do(lambda store, keys: node_drain.undrain(store, keys, NodeId(node)))
 
     def scale(self, nodes: int) -> None:
         with suppress(NotFound):  # It is over.

@@ -23,7 +23,7 @@ from typing import Any
 
 from chaos.history.lineage import Lineage
 from chaos.history.recovery import Commit
-from chaos.verdict.invariants import Finding, finding_of
+from chaos.verdict.finding import Finding, finding_of
 
 __all__ = ["judged_account", "seen_stalls", "told_bounds", "told_stalls"]
 
@@ -78,7 +78,7 @@ def told_stalls(
     seen: Iterable[int],
     trained: Mapping[int, Mapping[str, int]],
 ) -> dict[int, float]:
-    """By generation, for how long a node that lost and gained nothing stood still before it.
+    """Return, by generation, how long a node that lost and gained nothing stood still before it.
 
     What a generation cost that made no step counts with the next one that did (`seen`). Of what a
     node told of a generation more than once, the last report counts: it includes those before.
@@ -114,7 +114,7 @@ def told_bounds(
     seen: Iterable[int],
     trained: Mapping[int, Mapping[str, int]],
 ) -> dict[int, tuple[float, float]]:
-    """By generation, the least and the most that the job can have stood still for before it.
+    """Return, by generation, the least and the most that the job can have stood still before it.
 
     Only of changes through which no node kept its slots, and of those
 
@@ -223,7 +223,7 @@ def _is_of_joiner(told: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def seen_stalls(found: Sequence[Commit]) -> dict[int, float]:
-    """By generation, the time from the last commit before to its first one."""
+    """Return, by generation, the time from the last commit before to its first one."""
     stalls: dict[int, float] = {}
     before: Commit | None = None
     for commit in sorted(found, key=lambda each: each.kept_s):

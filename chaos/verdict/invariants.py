@@ -6,58 +6,20 @@ I4, I6, I7, I8, I9 and I11, and `saved` judges I2 and I3; no module of chaos jud
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from chaos.history.lineage import Lineage, trace
 from chaos.history.records import Applied, History, Struck, Took
 from chaos.history.recovery import Recovery, commits, goodput, recoveries
 from chaos.plan.scenario import Verdict
+from chaos.verdict.finding import Finding, Judgement, finding_of
 
-__all__ = ["Finding", "Judgement", "finding_of", "judge"]
+__all__ = ["judge"]
 
-MOST_EVIDENCE = 5
 LATE_STEPS = 1
 """Steps that one rank may apply after a newer generation's first: the collectives of a step that
 was in flight may be over before a rank hears of the change, or is stopped. A second one would need
 all ranks of the old generation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one rule came to."""
-
-    rule: str
-    claim: str
-    checked: int
-    """Cases that could have broken it; 0: this run says nothing about it."""
-    evidence: tuple[str, ...] = ()
-    """One sentence for each of the first few cases that broke it."""
-    broken: int = 0
-
-    @property
-    def holds(self) -> bool:
-        return self.broken == 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    findings: tuple[Finding, ...]
-    recoveries: tuple[Recovery, ...]
-    generations: int
-    committed_steps: int
-    discarded_steps: int
-    late_steps: int
-    """Applied by single ranks after a newer generation's first step; harmless, see LATE_STEPS."""
-    samples: int
-    """Counted in committed steps."""
-    worst_parity: float | None
-    """Greatest relative difference from the undisturbed run."""
-    goodput: float | None
-
-    @property
-    def holds(self) -> bool:
-        return all(finding.holds for finding in self.findings)
 
 
 def judge(history: History, want: Verdict, reference: Mapping[int, float] | None) -> Judgement:
@@ -377,18 +339,6 @@ def _clean(history: History) -> Finding:
         "nothing is left running",
         1,
         (f"process {one.pid} was left: {one.command}" for one in history.left_behind),
-    )
-
-
-def finding_of(rule: str, claim: str, checked: int, wrong: Iterable[str]) -> Finding:
-    """What a rule came to, with a sentence for each case that broke it."""
-    sentences = list(wrong)
-    return Finding(
-        rule=rule,
-        claim=claim,
-        checked=checked,
-        evidence=tuple(sentences[:MOST_EVIDENCE]),
-        broken=len(sentences),
     )
 
 

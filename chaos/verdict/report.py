@@ -8,7 +8,7 @@ from typing import Any
 from chaos.history.records import History
 from chaos.history.recovery import Figures, Recovery, figures
 from chaos.plan.scenario import Scenario
-from chaos.verdict.invariants import Judgement
+from chaos.verdict.finding import Judgement
 
 ALONE = (
     "From the fault to the next step that all ranks began after it and applied; and from the "

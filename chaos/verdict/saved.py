@@ -4,7 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from chaos.verdict.invariants import Finding, finding_of
+from chaos.verdict.finding import Finding, finding_of
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import verify
 from elasticd.checkpoint.commit.log import CommitLog

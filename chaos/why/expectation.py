@@ -128,12 +128,12 @@ EXPECTED: Mapping[str, Expectation] = {
 
 
 def blames_nobody(told: Told) -> bool:
-    """Whether it says that a collective broke, and not who broke it."""
+    """Return whether it says that a collective broke, and not who broke it."""
     return told.reason == "collective_broken" and not told.node and not told.lost
 
 
 def is_right(told: Told, fault: Struck, pids: Mapping[tuple[int, int], int]) -> bool:
-    """Whether what was told of a change names this fault, and whom it struck.
+    """Return whether what was told of a change names this fault, and whom it struck.
 
     `pids`: the process that was a rank of a generation.
     """

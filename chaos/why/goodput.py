@@ -16,7 +16,7 @@ from typing import Any
 from chaos.history.lineage import Lineage
 from chaos.history.recovery import Commit
 from chaos.plan.scenario import Verdict
-from chaos.verdict.invariants import Finding, finding_of
+from chaos.verdict.finding import Finding, finding_of
 
 __all__ = ["judged_goodput", "trained_s"]
 

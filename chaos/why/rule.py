@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from chaos.history.records import History, Struck, Told
 from chaos.history.recovery import Commit
 from chaos.plan.fault import Kind
-from chaos.verdict.invariants import Finding, finding_of
+from chaos.verdict.finding import Finding, finding_of
 from chaos.why.expectation import EXPECTED, PLANNED, blames_nobody, is_right
 
 __all__ = ["Group", "groups_of", "judged_causes"]

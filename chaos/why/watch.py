@@ -11,7 +11,8 @@ from pathlib import Path
 from chaos.history.records import Told
 from chaos.process import boottime_s
 from chaos.site import JOB
-from elasticd.control.report.report import ChangeReport, job_report
+from elasticd.control.report.change_report import ChangeReport
+from elasticd.control.report.report import job_report
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.keys import Keys

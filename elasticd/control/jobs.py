@@ -1,4 +1,4 @@
-"""Submit, resize, end jobs; drain nodes.
+"""Submit, resize and end jobs.
 
 A job's name is reserved by `active/<job>`: first with `is_ready` False, while the records of an
 ended job of that name are cleared away, then True in the transaction that writes the new spec.
@@ -6,32 +6,30 @@ Two transactions, since etcd takes no put under a prefix that the same transacti
 submitter that dies in between leaves a reservation that the next one takes over.
 """
 
-import difflib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from elasticd.control.near_names import near
 from elasticd.control.same_job import check_same
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import JobName, NodeId
+from elasticd.records.ids import JobName
 from elasticd.records.job import Active, EndedJob, JobSpec, JobStatus, Want, target_nodes
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Node
+from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn, UnchangedSince
 
 __all__ = [
     "check_room",
-    "drain",
     "find_spec",
     "forget",
     "scale",
     "stop",
     "submit",
     "submit_or_join",
-    "undrain",
     "unpin",
     "wait_left",
 ]
@@ -122,7 +120,7 @@ def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
     item = store.get(keys.spec(job))
     if item is None:
         names = {key.removeprefix(keys.jobs).split("/", 1)[0] for key in store.keys(keys.jobs)}
-        raise NotFound(f"There is no job {job!r}{_near(job, names, 'elasticd status')}")
+        raise NotFound(f"There is no job {job!r}{near(job, names, 'elasticd status')}")
     return decode(JobSpec, item.value)
 
 
@@ -275,35 +273,6 @@ def forget(
     raise Unavailable(f"Job {job!r} keeps changing while it is given up: try again.")
 
 
-def drain(
-    store: Store, keys: Keys, node: NodeId, *, why: str = "", is_dry_run: bool = False
-) -> Node:
-    """Wish that a node takes no more work; jobs on it go on without it.
-
-    Raises:
-        NotFound: no such node; says which names are near.
-    """
-    found = _find_node(store, keys, node)
-    if not is_dry_run:
-        put = Put(key=keys.drain(node), value=encode(Drain(why=why)))
-        store.commit(Txn(then=(put,)))
-    return found
-
-
-def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False) -> None:
-    """Take the wish back.
-
-    Raises:
-        NotFound: the node is not being drained.
-    """
-    if store.get(keys.drain(node)) is None:
-        names = {item.key.removeprefix(keys.drains) for item in store.list(keys.drains).items}
-        near = _near(node, names, "elasticd nodes") if names else ", and no other is either."
-        raise NotFound(f"Node {node!r} is not being drained{near}")
-    if not is_dry_run:
-        store.commit(Txn(then=(Delete(key=keys.drain(node)),)))
-
-
 def check_room(store: ReadableStore, keys: Keys, spec: JobSpec) -> None:
     """Check that at least one node could hold the job's workers, if there is any node.
 
@@ -380,19 +349,3 @@ def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]
         if result.succeeded:
             return
     raise Unavailable(f"Job {job!r} keeps changing while the wish is written: try again.")
-
-
-def _find_node(store: ReadableStore, keys: Keys, node: NodeId) -> Node:
-    item = store.get(keys.node(node))
-    if item is None:
-        names = {entry.key.removeprefix(keys.nodes) for entry in store.list(keys.nodes).items}
-        raise NotFound(f"There is no node {node!r}{_near(node, names, 'elasticd nodes')}")
-    return decode(Node, item.value)
-
-
-def _near(name: str, names: Iterable[str], command: str) -> str:
-    known = sorted(names)
-    near = difflib.get_close_matches(name, known, n=3) or known[:5]
-    if not near:
-        return f": there is none at all (`{command}` lists them)."
-    return f": did you mean {', '.join(near)}? `{command}` lists all."

@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import Protocol
 
 from elasticd.control.progress import AskRanks
+from elasticd.control.report.node_report import NodeReport, node_reports
 from elasticd.control.report.occupancy import read_cluster
-from elasticd.control.report.report import (
-    JobReport,
-    NodeReport,
-    job_reports,
-    node_reports,
-    with_elsewhere,
-)
+from elasticd.control.report.report import JobReport, job_reports, with_elsewhere
 from elasticd.dashboard.board import Board, JobPage
 from elasticd.dashboard.job_view import (
     Plain,

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from elasticd.control.report.change_report import ChangeReport
 from elasticd.control.report.hang_stacks import hang_stacks
-from elasticd.control.report.report import ChangeReport, JobReport, NodeReport
+from elasticd.control.report.node_report import NodeReport
+from elasticd.control.report.report import JobReport
 from elasticd.dashboard.samples import ProgressSample
 from elasticd.records.account.late import LateNode
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s

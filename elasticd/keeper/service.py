@@ -2,7 +2,6 @@
 
 import os
 import socket
-import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,11 +24,11 @@ from elasticd.keeper.saver import Saver
 from elasticd.keeper.stream import PieceBatch
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
+from elasticd.net.peer import peer_of
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Service"]
 
-_CREDENTIALS = struct.Struct("3i")
 _LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
 _NO_ROOM = (
     "There is no memory for a third buffer of each share on this node, and an upload takes longer "
@@ -80,9 +79,7 @@ class Service:
                     continue
                 worker += 1
                 # Any process of the machine can connect; the kernel says whose it is.
-                _, user, _ = _CREDENTIALS.unpack(
-                    sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                )
+                user = peer_of(sock).uid
                 if user not in (os.getuid(), 0):
                     log.warning("worker.refused", user=user)
                     sock.close()

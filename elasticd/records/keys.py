@@ -56,7 +56,7 @@ class Keys:
 
     @property
     def trials(self) -> str:
-        """Where `elasticd doctor` writes for a moment, to see that it may."""
+        """Return where `elasticd doctor` writes for a moment, to see that it may."""
         return f"{self.root}trials/"
 
     def trial(self, token: str) -> str:

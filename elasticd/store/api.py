@@ -182,7 +182,7 @@ class Lease(Protocol):
 
     @property
     def deadline_s(self) -> float:
-        """On `time.clock_gettime(CLOCK_BOOTTIME)`: the lease surely lives until then.
+        """Return until when the lease surely lives, on `time.clock_gettime(CLOCK_BOOTTIME)`.
 
         Sending time of the last keepalive that was answered, plus the TTL. From then on the holder
         writes nothing. It may move forward again if etcd comes back and still knows the lease.

@@ -2,6 +2,11 @@
 
 A frame is its length (4 bytes), its kind (1) and its body. Names are sent with each step as one
 block, which both ends keep ready: a script gives the same names at each step.
+
+The frames of `elasticd.net.framing` are not used. Its writer makes a message and its length one
+after the other, and its reader waits for the whole of one message. Here a step's frame, head
+included, is one call of one prepared format, since the call is on the way of every step; and the
+writer takes all the frames that have arrived, some hundred at a time, and waits for none.
 """
 
 import json

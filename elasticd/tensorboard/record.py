@@ -1,7 +1,8 @@
 """The frame of one record in an event file: its length, and checksums of both. Pure.
 
-Length (8 bytes, little endian), masked CRC-32C of it (4), the data, masked CRC-32C of that (4): the
-TFRecord format.
+It has the length (8 bytes, little endian), the masked CRC-32C of that (4), the data, and the masked
+CRC-32C of the data (4). This is the TFRecord format, which TensorBoard reads; it is for files, and
+has nothing to do with `elasticd.net.framing`.
 """
 
 import struct

@@ -44,7 +44,7 @@ def uninterruptible(function: F) -> F:
 
 
 def may_be_left(frame: FrameType | None) -> bool:
-    """True unless this frame or one that waits for it is of a function that is marked.
+    """Return True unless this frame or one that waits for it is of a function that is marked.
 
     Or of one with which torch switches a mode of the whole thread on or off (autocast): that would
     stay as it is, and nothing puts it back.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elasticd.control import jobs
+from elasticd.control import node_drain
 from elasticd.control.job_policy import AUTOSCALER
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
@@ -137,11 +137,11 @@ class InProcessSite:
     def drain(self, node: int) -> None:
         """Do what `elasticd drain` does, without the start of a Python."""
         assert self._store is not None
-        jobs.drain(self._store, Keys(), NodeId(f"n{node}"), why="benchmark")
+        node_drain.drain(self._store, Keys(), NodeId(f"n{node}"), why="benchmark")
 
     def undrain(self, node: int) -> None:
         assert self._store is not None
-        jobs.undrain(self._store, Keys(), NodeId(f"n{node}"))
+        node_drain.undrain(self._store, Keys(), NodeId(f"n{node}"))
 
     def want(self, nodes: int) -> None:
         """Write what an autoscaler writes."""

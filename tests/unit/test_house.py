@@ -100,6 +100,23 @@ def test_each_module_says_what_it_is_for() -> None:
     assert [n for n in NAMES if not ast.get_docstring(ast.parse((ROOT / n).read_text()))] == []
 
 
+NO_SENTENCE = re.compile(
+    r"(By|For|From|How|In|Not|Of|On|To|True|What|When|Where|Whether|Who|With|Without) "
+)
+"""A docstring that begins so does not say what the function does: "Return whether ..." does."""
+
+
+def test_docstring_of_a_public_function_says_what_it_does() -> None:
+    found = [
+        f"{name}:{node.lineno} {first.splitlines()[0]}"
+        for name, node in nodes_of(ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and NO_SENTENCE.match(first := ast.get_docstring(node) or "")
+    ]
+    assert found == []
+
+
 def test_no_file_has_a_leftover_word_for_a_name() -> None:
     assert [name for name in NAMES if NO_NAMES.search(Path(name).stem)] == []
 

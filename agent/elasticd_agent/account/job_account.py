@@ -92,7 +92,7 @@ class Newest:
 
     @classmethod
     def of(cls, told: Beat | Progressed) -> "Newest":
-        """How many ranks `samples` covers: a script of restart mode knows only its own."""
+        """Return how many ranks `samples` covers: a script of restart mode knows only its own."""
         finite = {name: value for name, value in told.scalars.items() if math.isfinite(value)}
         samples = told.samples if isinstance(told, Beat) else 0
         return cls(step=told.step, samples=samples, scalars=finite)

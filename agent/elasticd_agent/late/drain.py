@@ -1,6 +1,6 @@
 """Drains a node because all others wait for it, on the thread of effects."""
 
-from elasticd.control import jobs
+from elasticd.control import node_drain
 from elasticd.control.state_loss import check_drain
 from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.records.codec import decode
@@ -22,7 +22,7 @@ def try_drain(store: Store, keys: Keys, job: JobName, node: NodeId, *, ratio: fl
     try:
         _check(store, keys, node)
         check_drain(store, keys, node)
-        jobs.drain(store, keys, node, why=f"job {job}: its steps take {ratio:.0%} longer")
+        node_drain.drain(store, keys, node, why=f"job {job}: its steps take {ratio:.0%} longer")
     except Unavailable:
         raise
     except ElasticdError as exc:

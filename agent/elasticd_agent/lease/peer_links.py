@@ -268,7 +268,9 @@ class _Answer(Enum):
 
 
 def is_refused(address: str, port: int) -> bool:
-    """True if the machine answers that nobody listens there; False if that cannot be known."""
+    """Return True if the machine answers that nobody listens there, and False if that cannot be
+    known.
+    """
     return _knock(address, port) is _Answer.REFUSED
 
 

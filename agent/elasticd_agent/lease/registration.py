@@ -79,7 +79,7 @@ class Registration:
 
     @property
     def is_fenced(self) -> bool:
-        """True if the lease is not surely alive: nothing may be written."""
+        """Return True if the lease is not surely alive: nothing may be written."""
         return self.lease is None or now_s() >= self.lease.deadline_s
 
     @property

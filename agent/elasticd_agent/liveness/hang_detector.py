@@ -91,7 +91,7 @@ class HangDetector:
 
     @property
     def is_needed(self) -> bool:
-        """True if any worker sends heartbeats."""
+        """Return True if any worker sends heartbeats."""
         return any(worker.beat is not None for worker in self._workers.values())
 
     def hear(self, pid: int, message: FromWorker | None, *, now_s: float) -> None:

@@ -33,7 +33,7 @@ class WorkerMonitor:
 
     @property
     def name(self) -> str:
-        """Where workers find it: the value of `ELASTICD_AGENT`."""
+        """Return where workers find it: the value of `ELASTICD_AGENT`."""
         return self._attachments.name
 
     def expect(self, pid: int, *, job: JobName, limit_s: float) -> None:

@@ -11,7 +11,6 @@ import os
 import secrets
 import selectors
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock, Thread
@@ -21,6 +20,7 @@ from elasticd.channel.wire import pack
 from elasticd.channel.worker import Attached, FromWorker, Progressed, ToWorker, unpack_from_worker
 from elasticd.errors import InvariantBroken
 from elasticd.net.framing import LineReader
+from elasticd.net.peer import peer_of
 from elasticd.net.socket_selector import SocketSelector
 from elasticd.records.ids import Life
 from elasticd.telemetry.log import get_logger
@@ -154,7 +154,7 @@ class WorkerSockets:
         return max(0.0, min(times) - now_s()) if times else None
 
     def _accept(self, sock: socket.socket) -> None:
-        pid, uid = _peer_of(sock)
+        pid, uid = peer_of(sock)
         if uid != os.geteuid() or pid <= 0:
             sock.close()
             return
@@ -289,13 +289,6 @@ def _send(sock: socket.socket, data: bytes) -> int:
         return 0
     except OSError:
         return len(data)
-
-
-def _peer_of(sock: socket.socket) -> tuple[int, int]:
-    """Process number and user of who connected."""
-    kind = struct.Struct("iII")
-    pid, uid, _ = kind.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, kind.size))
-    return pid, uid
 
 
 def _message_of(line: bytes) -> FromWorker | None:

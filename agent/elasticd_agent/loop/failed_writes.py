@@ -69,7 +69,7 @@ class FailedWrites:
 
     @property
     def count(self) -> int:
-        """How many records etcd refuses to take at the moment."""
+        """Return how many records etcd refuses to take at the moment."""
         with self._lock:
             return len(self._failing)
 

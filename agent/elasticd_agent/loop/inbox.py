@@ -71,7 +71,7 @@ class Inbox:
 
     @property
     def busy_s(self) -> float:
-        """For how long the owner has been at what it took last; 0 while it waits for more."""
+        """Return how long the owner has been at what it took last; 0 while it waits for more."""
         taken_s = self._taken_s
         return 0.0 if taken_s is None else time.monotonic() - taken_s
 

@@ -26,7 +26,7 @@ class OwnerWatchdog:
         self._is_said = False
 
     def may_renew(self) -> bool:
-        """True unless the owner stands still; that is said once, as is that it goes on."""
+        """Return True unless the owner stands still; that is said once, as is that it goes on."""
         busy_s = self._busy_s()
         is_standing = busy_s > LIMIT_S
         if is_standing and not self._is_said:

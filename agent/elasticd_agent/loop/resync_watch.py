@@ -28,7 +28,7 @@ class ResyncWatch:
 
     @property
     def wake_s(self) -> float:
-        """When `take_due` is wanted next."""
+        """Return when `take_due` is wanted next."""
         return self._due_s
 
     def take_due(self) -> None:

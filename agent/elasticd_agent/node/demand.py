@@ -65,7 +65,7 @@ class Demands:
 
     @property
     def wake_s(self) -> float | None:
-        """When `take_due` is wanted next."""
+        """Return when `take_due` is wanted next."""
         times = (watch.wake_s for demand in self._watched.values() for watch in demand.watches)
         return min(times, default=None)
 

@@ -56,7 +56,7 @@ class Rejoins:
 
     @property
     def wake_s(self) -> float | None:
-        """When `take_due` is wanted next."""
+        """Return when `take_due` is wanted next."""
         return min((each.due_s for each in self._waiting.values()), default=None)
 
     def add(self, job: JobName, delay_s: float, *, has_to_reach: bool = False) -> None:

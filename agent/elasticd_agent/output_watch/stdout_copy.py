@@ -121,7 +121,7 @@ class JobForwarding:
 
     @property
     def is_running(self) -> bool:
-        """True until its thread has ended; also before that begins."""
+        """Return True until its thread has ended; also before that begins."""
         return not self._is_closing.is_set() or (
             self._thread is not None and self._thread.is_alive()
         )

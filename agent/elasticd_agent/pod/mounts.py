@@ -62,7 +62,10 @@ def check_shared_memory(folder: Path = SHARED) -> None:
 
 
 def is_writable(folder: Path) -> bool:
-    """True if a file can be made there; its owner and its mode say nothing of a read-only mount."""
+    """Return True if a file can be made there.
+
+    Its owner and its mode say nothing of a read-only mount.
+    """
     probe = folder / f".elasticd-{os.getpid()}"
     try:
         probe.touch(mode=0o600)

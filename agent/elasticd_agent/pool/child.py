@@ -70,5 +70,7 @@ class Child:
         self.give_up_at_s = min(self.give_up_at_s, time.monotonic() + GIVE_UP_S)
 
     def owns(self, pid: int, session: int) -> bool:
-        """True if an orphan was this worker's: by session, else by the mark in its environment."""
+        """Return True if an orphan was this worker's: by session, else by the mark in its
+        environment.
+        """
         return session == self.pid or mark_of(pid) == self.name

@@ -85,7 +85,7 @@ class KeeperProcess:
 
     @property
     def metrics_path(self) -> Path | None:
-        """Where it writes its metrics; None if the job saves nothing."""
+        """Return where it writes its metrics; None if the job saves nothing."""
         return self._log_path.with_suffix(".prom") if self._spec.checkpoint is not None else None
 
     def open(self) -> None:

@@ -42,7 +42,7 @@ class SideProcesses:
 
     @property
     def metrics_path(self) -> Path | None:
-        """Where the keeper writes its metrics; None if the job saves nothing."""
+        """Return where the keeper writes its metrics; None if the job saves nothing."""
         return self._keeper.metrics_path
 
     def open(self) -> None:

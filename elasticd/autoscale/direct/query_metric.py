@@ -29,14 +29,14 @@ class SeriesQuery:
 
     @property
     def is_rate(self) -> bool:
-        """True for a counter, which is read as its rate over the window; a gauge is
+        """Return True for a counter, which is read as its rate over the window; a gauge is
         read as it is.
         """
         return self.metric.kind is MetricType.COUNTER
 
     @property
     def is_sum(self) -> bool:
-        """True for the sum over all nodes; False for the one node that has the series."""
+        """Return True for the sum over all nodes; False for the one node that has the series."""
         return self.metric.exporter is not Exporter.RANK_0
 
 

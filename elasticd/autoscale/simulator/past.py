@@ -53,7 +53,7 @@ class JobPast:
 
     @property
     def pauses(self) -> tuple[tuple[float, float], ...]:
-        """From when to when the job was paused."""
+        """Return from when to when the job was paused."""
         found: list[tuple[float, float]] = []
         for each in self.pause_share:
             if each.value <= PAUSED_SHARE:

@@ -33,7 +33,7 @@ class Scaler(Protocol):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What was decided, with the outcomes so far."""
+        """Return what was decided, with the outcomes so far."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Autoscaler:
 
     @property
     def curve(self) -> Curve:
-        """What was measured so far."""
+        """Return what was measured so far."""
         return self._curve
 
     @property

@@ -124,7 +124,7 @@ class JobScenario:
         return self.nodes[bisect_right([each.from_s for each in self.nodes], at_s) - 1].available
 
     def is_paused_at(self, at_s: float) -> bool:
-        """True while the script pauses."""
+        """Return True while the script pauses."""
         return any(from_s <= at_s < until_s for from_s, until_s in self.pauses)
 
     def data_rate_at(self, at_s: float) -> float:

@@ -37,7 +37,7 @@ class Trace:
 
     @property
     def turns(self) -> int:
-        """How often a change of size went in the opposite direction of the one before."""
+        """Return how often a change of size went in the opposite direction of the one before."""
         ways = [
             each.to_nodes > each.from_nodes
             for each in self.decisions

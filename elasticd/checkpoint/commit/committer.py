@@ -127,7 +127,7 @@ class Committer:
         return outcome
 
     def may_commit(self, ruling: Ruling, snapshot: Snapshot) -> bool:
-        """True if this run's snapshot may become the newest checkpoint.
+        """Return True if this run's snapshot may become the newest checkpoint.
 
         Two runs can have one number where a storage lets two writers create one object; then the
         one whose entry stands goes on.

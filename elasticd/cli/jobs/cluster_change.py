@@ -16,7 +16,7 @@ from elasticd.cli.main import complain
 from elasticd.cli.parse_value import at_least, duration_option
 from elasticd.cli.record_source import RecordSource, job_source, sources
 from elasticd.cli.terminal import words
-from elasticd.control import jobs
+from elasticd.control import jobs, node_drain
 from elasticd.control import prune as pruning
 from elasticd.control.job_wait import wait_node_free
 from elasticd.control.local_run.session import STOP_SLACK_S
@@ -209,7 +209,7 @@ def drain_node(
     with _serving(node, values) as (source, name):
         if not is_forced:
             check_drain(source.store, source.keys, name, [NodeId(other) for other in others])
-        jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
+        node_drain.drain(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
     said(f"node {node} is being drained", node=node, is_drained=True)
 
 
@@ -227,7 +227,7 @@ def _await_free(node: str, until_s: float, said: CommandReport, values: Values) 
 def undrain_node(node: str, said: CommandReport, values: Values) -> None:
     """Take that wish back, and report it."""
     with _serving(node, values) as (source, name):
-        jobs.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
+        node_drain.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
     said(f"node {node} may work again", node=node, is_drained=False)
 
 

@@ -13,8 +13,9 @@ from elasticd.cli.record_source import sources
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.control.report.lost_nodes import LostNode, lost_nodes
+from elasticd.control.report.node_report import NodeReport, node_reports
 from elasticd.control.report.occupancy import read_cluster
-from elasticd.control.report.report import NodeReport, job_reports, node_reports
+from elasticd.control.report.report import job_reports
 from elasticd.records.codec import to_plain
 
 __all__ = ["nodes"]

@@ -7,7 +7,8 @@ from elasticd.cli.terminal.time_words import shares_line
 from elasticd.control.follow import EtcdAway, EtcdBack, JobEnded, Waiting, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.local_run.session import AgentEnded, RunNews, Stopping
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.change_report import ChangeReport
+from elasticd.control.report.report import JobReport
 from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
 from elasticd.records.job import JobSpec, JobStatus

@@ -19,7 +19,8 @@ from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.cli.why.earlier_changes import EarlierChanges, earlier_lines, read_earlier
 from elasticd.cli.why.page import why_page
 from elasticd.control.progress import read_progress
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.change_report import ChangeReport
+from elasticd.control.report.report import JobReport
 from elasticd.control.report.trace import chrome_trace
 from elasticd.errors import CallError
 from elasticd.records.account.progress import RankProgress

@@ -15,8 +15,9 @@ from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.cli.why.earlier_changes import EarlierChanges, earlier_lines
+from elasticd.control.report.change_report import ChangeReport
 from elasticd.control.report.job_time import JobTime
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.report import JobReport
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, NodeId
 

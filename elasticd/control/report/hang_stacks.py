@@ -8,7 +8,8 @@ reads them is another's affair: the dashboard asks the nodes, a page has what is
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.change_report import ChangeReport
+from elasticd.control.report.report import JobReport
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.reason import Reason
 

@@ -1,9 +1,4 @@
-"""What stands in etcd about jobs and nodes, put together for reading. Pure over a snapshot.
-
-Every member of a world writes an incident about its beginning, with what that node saw and measured
-on its own clock. Together they are one change. The reason and culprit are the proposer's and equal
-everywhere; a phase took as long as on the node where it took longest.
-"""
+"""What stands in etcd about jobs, put together for reading. Pure over a snapshot."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,35 +6,30 @@ from functools import lru_cache, reduce
 from operator import add
 
 from elasticd.control.report.autoscaler import Autoscaling, autoscaling
+from elasticd.control.report.change_report import ChangeReport, change_reports
 from elasticd.control.report.job_time import JobTime, job_time
 from elasticd.control.report.occupancy import (
-    Use,
     elsewhere,
     kept_on,
     left_out,
     read_cluster,
     waiting_for,
 )
-from elasticd.goodput.late_record import latest_of_each
 from elasticd.records.account.incident import PHASES, Incident
 from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.codec import decode
-from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.ids import JobName
 from elasticd.records.job import JobSpec, JobStatus, Want, size_want, target_nodes
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Member, Node, Result, Saved, Training
-from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.records.member import Member, Result, Saved, Training
+from elasticd.records.reason import Cause, Phase
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
 
 __all__ = [
-    "ChangeReport",
     "JobReport",
-    "NodeReport",
     "job_report",
     "job_reports",
-    "node_reports",
     "read_job",
     "with_elsewhere",
 ]
@@ -48,55 +38,6 @@ STEPS_EXPECTED_S = 60.0
 """A generation of this age in which no step was seen has a script that reports none."""
 INCIDENTS_KEPT = 4096
 """How many decoded incidents are cached, for callers that read again and again; about 2 KB each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeReport:
-    """One change of world: what `why` shows of a generation."""
-
-    generation: Generation
-    reason: Reason
-    culprit: Failure | None
-    lost: tuple[NodeId, ...]
-    joined: tuple[NodeId, ...] = ()
-    """The nodes that wrote about this generation and not about the one before."""
-    members: tuple[NodeId, ...] = ()
-    """The nodes that wrote about this generation, in the order of their names."""
-    nodes: int
-    world_size: int
-    phases_s: Mapping[str, float]
-    """The longest time that each phase took on any node."""
-    at_unix_s: float
-    unnoticed_s: float = 0.0
-    """The longest time without a step on any node when the change was noticed."""
-    told: int = 1
-    """How many nodes went through it and wrote what they measured; 0 if the next one came first, or
-    it is under way."""
-    step: int | None = None
-    lost_steps: int = 0
-    received_bytes: int = 0
-    restored_from: str = ""
-    """Where a state that no rank had came from: ranks, memory or storage."""
-    spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Slot-seconds of all nodes by time cause, from the last commit before to the first after."""
-    note: str = ""
-
-    @property
-    def is_fault(self) -> bool:
-        """Whether something broke; a node that is gone may also have been drained, or not wanted
-        any more.
-        """
-        return self.culprit is not None or self.reason.is_fault
-
-    @property
-    def slot_s(self) -> float:
-        """The cost of the change in slot-seconds, as far as nodes wrote it; 0 if not known."""
-        return sum(self.spent_s.values())
-
-    @property
-    def total_s(self) -> float:
-        """The sum of the phases: an upper bound if each has another slowest node."""
-        return sum(self.phases_s.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,27 +161,6 @@ class JobReport:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReport:
-    node: Node
-    is_drained: bool
-    """True if an operator wished so; `node.is_draining` says that the agent knows."""
-    drain_why: str = ""
-    uses: tuple[Use, ...] = ()
-    """The jobs on it, and their slots."""
-    late: LateNode | None = None
-    """How late it is, if a job's other nodes wait for it; of several jobs, the one that waits
-    most."""
-
-    @property
-    def used_slots(self) -> int:
-        return sum(use.slots for use in self.uses)
-
-    @property
-    def free_slots(self) -> int:
-        return max(0, self.node.slots - self.used_slots)
-
-
 def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:
     """Read one job; None if there is none of that name."""
     return job_report(store.list(keys.job(job)).items, keys, job)
@@ -270,7 +190,7 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
         members=tuple(decode(Member, value) for value in _under(values, keys.members(job))),
         wants={want.writer: want for want in wants},
         results=tuple(decode(Result, value) for value in _under(values, keys.results(job))),
-        changes=_changes(incidents),
+        changes=change_reports(incidents),
         late=decode(LateNodes, late).nodes if late is not None else (),
         incidents=tuple(incidents),
         time=time,
@@ -287,32 +207,6 @@ def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
         by_job.setdefault(name, []).append(item)
     reports = (job_report(found, keys, JobName(name)) for name, found in sorted(by_job.items()))
     return tuple(report for report in reports if report is not None)
-
-
-def node_reports(
-    nodes: Iterable[KeyValue],
-    drains: Iterable[KeyValue],
-    keys: Keys,
-    uses: Iterable[Use] = (),
-    late: Iterable[LateNode] = (),
-) -> tuple[NodeReport, ...]:
-    """Put together `nodes/` and `drains/`, what jobs hold of them, and who is `late` in a job."""
-    latest = latest_of_each(late)
-    wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
-    found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
-    by_node: dict[NodeId, list[Use]] = {}
-    for use in uses:
-        by_node.setdefault(use.node, []).append(use)
-    return tuple(
-        NodeReport(
-            node=node,
-            is_drained=node.node in wishes,
-            drain_why=wishes[node.node].why if node.node in wishes else "",
-            uses=tuple(by_node.get(node.node, ())),
-            late=latest.get(node.node),
-        )
-        for node in found
-    )
 
 
 def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
@@ -343,58 +237,3 @@ def _incident(value: bytes) -> Incident:
 
 def _under(values: Mapping[str, bytes], prefix: str) -> list[bytes]:
     return [values[key] for key in sorted(values) if key.startswith(prefix)]
-
-
-def _changes(incidents: Iterable[Incident]) -> tuple[ChangeReport, ...]:
-    by_generation: dict[Generation, list[Incident]] = {}
-    for incident in incidents:
-        by_generation.setdefault(incident.generation, []).append(incident)
-    changes = []
-    before: set[NodeId] = set()
-    for generation in sorted(by_generation):
-        found = by_generation[generation]
-        here = {incident.node for incident in found if not incident.is_announced}
-        joined = tuple(sorted(here - before)) if before else ()
-        told = _change(generation, found, joined)
-        changes.append(replace(told, members=tuple(sorted(here))))
-        before = here or before
-    return tuple(changes)
-
-
-def _change(
-    generation: Generation, found: list[Incident], joined: tuple[NodeId, ...]
-) -> ChangeReport:
-    first = found[0]
-    phases = {
-        phase: max(seconds)
-        for phase in PHASES
-        if (seconds := [i.phases_s[phase] for i in found if phase in i.phases_s])
-    }
-    culprit = next((incident.culprit for incident in found if incident.culprit is not None), None)
-    return ChangeReport(
-        generation=generation,
-        reason=first.reason,
-        culprit=culprit,
-        lost=next((incident.lost for incident in found if incident.lost), ()),
-        joined=joined,
-        nodes=max(incident.nodes for incident in found),
-        told=sum(not incident.is_announced for incident in found),
-        world_size=max(incident.world_size for incident in found),
-        phases_s=phases,
-        unnoticed_s=max(incident.unnoticed_s for incident in found),
-        at_unix_s=min(incident.at_unix_s for incident in found),
-        step=max((i.step for i in found if i.step is not None), default=None),
-        lost_steps=max(incident.lost_steps for incident in found),
-        received_bytes=sum(incident.received_bytes for incident in found),
-        restored_from=next((i.restored_from for i in found if i.restored_from), ""),
-        spent_s=_added(incident.spent_s for incident in found),
-        note=next((incident.note for incident in found if incident.note), ""),
-    )
-
-
-def _added(parts: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
-    found: dict[str, float] = {}
-    for part in parts:
-        for cause, seconds in part.items():
-            found[cause] = round(found.get(cause, 0.0) + seconds, 2)
-    return found

@@ -7,7 +7,7 @@ measured. Each node's row uses its own wall clock: small distances between two r
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from elasticd.control.report.report import ChangeReport
+from elasticd.control.report.change_report import ChangeReport
 from elasticd.records.account.incident import PHASES, Incident
 
 __all__ = ["chrome_trace"]

@@ -99,7 +99,7 @@ class TellEvent:
 
     @property
     def said(self) -> str:
-        """What distinguishes it from others of its topic."""
+        """Return what distinguishes it from others of its topic."""
         return f"{self.reason}: {self.message}{self.mark}"
 
 

@@ -4,7 +4,7 @@ its phase.
 
 from collections.abc import Iterator
 
-from elasticd.control.report.report import ChangeReport
+from elasticd.control.report.change_report import ChangeReport
 from elasticd.kube.decide.action import TellEvent
 from elasticd.kube.resource.elastic_job import ElasticJob, JobKey
 from elasticd.kube.resource.job_records import JobRecords, failure_text

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.change_report import ChangeReport
+from elasticd.control.report.report import JobReport
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.failure import Failure
 from elasticd.records.ids import NodeId

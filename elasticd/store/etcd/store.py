@@ -45,7 +45,7 @@ class EtcdStore:
 
     @property
     def request_times(self) -> RequestTimes:
-        """How long its calls took."""
+        """Return how long its calls took."""
         return self._connection.times
 
     def get(self, key: str) -> KeyValue | None:

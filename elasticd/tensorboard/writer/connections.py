@@ -8,11 +8,11 @@ each step would take the CPU from the training much more often.
 import os
 import selectors
 import socket
-import struct
 import time
 from contextlib import suppress
 from threading import Event, Lock, Thread
 
+from elasticd.net.peer import peer_of
 from elasticd.telemetry.log import get_logger
 from elasticd.tensorboard.message import Begin, unpack
 from elasticd.tensorboard.writer.buffer import Buffer, FilePart
@@ -93,9 +93,7 @@ class Connections:
             sock, _ = self._listener.accept()
         except OSError:
             return
-        kind = struct.Struct("iII")
-        _, uid, _ = kind.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, kind.size))
-        if uid != os.geteuid():
+        if peer_of(sock).uid != os.geteuid():
             sock.close()
             return
         sock.setblocking(False)

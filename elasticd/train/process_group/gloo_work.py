@@ -41,7 +41,7 @@ class PassedWork:
         self.is_completed = inner.is_completed
 
     def has_result(self) -> bool:
-        """True even while Gloo's thread runs what the script has attached to the future."""
+        """Return True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
 
     def has_failed(self) -> bool:
@@ -101,7 +101,7 @@ class WakeableWork(dist.Work):
         return self._future
 
     def has_result(self) -> bool:
-        """True even while Gloo's thread runs what the script has attached to the future."""
+        """Return True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
 
     def has_failed(self) -> bool:

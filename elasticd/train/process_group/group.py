@@ -211,7 +211,7 @@ class Group:
         return self.arrival.count(self.sequence())
 
     def is_peer_gone(self) -> bool:
-        """True if a connection of this group was ended by the other side, or for an error."""
+        """Return True if the other side, or an error, has ended a connection of this group."""
         with self._lock:
             if self._is_aborted or self._is_closed:
                 return self._was_peer_gone
@@ -240,7 +240,7 @@ class Group:
         return self.has_ended()
 
     def has_ended(self) -> bool:
-        """True if a connection of the formed group has ended; cheap, for the training thread."""
+        """Return True if a connection of the formed group has ended; the training thread asks."""
         return self._ends is not None and self._ends.has_any()
 
     def has_whole_results(self) -> bool:

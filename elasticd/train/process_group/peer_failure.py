@@ -21,7 +21,7 @@ _PLACES = tuple(
 
 
 def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
-    """True if this exception, or one that it was raised from, looks like another rank's end.
+    """Return True if this exception, or one that it was raised from, looks like another rank's end.
 
     Where a connection of the group has ended, so does any RuntimeError that comes out of torch's
     distributed parts, whatever its words, or that speaks of them. A KeyError or ValueError does not
@@ -39,7 +39,7 @@ def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
 
 
 def is_silence(exc: BaseException) -> bool:
-    """True if a connection ended because its other end acknowledged nothing for too long."""
+    """Return True if a connection ended because its other end acknowledged nothing for too long."""
     return any(_SILENCES.search(str(cause)) for cause in causes_of(exc))
 
 

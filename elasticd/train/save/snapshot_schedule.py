@@ -77,7 +77,7 @@ class SnapshotSchedule:
         return step >= self._look_at
 
     def is_due(self, step: int) -> bool:
-        """True if all ranks take a snapshot after this step; `is_saved`: and upload it.
+        """Return True if all ranks take a snapshot after this step; `is_saved`: and upload it.
 
         Raises:
             Interrupted: the generation ended meanwhile.

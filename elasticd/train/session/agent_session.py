@@ -258,7 +258,7 @@ class AgentSession:
 
     @property
     def is_in_step(self) -> bool:
-        """True if the script has taken a batch that no commit counts yet."""
+        """Return True if the script has taken a batch that no commit counts yet."""
         return self.batches != self._batches_applied
 
     def sequence(self) -> int:

@@ -51,7 +51,7 @@ class FinalSave:
 
     @property
     def is_late(self) -> bool:
-        """True once the time for the save is over."""
+        """Return True once the time for the save is over."""
         return time.monotonic() >= self.until_s
 
     def settle(

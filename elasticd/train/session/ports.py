@@ -95,7 +95,9 @@ class Session(StateWatch, WorldSource, WorldReports, Protocol):
 
     @property
     def has_left_as_agreed(self) -> bool:
-        """True if all ranks leave this generation after the step that this one applied last."""
+        """Return True if all ranks leave this generation after the step that this one applied
+        last.
+        """
 
     @property
     def final_save(self) -> FinalSave | None:

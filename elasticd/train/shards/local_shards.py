@@ -119,7 +119,7 @@ class Remnants:
             return
 
     def named(self) -> Mapping[StateLabel, Remnant]:
-        """What there is, by its label."""
+        """Return what there is, by its label."""
         return {each.label: each for each in self._kept}
 
     def keep(self, label: StateLabel | None) -> Remnant | None:

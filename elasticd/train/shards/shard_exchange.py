@@ -171,7 +171,7 @@ def turns_of(
     tensors: Sequence[Tensor],
     limit: int,
 ) -> list[list[ShardUnit]]:
-    """What a rank that has `given` sends to one that holds `held`, turn by turn. Pure.
+    """Return what a rank that has `given` sends to one that holds `held`, turn by turn. Pure.
 
     Both compute it. A turn has so many bytes at most, or a single row.
     """

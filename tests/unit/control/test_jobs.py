@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import jobs, node_drain
 from elasticd.errors import CallError, NotFound, Refused
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Incarnation, JobName, NodeId
@@ -232,7 +232,7 @@ def test_a_dry_run_changes_nothing(store: MemoryStore) -> None:
     before = store.list(KEYS.root)
     jobs.scale(store, KEYS, JOB, 3, is_dry_run=True)
     jobs.stop(store, KEYS, JOB, is_dry_run=True)
-    jobs.drain(store, KEYS, NODE.node, is_dry_run=True)
+    node_drain.drain(store, KEYS, NODE.node, is_dry_run=True)
     jobs.forget(store, KEYS, JOB, is_dry_run=True)
     assert store.list(KEYS.root).items == before.items
     with pytest.raises(CallError):
@@ -281,15 +281,15 @@ def test_a_bare_reservation_can_be_forgotten(store: MemoryStore) -> None:
 def test_draining_writes_a_wish_that_can_be_taken_back(store: MemoryStore) -> None:
     """The agent acts on it."""
     put(store, KEYS.node(NODE.node), NODE)
-    jobs.drain(store, KEYS, NODE.node, why="new disk")
+    node_drain.drain(store, KEYS, NODE.node, why="new disk")
     item = store.get(KEYS.drain(NODE.node))
     assert item is not None and decode(Drain, item.value).why == "new disk"
-    jobs.undrain(store, KEYS, NODE.node)
+    node_drain.undrain(store, KEYS, NODE.node)
     assert store.get(KEYS.drain(NODE.node)) is None
     with pytest.raises(NotFound, match="is not being drained, and no other is either"):
-        jobs.undrain(store, KEYS, NODE.node)
+        node_drain.undrain(store, KEYS, NODE.node)
     with pytest.raises(NotFound, match="did you mean gpu-1"):
-        jobs.drain(store, KEYS, NodeId("gpu-2"))
+        node_drain.drain(store, KEYS, NodeId("gpu-2"))
 
 
 def test_more_workers_than_any_nodes_slots_is_refused(store: MemoryStore) -> None:

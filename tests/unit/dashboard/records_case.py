@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.change_report import ChangeReport
+from elasticd.control.report.report import JobReport
 from elasticd.dashboard.job_view import Sentences
 from elasticd.records.account.incident import Incident
 from elasticd.records.account.late import LateNode, LateNodes

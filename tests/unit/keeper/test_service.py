@@ -26,6 +26,7 @@ from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord
 from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
+from elasticd.net.peer import Peer
 from elasticd.train.restore.checkpoint_stream import mapped
 from tests.fixtures.cluster import until
 from tests.fixtures.open_files import open_files
@@ -278,21 +279,11 @@ def test_workers_that_come_and_go_leave_no_file_open(place: Place) -> None:
     assert place.node.vault.records() == []
 
 
-class Credentials:
-    """Says for the kernel who the peer is."""
-
-    def __init__(self, user: int) -> None:
-        self.size, self._user = struct.calcsize("3i"), user
-
-    def unpack(self, data: bytes) -> tuple[int, int, int]:
-        pid, _, group = struct.unpack("3i", data)
-        return pid, self._user, group
-
-
 def test_stranger_of_another_user_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could read the weights and overwrite them; root and our own user may come."""
     for user, is_let_in in ((os.getuid() + 1, False), (os.getuid(), True), (0, True)):
-        monkeypatch.setattr(service_module, "_CREDENTIALS", Credentials(user))
+        said = Peer(pid=os.getpid(), uid=user)  # For the kernel.
+        monkeypatch.setattr(service_module, "peer_of", lambda _, said=said: said)
         client = place.worker()
         if is_let_in:
             planned(client)

@@ -28,6 +28,7 @@ from elasticd.channel.fork_server import (
 )
 from elasticd.channel.wire import pack
 from elasticd.errors import InvariantBroken
+from elasticd.net.peer import peer_of
 from elasticd_agent.pool.fork_server.fork_check import ServerFacts, refusal
 from elasticd_agent.pool.fork_server.installation import installation
 from elasticd_agent.pool.fork_server.surroundings import surroundings
@@ -39,8 +40,6 @@ __all__ = ["BornPool", "ForkServer"]
 
 _ROUNDS = 20
 _PAUSE_S = 0.01
-_PEER_BYTES = 12
-"""The size of what SO_PEERCRED gives: process, user and group, an int each."""
 
 
 class BornPool(BaseException):
@@ -104,9 +103,7 @@ class ForkServer:
         with contextlib.suppress(OSError):  # It has hung up already, or no descriptor is left.
             client, _ = self.listener.accept()
             client.setblocking(True)
-            peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_BYTES)
-            user = int.from_bytes(peer[4:8], "little")
-            if user != os.geteuid():
+            if peer_of(client).uid != os.geteuid():
                 client.close()
                 return
             clients[client.fileno()] = client

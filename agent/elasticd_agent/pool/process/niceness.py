@@ -9,7 +9,9 @@ _CAP_SYS_NICE = 23
 
 
 def can_undo() -> bool:
-    """True if this process may make itself less nice again; without it, better not to begin."""
+    """Return True if this process may make itself less nice again; without it, better not to
+    begin.
+    """
     with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith("CapEff:"):

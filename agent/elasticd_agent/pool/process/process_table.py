@@ -39,7 +39,7 @@ def look_up(pid: int) -> Process | None:
 
 
 def is_running(pid: int, started: int) -> bool:
-    """True if this very process can still hold something.
+    """Return True if this very process can still hold something.
 
     A zombie holds nothing, unless it is a first thread that ended before its fellows.
     """

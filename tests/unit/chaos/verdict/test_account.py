@@ -10,7 +10,7 @@ from chaos.history.lineage import trace
 from chaos.history.records import Applied
 from chaos.history.recovery import commits
 from chaos.verdict.account import FILE, judged_account, seen_stalls, told_bounds, told_stalls
-from chaos.verdict.invariants import Finding
+from chaos.verdict.finding import Finding
 from chaos.why.goodput import trained_s
 from tests.unit.chaos.play import STEP_S, Play
 

@@ -16,12 +16,13 @@ from chaos.history.records import (
     Took,
 )
 from chaos.plan.scenario import Verdict
-from chaos.verdict.invariants import Judgement, judge
+from chaos.verdict.finding import Judgement
+from chaos.verdict.invariants import judge
 from tests.unit.chaos.play import Play, losses
 
 WANT = Verdict(full_s=2.0)
 JUDGING = (
-    *("verdict.invariants", "verdict.account", "verdict.report", "error"),
+    *("verdict.invariants", "verdict.account", "verdict.finding", "verdict.report", "error"),
     *("history.lineage", "history.recovery", "history.records"),
     *("plan.scenario", "plan.fault"),
     *("why.expectation", "why.rule", "why.goodput"),

@@ -8,7 +8,7 @@ import pytest
 from chaos.history.lineage import trace
 from chaos.history.recovery import commits
 from chaos.plan.scenario import Verdict
-from chaos.verdict.invariants import Finding
+from chaos.verdict.finding import Finding
 from chaos.why.goodput import judged_goodput, trained_s
 from tests.unit.chaos.play import STEP_S, Play
 

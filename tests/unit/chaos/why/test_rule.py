@@ -8,7 +8,7 @@ from chaos.history.lineage import trace
 from chaos.history.records import Struck, Told, Undone
 from chaos.history.recovery import commits
 from chaos.plan.fault import Kind
-from chaos.verdict.invariants import Finding
+from chaos.verdict.finding import Finding
 from chaos.why.expectation import EXPECTED
 from chaos.why.rule import judged_causes
 from tests.unit.chaos.play import Play

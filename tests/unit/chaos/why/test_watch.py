@@ -6,7 +6,7 @@ from chaos.history.lineage import trace
 from chaos.history.records import Told
 from chaos.history.recovery import commits
 from chaos.site import JOB
-from chaos.verdict.invariants import Finding
+from chaos.verdict.finding import Finding
 from chaos.why.rule import judged_causes
 from chaos.why.watch import WhyWatch
 from elasticd.records.account.incident import Incident

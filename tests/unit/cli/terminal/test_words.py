@@ -7,8 +7,9 @@ import pytest
 from elasticd.cli.terminal import words
 from elasticd.control.follow import JobEnded, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
+from elasticd.control.report.change_report import ChangeReport
 from elasticd.control.report.job_time import JobTime
-from elasticd.control.report.report import ChangeReport, JobReport
+from elasticd.control.report.report import JobReport
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.failure import Failure

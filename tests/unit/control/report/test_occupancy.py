@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.control import jobs
+from elasticd.control.report.node_report import node_reports
 from elasticd.control.report.occupancy import (
     ClusterOccupancy,
     Use,
@@ -15,7 +16,7 @@ from elasticd.control.report.occupancy import (
     uses_of,
     waiting_for,
 )
-from elasticd.control.report.report import JobReport, node_reports, read_job, with_elsewhere
+from elasticd.control.report.report import JobReport, read_job, with_elsewhere
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot

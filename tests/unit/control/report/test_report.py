@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from elasticd.control.report.report import job_report, job_reports, node_reports
+from elasticd.control.report.node_report import node_reports
+from elasticd.control.report.report import job_report, job_reports
 from elasticd.records.account.incident import Incident, announced
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure

@@ -6,7 +6,7 @@ The agents of this world do what the records say, one thing at a time, when `age
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticd.control.report.report import ChangeReport
+from elasticd.control.report.change_report import ChangeReport
 from elasticd.kube.decide.action import (
     Action,
     AddFinalizer,

@@ -1,0 +1,62 @@
+"""What stands in etcd about nodes, put together for reading. Pure over a snapshot."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elasticd.control.report.occupancy import Use
+from elasticd.goodput.late_record import latest_of_each
+from elasticd.records.account.late import LateNode
+from elasticd.records.codec import decode
+from elasticd.records.ids import NodeId
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Node
+from elasticd.store.api import KeyValue
+
+__all__ = ["NodeReport", "node_reports"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    node: Node
+    is_drained: bool
+    """True if an operator wished so; `node.is_draining` says that the agent knows."""
+    drain_why: str = ""
+    uses: tuple[Use, ...] = ()
+    """The jobs on it, and their slots."""
+    late: LateNode | None = None
+    """How late it is, if a job's other nodes wait for it; of several jobs, the one that waits
+    most."""
+
+    @property
+    def used_slots(self) -> int:
+        return sum(use.slots for use in self.uses)
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.node.slots - self.used_slots)
+
+
+def node_reports(
+    nodes: Iterable[KeyValue],
+    drains: Iterable[KeyValue],
+    keys: Keys,
+    uses: Iterable[Use] = (),
+    late: Iterable[LateNode] = (),
+) -> tuple[NodeReport, ...]:
+    """Put together `nodes/` and `drains/`, what jobs hold of them, and who is `late` in a job."""
+    latest = latest_of_each(late)
+    wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
+    found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
+    by_node: dict[NodeId, list[Use]] = {}
+    for use in uses:
+        by_node.setdefault(use.node, []).append(use)
+    return tuple(
+        NodeReport(
+            node=node,
+            is_drained=node.node in wishes,
+            drain_why=wishes[node.node].why if node.node in wishes else "",
+            uses=tuple(by_node.get(node.node, ())),
+            late=latest.get(node.node),
+        )
+        for node in found
+    )
