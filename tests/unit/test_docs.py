@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_architecture_fits_on_two_screens_with_its_picture() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     assert len(text.splitlines()) <= TWO_SCREENS
     assert "```text\n" in text.partition("\n## ")[0]
+
+
+def test_floors_of_the_architecture_are_those_of_the_linter() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["name"].startswith("Five floors"))
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| \d, [^|]*\|([^|]*)\|", page, re.MULTILINE)
+    said = [set(re.findall(r"`([a-z_.]+)`", row)) for row in rows]
+    assert said == [set(re.split(r" [:|] ", layer)) for layer in layers]
 
 
 def glossary_files() -> list[str]:
