@@ -164,11 +164,11 @@ class JobSpec:
 def preload_of(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     """Read `auto`, `none` or names of modules; return the names, and whether more is learned.
 
-    Names alone mean these and no others; `auto` beside them means both.
+    Nothing means `auto`. Names alone mean these and no others; `auto` beside them means both.
     """
     given = tuple(filter(None, words))
     names = tuple(word for word in given if word not in (PRELOAD_AUTO, PRELOAD_NONE))
-    return names, PRELOAD_AUTO in given
+    return names, PRELOAD_AUTO in given or not given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ FLAGS: tuple[Flag, ...] = (
     _own(
         "preload",
         "What is imported once, before workers are forked: what the script was seen to load "
-        "(auto), torch alone (none), or these modules.  [none]",
+        "(auto), torch alone (none), or these modules.  [auto]",
         "auto|none|M,...",
     ),
     _own("python", "Interpreter of the workers (also PYTHON_EXEC).", "FILE"),

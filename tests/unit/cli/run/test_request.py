@@ -377,14 +377,14 @@ def test_room_that_is_none_is_refused(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "preload", "learns"),
     [
-        ([], (), False),
+        ([], (), True),
         (["--preload", "auto"], (), True),
         (["--preload", "none"], (), False),
         (["--preload", "a,b.c"], ("a", "b.c"), False),
         (["--preload", "auto,a"], ("a",), True),
     ],
 )
-def test_what_the_pool_imports_is_learned_where_it_is_asked_for(
+def test_what_the_pool_imports_is_learned_unless_something_else_is_asked_for(
     flags: list[str], preload: tuple[str, ...], learns: bool
 ) -> None:
     """Names alone mean these and no others."""
