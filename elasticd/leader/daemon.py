@@ -11,6 +11,7 @@ from typing import Protocol
 
 from elasticd.errors import CallError, ElasticdError
 from elasticd.leader.election import LEASE_TTL_S, Election, Term
+from elasticd.records.autoscale.leader import Leader
 from elasticd.store.api import Store
 from elasticd.telemetry.log import get_logger
 
@@ -64,7 +65,7 @@ class Daemon:
         gap_s: float = 0.0,
         ttl_s: float = LEASE_TTL_S,
         told_lead: Callable[[bool], None] = _nobody,
-        source: str = "",
+        source: Callable[[], str] = str,
         evaluates_unsure: bool = False,
     ) -> None:
         """`begin` is called with each term for which this process is elected.
@@ -75,7 +76,7 @@ class Daemon:
 
         `gap_s`: the next evaluation begins this long after the last one at the earliest, however
         often `wake` is called. `told_lead` is called in each round with whether this process leads.
-        `source`: as in `Leader`.
+        `source`: as in `Election`.
         """
         self._begin, self._period_s, self._gap_s = begin, period_s, gap_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
@@ -95,6 +96,11 @@ class Daemon:
             may_renew=self.is_alive,
             source=source,
         )
+
+    @property
+    def leader(self) -> Leader | None:
+        """Return who leads; any thread may ask."""
+        return self._election.leader
 
     def run(self) -> None:
         """Serve until `stop`; give the election back at the end.

@@ -78,9 +78,10 @@ class Election:
         wake: Callable[[], None] = lambda: None,
         may_renew: Callable[[], bool] = always,
         now_s: Callable[[], float] = boottime_s,
-        source: str = "",
+        source: Callable[[], str] = str,
     ) -> None:
-        """`key` is what the candidates of one kind compete for; `source` is as in `Leader`.
+        """`key` is what the candidates of one kind compete for; `source` returns what is so
+        called in `Leader`, when this process is elected.
 
         `wake` is called when there may be something new; `may_renew` is as in `Store.grant`.
 
@@ -101,6 +102,14 @@ class Election:
         """Return the term in which this process leads now; None if it stands by."""
         term = self._term
         return term if term is not None and term.leads(self._now_s()) else None
+
+    @property
+    def leader(self) -> Leader | None:
+        """Return who leads, as it was last seen; None if nobody does, or a newer version's."""
+        seen = self._seen
+        with suppress(NotSupported):
+            return decode(Leader, seen.value) if seen is not None else None
+        return None
 
     @property
     def is_unsure(self) -> bool:
@@ -159,7 +168,7 @@ class Election:
                 token=self._token,
                 version=__version__,
                 since_unix_s=round(time.time(), 3),
-                source=self._source,
+                source=self._source(),
             )
             put = Put(key=self._key, value=encode(mine), lease=lease.id)
             done = self._store.commit(

@@ -126,7 +126,7 @@ def run(
             period_s=period_s,
             ttl_s=ttl_s,
             told_lead=counts.leads,
-            source="agents" if prometheus is None else "prometheus",
+            source=lambda: "agents" if prometheus is None else "prometheus",
         )
         server = MetricsServer(
             host, port, counts, is_alive=daemon.is_alive, why_unready=lambda: daemon.trouble

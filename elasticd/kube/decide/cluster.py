@@ -7,7 +7,13 @@ from typing import Any
 from elasticd.kube.decide.memory import OperatorMemory, with_nodes
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
-from elasticd.kube.resource.name import AGENT, COMPONENT_LABEL, PART_OF, PART_OF_LABEL
+from elasticd.kube.resource.name import (
+    AGENT,
+    COMPONENT_LABEL,
+    PART_OF,
+    PART_OF_LABEL,
+    other_cluster,
+)
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.records.node_name import node_id_of
@@ -101,6 +107,23 @@ class ObservedCluster:
     is_etcd_away: bool = False
     """True, without records, if etcd was asked and does not answer, which is shown to people."""
     memory: OperatorMemory = field(default_factory=OperatorMemory)
+
+    @property
+    def intruded(self) -> str:
+        """Return that jobs of another Kubernetes cluster stand in this etcd, as a sentence.
+
+        Two of them would serve each other's jobs with their nodes. Empty if there is none.
+        """
+        jobs = self.records.jobs if self.records is not None and self.identity else {}
+        for name, found in sorted(jobs.items()):
+            other = other_cluster(found.spec.owner, self.identity) if found.is_active else ""
+            if other:
+                return (
+                    f"Job {name} in etcd is of another Kubernetes cluster (the uid of its "
+                    f"kube-system is {other}), and the agents of both would serve it: give each "
+                    "a --cluster of its own; if that one is gone, end its jobs by `elasticd stop`."
+                )
+        return ""
 
     @property
     def serving(self) -> frozenset[NodeId]:

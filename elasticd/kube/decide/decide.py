@@ -145,6 +145,8 @@ def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     message = "etcd does not answer." if seen.records is None else "It is about to be submitted."
     if look.memory.refusal:
         reason, message = "Refused", look.memory.refusal
+    if seen.intruded:
+        reason, message = "OtherCluster", seen.intruded
     status = unsubmitted_status(
         job, look.name, wrong=wrong, reason=reason, message=message, now_unix_s=look.now_unix_s
     )
@@ -152,7 +154,7 @@ def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     # many new objects wait for each write.
     if wrong or reason != "NotSubmitted" or job.status != ElasticJobStatus():
         yield from _report(look, status)
-    if wrong:
+    if wrong or seen.intruded:
         return
     if FINALIZER not in job.finalizers:
         yield add_finalizer(job)

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from elasticd.kube.api.port import ELASTIC_JOBS, NODES, PODS, Api, Name, Object
+from elasticd.errors import Unavailable
+from elasticd.kube.api.port import ELASTIC_JOBS, NAMESPACES, NODES, PODS, Api, Name, Object
 from elasticd.kube.decide.cluster import AgentPod, KubeNode, agent_pod, kube_node
 from elasticd.kube.operator.object_mirror import ObjectMirror
 from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
 from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 
-__all__ = ["AGENT_LABELS", "ClusterObjects"]
+__all__ = ["AGENT_LABELS", "ClusterObjects", "cluster_identity"]
 
 AGENT_LABELS = f"{PART_OF_LABEL}={PART_OF}"
 """The labels of pods that are looked at; all others do not concern the operator."""
@@ -70,6 +71,18 @@ class ClusterObjects:
     @property
     def _mirrors(self) -> tuple[ObjectMirror, ...]:
         return self._jobs, self._nodes, self._pods
+
+
+def cluster_identity(api: Api) -> str:
+    """Ask which Kubernetes cluster this is: two of them may share an etcd.
+
+    Raises: ElasticdError: the API server does not answer, or refuses.
+    """
+    found = api.list(NAMESPACES, name="kube-system").items
+    identity = str(found[0]["metadata"]["uid"]) if found else ""
+    if not identity:
+        raise Unavailable("The API server has no namespace kube-system.")
+    return identity
 
 
 class _Reader(Generic[T]):

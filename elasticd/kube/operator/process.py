@@ -1,13 +1,15 @@
 """The process of an operator: its thread, its port, and what it sees while it leads."""
 
-from elasticd.errors import Unavailable
+from elasticd.errors import ElasticdError, Unavailable
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NAMESPACES, NODES, PODS, Api
-from elasticd.kube.operator.cluster_objects import AGENT_LABELS
+from elasticd.kube.operator.cluster_objects import AGENT_LABELS, cluster_identity
 from elasticd.kube.operator.counts import OperatorCounts
 from elasticd.kube.operator.journal_file import JournalFile
 from elasticd.kube.operator.measurement import Measurements
 from elasticd.kube.operator.reconciliation import Reconciliation
+from elasticd.kube.operator.write.hold import Holds
+from elasticd.kube.resource.name import other_cluster, owner_prefix
 from elasticd.leader.daemon import Daemon
 from elasticd.leader.election import LEASE_TTL_S, Term
 from elasticd.leader.http_server import MetricsServer
@@ -50,6 +52,7 @@ class OperatorProcess:
         self._counts, self._settings, self._namespace = counts, settings, namespace
         self._journal = journal
         self._current: Reconciliation | None = None
+        self._identity, self._identity_hold = "", Holds()
         self._daemon = Daemon(
             store,
             keys.operator_election(namespace),
@@ -57,7 +60,8 @@ class OperatorProcess:
             period_s=PERIOD_S,
             gap_s=GAP_S,
             ttl_s=ttl_s,
-            told_lead=counts.leads,
+            told_lead=self._told_lead,
+            source=self._source,
             # Somebody may want to delete an object by force while etcd is away.
             evaluates_unsure=True,
         )
@@ -105,10 +109,34 @@ class OperatorProcess:
         )
         return self._current
 
+    def _told_lead(self, is_leader: bool) -> None:
+        self._counts.leads(is_leader)
+        self._read_identity()
+
+    def _source(self) -> str:
+        """Return of which Kubernetes cluster it leads; empty if the API server does not say."""
+        self._read_identity()
+        return owner_prefix(self._identity) if self._identity else ""
+
+    def _read_identity(self) -> None:
+        if not self._identity and not self._identity_hold.is_held("identity"):
+            try:
+                self._identity = cluster_identity(self._api)
+            except ElasticdError as exc:  # Whoever leads says so.
+                self._identity_hold.failed("identity", str(exc))
+
     def _why_unready(self) -> str:
         """Return why it cannot do its work; one that stands by is ready to lead."""
         if self._daemon.trouble:
             return self._daemon.trouble
+        leader = self._daemon.leader
+        other = other_cluster(leader.source, self._identity) if leader and self._identity else ""
+        if other:
+            return (
+                f"The operator {leader.name if leader else ''} of another Kubernetes cluster (the "
+                f"uid of its kube-system is {other}) leads in this etcd, so this one serves no "
+                "ElasticJob: give each Kubernetes cluster a --cluster of its own."
+            )
         current = self._current
         return current.trouble if self._daemon.leads and current is not None else ""
 

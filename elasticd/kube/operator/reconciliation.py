@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from elasticd.errors import ElasticdError, Unavailable
-from elasticd.kube.api.port import NAMESPACES, Api
+from elasticd.errors import ElasticdError
+from elasticd.kube.api.port import Api
 from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
 from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.decide import decide as decide_all
 from elasticd.kube.decide.memory import OperatorMemory, refused, remembered, without
-from elasticd.kube.operator.cluster_objects import ClusterObjects
+from elasticd.kube.operator.cluster_objects import ClusterObjects, cluster_identity
 from elasticd.kube.operator.cluster_records import ClusterRecords
 from elasticd.kube.operator.counts import ActionOutcome, OperatorCounts
 from elasticd.kube.operator.journal_file import JournalFile
@@ -83,18 +83,18 @@ class Reconciliation:
         self._newest: dict[str, _Newest] = {}
         """By what was done to what: what was last done."""
         self._namespace, self._identity = namespace, ""
-        self._trouble = ""
+        self._trouble = self._intruded = ""
         self._objects = ClusterObjects(api, wake, namespace=namespace)
         self._records = ClusterRecords(store, keys, wake, now_s)
         self._threads = ActionThreads(wake, now_s)
 
     @property
     def trouble(self) -> str:
-        """Return why it cannot see what stands in Kubernetes now, as a sentence; empty
-        if it can.
+        """Return why it cannot see what stands in Kubernetes now, or may submit nothing, as a
+        sentence; empty if it can.
         """
         if self._objects.trouble or self._objects.is_ready:
-            return self._objects.trouble
+            return self._objects.trouble or self._intruded
         return "The objects of the API server were not listed yet."
 
     def evaluate(self) -> float | None:
@@ -110,6 +110,7 @@ class Reconciliation:
         is_stale = self._objects.are_nodes_old
         cluster = replace(cluster, jobs=jobs).remembering(now_s=began_s, is_stale=is_stale)
         self._memory = cluster.memory
+        self._say_intruded(cluster)
         if not cluster.is_etcd_away:  # Then others may lead, and show these numbers.
             self._counts.sees(
                 (job.status.phase for job, _ in found.values()),
@@ -181,10 +182,7 @@ class Reconciliation:
         if self._identity or self._holds.is_held(API):
             return bool(self._identity)
         try:
-            found = self._api.list(NAMESPACES, name="kube-system").items
-            self._identity = str(found[0]["metadata"]["uid"]) if found else ""
-            if not self._identity:
-                raise Unavailable("The API server has no namespace kube-system.")
+            self._identity = cluster_identity(self._api)
         except ElasticdError as exc:
             if self._holds.failed(API, str(exc)):
                 log.warning("identity.not_read", why=str(exc))
@@ -199,6 +197,15 @@ class Reconciliation:
         elif self._trouble and not trouble:
             log.info("api_server.back")
         self._trouble = trouble
+
+    def _say_intruded(self, cluster: ObservedCluster) -> None:
+        """Log once that another Kubernetes cluster is on this etcd, and when it is not."""
+        found = cluster.intruded if cluster.records is not None else self._intruded
+        if found and not self._intruded:
+            log.error("cluster.shared", why=found)
+        elif self._intruded and not found:
+            log.info("cluster.alone")
+        self._intruded = found
 
     # --- doing --------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ __all__ = [
     "job_name_apart",
     "job_of_owner",
     "job_owner",
+    "other_cluster",
     "owner_prefix",
     "selector",
     "shortened",
@@ -53,6 +54,7 @@ SECRETS_FOLDER = "/var/run/secrets/elasticd.dev"
 mounted."""
 NAME_LIMIT = 63
 _MARK = 8
+_OWNER = "kubernetes/"
 
 
 def shortened(name: str, limit: int = NAME_LIMIT) -> str:
@@ -87,7 +89,13 @@ def job_of_owner(spec: JobSpec, cluster: str) -> JobKey:
 
 def owner_prefix(cluster: str) -> str:
     """Return what the marks of all jobs and drains of one Kubernetes cluster begin with."""
-    return f"kubernetes/{cluster}/"
+    return f"{_OWNER}{cluster}/"
+
+
+def other_cluster(owner: str, cluster: str) -> str:
+    """Return which other Kubernetes cluster a mark names; empty if it names this one, or none."""
+    found, is_any, _ = owner.removeprefix(_OWNER).partition("/")
+    return found if owner.startswith(_OWNER) and is_any and found != cluster else ""
 
 
 def selector(job: JobName) -> str:

@@ -1,4 +1,4 @@
-"""The record of which autoscaler leads."""
+"""The record of which autoscaler or operator leads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ __all__ = ["Leader"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """What the autoscaler that leads writes under its lease, for people."""
+    """What the autoscaler or the operator that leads writes under its lease, for people."""
 
     name: str
     """`host:pid`."""
@@ -20,5 +20,6 @@ class Leader:
     """The begin, by its own clock."""
     source: str = ""
     """What answers the queries of policies: `prometheus` or `agents`; empty if nothing does, or if
-    an older version leads, which does not say."""
+    an older version leads, which does not say. Of an operator, which Kubernetes cluster it is of:
+    `kubernetes/<uid of kube-system>/`."""
     unknown: Mapping[str, object] = field(default_factory=dict)

@@ -410,12 +410,31 @@ def standing(uid: str, **more: Any) -> JobRecords:
 
 def test_a_name_that_another_job_has_is_not_waited_for() -> None:
     twin = Twin()
-    twin.jobs["team.x"] = standing("another-cluster's", owner="kubernetes/other/team/x")
+    twin.jobs["team.x"] = standing("a-person's")
     uid = twin.create()
     twin.settle()
     (name,) = twin.jobs.keys() - {"team.x"}
     assert name.startswith("team.x-") and twin.object(uid).status.job == name
     assert not any(isinstance(action, StopJob) for action in twin.done)
+
+
+def test_beside_jobs_of_another_kubernetes_cluster_nothing_is_submitted() -> None:
+    """The agents of both would serve them, and neither cluster would have its nodes."""
+    twin, first = started()
+    twin.jobs["team.z"] = standing("another-cluster's", owner="kubernetes/cluster-10/team/z")
+    uid = twin.create("y")
+    twin.settle()
+    assert set(twin.jobs) == {"team.x", "team.z"}
+    waiting = condition(twin, uid, "Waiting")
+    assert waiting.reason == "OtherCluster" and "Job team.z" in waiting.message
+    assert "cluster-10" in waiting.message and "--cluster" in waiting.message
+    assert not twin.jobs["team.z"].is_stop_wanted
+    assert twin.object(first).status.phase == "Running"
+    twin.delete(first)
+    assert StopJob in {type(action) for action in twin.settle()}, "its own is looked after"
+    twin.jobs["team.z"] = replace(twin.jobs["team.z"], is_active=False)
+    twin.settle()
+    assert twin.object(uid).status.job == "team.y"
 
 
 def test_the_records_of_an_older_job_that_is_over_give_way() -> None:

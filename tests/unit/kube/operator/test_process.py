@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elasticd.kube.api.event import EVENTS
+from elasticd.kube.api.port import NAMESPACES, Name
 from elasticd.kube.operator.counts import ActionOutcome, OperatorCounts
 from elasticd.kube.operator.process import OperatorProcess
 from elasticd.kube.resource.name import FORCE_DELETE
@@ -111,6 +112,29 @@ def test_an_api_server_that_is_away_makes_it_unready_and_not_unhealthy(
         assert asked(process, "/healthz")[0] == 200
         scene.api.come_back()
         wait_until(lambda: asked(process, "/readyz")[0] == 200)
+
+
+def test_operators_of_two_kubernetes_clusters_on_one_etcd_say_so(scene: OperatorScene) -> None:
+    """One that stands by behind another cluster's would look ready for ever, and serve nobody."""
+    with ExitStack() as stack:
+        first = stack.enter_context(running(scene))
+        wait_until(lambda: first.leads)
+        scene.create("a")
+        wait_until(lambda: len(scene.jobs) == 1)
+        other = OperatorScene(store=scene.store)
+        other.objects.delete(NAMESPACES, Name("", "kube-system"))
+        other.api.create(NAMESPACES, {"metadata": {"name": "kube-system"}})
+        second = stack.enter_context(running(other))
+        wait_until(lambda: asked(second, "/readyz")[0] == 503)
+        wait_until(lambda: "another Kubernetes cluster" in asked(second, "/readyz")[1])
+        assert "--cluster" in asked(second, "/readyz")[1]
+        assert asked(second, "/healthz")[0] == 200 and asked(first, "/readyz")[0] == 200
+        other.create("b")
+        first.stop()
+        wait_until(lambda: second.leads)
+        wait_until(lambda: "Job team.a" in asked(second, "/readyz")[1])
+        wait_until(lambda: "Job team.a" in other.status("b").get("message", ""))
+        assert scene.jobs == ["team.a"]
 
 
 def test_an_etcd_that_is_away_makes_it_unready(scene: OperatorScene) -> None:
