@@ -17,6 +17,7 @@ from elasticd.bundle.job_files import LOG_BYTES, JobFile, JobFiles, generation_o
 from elasticd.bundle.mask import Mask
 from elasticd.bundle.part import Parts
 from elasticd.errors import NotFound
+from elasticd.net.listener import host_port
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Node
 from elasticd.store.api import StoreSettings
@@ -150,7 +151,7 @@ class _Visit:
             if not self.client.is_silent:
                 self._ask_files()
             if self.client.is_silent:
-                where = f"{self.node.address}:{self.node.http_port}"
+                where = host_port(self.node.address, self.node.http_port)
                 self._lack(f"node {self.node.node}", f"its agent does not answer ({where})")
         finally:
             self.client.close()

@@ -33,7 +33,7 @@ from elasticd.errors import (
     Unavailable,
 )
 from elasticd.net.http_server import BoundedServer, Handler
-from elasticd.net.listener import listen
+from elasticd.net.listener import host_port, listen
 
 __all__ = ["DashboardServer"]
 
@@ -85,8 +85,7 @@ class DashboardServer:
 
     @property
     def url(self) -> str:
-        host, port = self._server.where
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        return f"http://{host_port(*self._server.where)}/"
 
     def close(self) -> None:
         self._server.close()

@@ -1,8 +1,12 @@
 """A listening port. It is light: clients wait there until something serves it."""
 
+import errno
 import socket
 
-__all__ = ["address_of", "listen"]
+__all__ = ["ANY_ADDRESS", "address_of", "host_port", "listen"]
+
+ANY_ADDRESS = "*"
+"""All addresses of this machine, of IPv4 and of IPv6."""
 
 
 def listen(
@@ -14,10 +18,13 @@ def listen(
 ) -> socket.socket:
     """Bind and listen; port 0 takes a free one. A port is free again at once after its end.
 
+    `host`: a name, an address, or `*` for all addresses; `0.0.0.0` means those of IPv4 alone.
     `family`: of the address, if `host` is a name that has several.
 
     Raises: OSError: the address is not one of this machine, or the port is taken.
     """
+    if host == ANY_ADDRESS:
+        return _listen_anywhere(port, backlog)
     found = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
     of, _, _, _, where = found[0]
     opened = socket.socket(of, socket.SOCK_STREAM)
@@ -35,3 +42,23 @@ def address_of(listener: socket.socket) -> tuple[str, int]:
     """Return the address and the port of a listening socket."""
     host, port = listener.getsockname()[:2]
     return str(host), int(port)
+
+
+def host_port(host: str, port: int) -> str:
+    """Return HOST:PORT as a URL has it, where an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _listen_anywhere(port: int, backlog: int) -> socket.socket:
+    """Listen to both families by one socket; a kernel without IPv6 has IPv4 alone."""
+    try:
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+    except (OSError, ValueError) as exc:
+        if getattr(exc, "errno", None) in (errno.EADDRINUSE, errno.EACCES):
+            raise
+    return socket.create_server(("", port), backlog=backlog)

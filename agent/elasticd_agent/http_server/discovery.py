@@ -11,6 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from elasticd.errors import ElasticdError
+from elasticd.net.listener import host_port
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
@@ -58,7 +59,6 @@ class Discovery:
         """Make one target group for each node, so that each has labels of its own before
         relabeling.
         """
-        address = f"[{node.address}]" if ":" in node.address else node.address
         labels = {
             "__meta_elasticd_cluster": self._cluster,
             "__meta_elasticd_node": node.node,
@@ -69,4 +69,4 @@ class Discovery:
             labels[f"__meta_elasticd_label_{_NOT_IN_LABEL.sub('_', name)}"] = value
         if self._is_tls:
             labels["__scheme__"] = "https"
-        return {"targets": [f"{address}:{node.http_port}"], "labels": labels}
+        return {"targets": [host_port(node.address, node.http_port)], "labels": labels}

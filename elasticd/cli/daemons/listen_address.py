@@ -19,6 +19,7 @@ def listen_address(text: str) -> tuple[str, int]:
     is_port = re.fullmatch("[0-9]{1,5}", port) is not None and int(port) <= LAST_PORT
     if not (colon and host and is_port):
         raise CallError(
-            f"--listen {text} is no address: write HOST:PORT, as in 0.0.0.0:9481, or [::]:9481."
+            f"--listen {text} is no address: write HOST:PORT, as in 127.0.0.1:9481 or [::1]:9481, "
+            "or *:9481 for all addresses."
         )
     return host, int(port)

@@ -12,6 +12,7 @@ from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
+from elasticd.net.listener import host_port
 from elasticd.store.api import LEAST_LEASE_TTL_S
 from elasticd.telemetry import log
 
@@ -119,7 +120,7 @@ def operator(
             signal.signal(number, lambda *_: process.stop())
         _log.info(
             "operator.started",
-            listen=f"{host}:{process.port}",
+            listen=host_port(host, process.port),
             api_server=connection.host,
             namespace=namespace or "",
         )

@@ -12,6 +12,7 @@ from elasticd import __version__
 from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.terminal.words import counted
 from elasticd.control.logs.output import HttpFetch
+from elasticd.net.listener import host_port
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
@@ -118,8 +119,8 @@ def _unreachable(answers: Sequence[NodeAnswer]) -> Iterator[Finding]:
     for each in lost[:NAMED]:
         yield _finding(
             Verdict.PROBLEM,
-            f"node {each.node.node} at {each.node.address}:{each.node.port} cannot be reached from "
-            f"here: {each.unreachable}",
+            f"node {each.node.node} at {host_port(each.node.address, each.node.port)} cannot be "
+            f"reached from here: {each.unreachable}",
             "Nodes of one job connect to each other at any port: open the firewall between them, "
             "or give that agent another --local-addr. If it ended a moment ago, its record ends "
             "with its lease.",

@@ -403,3 +403,15 @@ def test_images_have_the_version_of_this_tree() -> None:
         name, _, tag = image.partition(":")
         assert tag not in ("", "latest"), image
         assert name == "etcd" or tag == __version__
+
+
+def test_no_server_listens_to_one_family_alone() -> None:
+    """Pods may have IPv6 alone, and are probed there; Go's 0.0.0.0, as of etcd, is of both."""
+    given = [
+        argument
+        for _, container in containers(BASE)
+        for argument in container.get("args", ())
+        if argument.startswith("--listen=")
+    ]
+    assert len(given) == 2
+    assert all(argument.startswith("--listen=*:") for argument in given)
