@@ -11,7 +11,7 @@ import torch.distributed as dist
 from elasticd.errors import CallError
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.entry import check_apart
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 
 __all__ = ["check_call", "check_device"]
 
@@ -49,8 +49,9 @@ def check_call(train: Callable[..., Any], state: State | None, setting: WorkerSe
         raise CallError(
             "elasticd.run was called from a thread: call it from the main thread of the script."
         )
-    check_apart(state._values)
-    state._check()  # Something in it may not travel: before it stands in any world.
+    core = core_of(state)
+    check_apart(core.values)
+    core.check()  # Something in it may not travel: before it stands in any world.
     return state
 
 

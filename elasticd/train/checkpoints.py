@@ -23,7 +23,7 @@ from elasticd.train.settings import WorkerSettings
 from elasticd.train.shards.local_shards import Remnant, Remnants
 from elasticd.train.shards.shard_cover import ShardCover
 from elasticd.train.shards.shard_survey import survey
-from elasticd.train.state.state import State
+from elasticd.train.state.state_core import StateCore
 from elasticd.train.sync.newest_state import SourceDecision, StateLost
 from elasticd.train.world import World
 
@@ -72,7 +72,7 @@ class Checkpoints:
     restored.
     """
 
-    def __init__(self, setting: WorkerSettings, state: State, session: PausableSession) -> None:
+    def __init__(self, setting: WorkerSettings, state: StateCore, session: PausableSession) -> None:
         self._state, self._session = state, session
         self._saving: SnapshotTaker | None = None
         self._is_sharded = False
@@ -112,7 +112,7 @@ class Checkpoints:
 
         Exceptions from here come from the script's own objects.
         """
-        self._is_sharded |= self._state._is_sharded
+        self._is_sharded |= self._state.is_sharded
         self._remnants.collect(self._state, self.is_alike, self._run)
 
     def survey(self, group: Group, decision: SourceDecision) -> None:
@@ -140,9 +140,9 @@ class Checkpoints:
         self._remnants.lose()
         self._origin = None
         # A restore that another fault interrupted has built for a world that never trained.
-        self._state._is_prebuilt = False
+        self._state.is_prebuilt = False
         if self._saving is None and self._survivors is None:
-            if self._is_sharded and not self._state._is_new:
+            if self._is_sharded and not self._state.is_new:
                 raise CannotRestore(
                     "The state is sharded, and a part of it was lost with its rank: start the job "
                     "with --checkpoint URL, from where it is restored."
@@ -151,7 +151,7 @@ class Checkpoints:
         if self._saving is not None:
             self._saving.run = max(self._saving.run, decision.run)
         if self.must_restore(decision):
-            self._state._prebuild(world)
+            self._state.prebuild(world)
 
     def restore(self, group: Group) -> RestoreResult:
         """Restore a state that no rank has."""
@@ -171,7 +171,7 @@ class Checkpoints:
             saving.restored(restored.snapshot.step if restored.snapshot else -1, restored.place)
             if restored.place == "storage":
                 self._restored_step = saving.saved_step
-        if restored.snapshot is None and not self._state._is_clean:
+        if restored.snapshot is None and not self._state.is_clean:
             lost = "No rank has a state to go on from, and there is no checkpoint"
             if saving is None:
                 raise StateLost(f"{lost}: start it again.")
@@ -182,7 +182,7 @@ class Checkpoints:
         self, group: Group, world: World, decision: SourceDecision, *, is_opened: bool
     ) -> Callable[[int], None] | None:
         """Save what this generation commits: return the function to call at each step."""
-        self._remnants.enter(world.generation, self._state._position, self._origin)
+        self._remnants.enter(world.generation, self._state.position, self._origin)
         if self._saving is None:
             return self._committed_first if self._remnants.has_any else None
         self._world, self._is_last_taken = world, False
@@ -209,9 +209,9 @@ class Checkpoints:
         """
         if self._saving is None:
             return
-        is_last_wanted = self._state._is_sharded or self._session.final_save is not None
-        if is_agreed and self._state._is_clean and is_last_wanted:
-            self._saving.take_last(self._state._position[0])
+        is_last_wanted = self._state.is_sharded or self._session.final_save is not None
+        if is_agreed and self._state.is_clean and is_last_wanted:
+            self._saving.take_last(self._state.position[0])
             self._is_last_taken = True
         self._saving.end()
 
@@ -220,7 +220,7 @@ class Checkpoints:
         final_save, saving, world = self._session.final_save, self._saving, self._world
         if final_save is None or saving is None or world is None:
             return
-        step = self._state._position[0]
+        step = self._state.position[0]
         final_save.settle(
             saving,
             generation=world.generation,
@@ -234,13 +234,13 @@ class Checkpoints:
 
     def finish(self, generation: int) -> None:
         """Make the last state durable, so that the same job called again has nothing to do."""
-        saving, guard = self._saving, self._state._guard
+        saving, guard = self._saving, self._state.guard
         if saving is None:
             return
         is_stale = self._staleness(generation)
         self._keeper.is_awaited = True
         self._session.pause("the last state is being saved")
-        step = self._state._position[0]
+        step = self._state.position[0]
         try:
             if step > saving.saved_step and (guard.is_dirty or guard.touch.has_moved()):
                 # With the position of the last commit it would be the state of no step.
@@ -260,7 +260,7 @@ class Checkpoints:
 
     def is_alike(self, tree: Tree) -> list[bool]:
         """Return for each tensor whether it is the same on all ranks that have the state."""
-        return alike(tree, self._state._guard.optimizers)
+        return alike(tree, self._state.guard.optimizers)
 
     def _committed_first(self, step: int) -> None:
         """Commit first what an interrupted rank would otherwise need once more from the generation

@@ -7,7 +7,7 @@ import torch
 
 from elasticd.tensors.fingerprint import owned_tensors
 from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
-from elasticd.train.state.state import State
+from elasticd.train.state.state_core import StateCore
 from elasticd.train.sync.replica_check import ReplicaCheck, ReplicaStore
 from elasticd.train.world import World
 
@@ -20,7 +20,7 @@ Hook = Callable[[int], None]
 def commit_hook(
     store: ReplicaStore,
     world: World,
-    state: State,
+    state: StateCore,
     *,
     is_over: Callable[[], bool],
     every: int | None,
@@ -38,7 +38,7 @@ def commit_hook(
         save: takes a snapshot if one is due; None without checkpoints.
     """
     hooks: list[Hook] = []
-    guard = state._guard
+    guard = state.guard
     if every != 0 and world.size > 1:
         check = ReplicaCheck(
             store,
@@ -51,7 +51,7 @@ def commit_hook(
         )
         hooks.append(check.compare)
     if world.rank == 0 and not unsaved.is_done:
-        entries = (state._objects | state._built).items()
+        entries = (state.objects | state.built).items()
         kinds = torch.nn.Module | torch.optim.Optimizer
         unsaved.begin({name: entry for name, entry in entries if isinstance(entry, kinds)})
         hooks.append(unsaved.look)

@@ -44,7 +44,7 @@ from elasticd.train.session.output_file import redirect
 from elasticd.train.session.ports import Session
 from elasticd.train.session.single_process import SingleProcess
 from elasticd.train.settings import WorkerSettings
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.tcp_store.end_barrier import wait_for_all
@@ -87,7 +87,7 @@ def run(train: Train, state: State | None = None) -> None:
     with _only_run():
         state = check_call(train, state, settings)
         own = use_device()
-        check_device(state._of(torch.nn.Module), own)
+        check_device(core_of(state).of_kind(torch.nn.Module), own)
         if own.type == "cuda":
             nccl.prepare(os.environ)
         session: Session = (
@@ -96,7 +96,7 @@ def run(train: Train, state: State | None = None) -> None:
         _HAS_RUN = bool(settings.agent)
         ignore_progress()
         needs_none()
-        state._on_nan = settings.on_nan
+        core_of(state).on_nan = settings.on_nan
         _Run(train, state, session, settings).go()
 
 
@@ -107,7 +107,7 @@ class _Run:
         self, train: Train, state: State, session: Session, settings: WorkerSettings
     ) -> None:
         self._train = train
-        self._state = state
+        self._state, self._core = state, core_of(state)
         self._session = session
         self._settings = settings
         self._lineage = 0
@@ -118,13 +118,13 @@ class _Run:
         self._has_grad = torch.is_grad_enabled()
         self._held: weakref.ref[object] | None = None
         self._unsaved = UnsavedAttributes()
-        self._checkpoints = Checkpoints(settings, state, session)
+        self._checkpoints = Checkpoints(settings, self._core, session)
         self._feed = EventFeed(Sender(settings.tensorboard)) if settings.tensorboard else None
-        state._given.feed = self._feed
+        self._core.commit_scalars.feed = self._feed
 
     def go(self) -> None:
         """Train in one world after another until the work is done."""
-        self._session.attach(self._state, os.getpid())
+        self._session.attach(self._core, os.getpid())
         try:
             while (enter := self._session.next_world()) is not None:
                 if self._is_done_in(enter):
@@ -165,7 +165,7 @@ class _Run:
             self._session.use(None)
             self._checkpoints.end(is_agreed=is_agreed)
             self._end_feed()
-            self._state._leave()
+            self._core.leave()
             if is_own:
                 # With an agent the process ends now, and its report says whether it had a group. In
                 # a notebook, without an agent, it may run once more.
@@ -177,14 +177,14 @@ class _Run:
         self._session.on_commit = None
         self._checkpoints.end()
         self._end_feed()
-        self._state._leave()
+        self._core.leave()
         group.close()
         self._collect_garbage()
         return is_done
 
     def _form(self, group: Group, enter: Enter) -> tuple[World, Formed, str]:
         """Build the group, and give all ranks the newest state."""
-        state, world = self._state, _world_of(enter)
+        core, world = self._core, _world_of(enter)
         self._is_forming = True
         started_s = time.monotonic()
         group.form()
@@ -194,11 +194,11 @@ class _Run:
         agreed_s = time.monotonic()
         restored, fetched = self._bring_state(group, decision, world)
         self._lineage = enter.generation
-        state._enter(world, self._session)
-        group.arrival.watch(state._guard.optimizers)
+        core.enter(world, self._session)
+        group.arrival.watch(core.guard.optimizers)
         step_wait.begin_generation()
         if self._feed is not None:
-            self._feed.begin(enter.generation, enter.rank, state.step)
+            self._feed.begin(enter.generation, enter.rank, core.step)
         entered_s = time.monotonic()
         is_opened = restored is not None
         save = self._checkpoints.begin(group, world, decision, is_opened=is_opened)
@@ -206,7 +206,7 @@ class _Run:
         self._session.on_commit = commit_hook(
             group.store,
             world,
-            state,
+            core,
             is_over=lambda: group.is_aborted,
             every=every,
             unsaved=self._unsaved,
@@ -219,7 +219,7 @@ class _Run:
         }
         formed = Formed(
             generation=enter.generation,
-            step=state.step,
+            step=core.step,
             source=min(decision.sources) if decision.targets else -1,
             received_bytes=fetched.received_bytes,
             place=restored.place if restored is not None else "",
@@ -231,13 +231,13 @@ class _Run:
         """Agree with all ranks on who has the newest state, and on who lacks it."""
         # An exception of the script's own objects is the script's error, whatever it looks like.
         self._is_forming = False
-        self._state._settle_back()
+        self._core.settle_back()
         self._checkpoints.collect()
-        structure = self._state._structure()
+        structure = self._core.structure()
         self._is_forming = True
         report = RankReport.of(
             enter.rank,
-            self._state,
+            self._core,
             lineage=self._lineage,
             node=enter.node_rank,
             **self._checkpoints.report,
@@ -258,14 +258,14 @@ class _Run:
         restored = self._checkpoints.restore(group) if must_restore else None
         fetched = FetchResult()
         if restored is None:
-            fetched = fetch_state(group, decision, self._state, self._checkpoints.is_alike)
+            fetched = fetch_state(group, decision, self._core, self._checkpoints.is_alike)
         self._is_forming = False
         return restored, fetched
 
     def _note(self, enter: Enter, decision: SourceDecision, restored: RestoreResult | None) -> str:
         """Return the sentence that says where the state is from; rank 0 also prints it."""
         note = restored.sentence if restored is not None else decision.note
-        if not note and enter.generation > 1 and self._state._position == (0, 0):
+        if not note and enter.generation > 1 and self._core.position == (0, 0):
             note = "No rank had a committed step to go on from: the training begins anew."
         if note and enter.rank == 0:
             sys.stderr.write(f"elasticd: {note}\n")
@@ -298,11 +298,11 @@ class _Run:
             self._checkpoints.finish(enter.generation)
         finally:
             self._session.has_returned = False
-        ledger = self._state._ledger
+        ledger = self._core.data_totals
         self._session.finished(
             Finished(
-                step=self._state.step,
-                epochs=self._state.epoch,
+                step=self._core.step,
+                epochs=self._core.epoch,
                 samples=ledger.samples,
                 repeated=ledger.repeated,
                 skipped=ledger.skipped,

@@ -106,10 +106,10 @@ class _Plain:
         self.value: Any = None
 
     @property
-    def _position(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return self.step, 0
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten(ROOT, self.value)
 
 
@@ -176,7 +176,7 @@ class _Job:
         # Numbered, since a step that was not saved may be given again: the answer is another.
         self._calls += 1
         key = f"elasticd/save/{self._generation}/{self._calls}/{step}"
-        tensors = SavedTensors(self._state._tree())
+        tensors = SavedTensors(self._state.tree())
         if self._rank == 0 and tensors.digest != self._published:
             tensors.publish(store)
             self._published = tensors.digest

@@ -33,6 +33,7 @@ from elasticd.records.checkpoint import Every
 from elasticd.tensors.tensor_spec import alike
 from elasticd.train.save.overlapped_copy import OverlappedCopy
 from elasticd.train.save.snapshot_taker import SnapshotTaker
+from elasticd.train.state.state import core_of
 from tests.benchmarks.bench import own_environ
 from tests.benchmarks.report import Series
 
@@ -109,7 +110,7 @@ class Trained:
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.state._tree().tensors)
+        return sum(each.nbytes for each in core_of(self.state).tree().tensors)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -172,13 +173,13 @@ class Job:
         every_steps: int = 1,
     ) -> None:
         self.trained = trained
-        trained.state._step = 0
+        core_of(trained.state).step = 0
         self.saving = SnapshotTaker(lambda: Client(keeper.name), Every(steps=every_steps), copy)
         opened = self.client.ask(ms.Open(generation=1, step=0), ms.Opened)
         self.saving.run = opened.run
         self.saving.begin(
             HashStore(),
-            trained.state,
+            core_of(trained.state),
             lambda tree: alike(tree, [trained.optimizer]),
             rank=rank,
             generation=1,
@@ -211,7 +212,7 @@ class Job:
     def advance(self) -> None:
         """Commit a step, and take a snapshot if one is due."""
         self.step += 1
-        self.trained.state._step = self.step
+        core_of(self.trained.state).step = self.step
         self.saving.committed(self.step)
 
     def wait(self, step: int | None = None) -> None:

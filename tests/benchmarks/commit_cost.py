@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from elasticd.channel.worker import FromWorker, ToWorker
 from elasticd.train.data.loader import Loader
 from elasticd.train.session.agent_session import AgentSession
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 from tests.benchmarks import observation
 from tests.benchmarks.observation import SilentGroup, look_at_collectives, observe, sums, turns
@@ -113,7 +113,7 @@ class Training:
             history=[1, 2, 3],
         )
         self.session = AgentSession(SilentWire())
-        self.state._enter(_world(), self.session)
+        core_of(self.state).enter(_world(), self.session)
         self.batches = iter(self.data)
         self.inputs = torch.randn(8, WIDTH)
         self.loss = self.model(self.inputs).square().mean()
@@ -251,15 +251,15 @@ def _observation(training: Training, trials: int) -> tuple[Series, ...]:
 def _inner(training: Training) -> dict[str, Callable[[], object]]:
     """The parts of a commit; each is called in the place of the commit."""
     state, session = training.state, training.session
-    guard, keep, given = state._guard, state._keep, state._given
+    guard, keep, given = core_of(state).guard, core_of(state)._keep, core_of(state).commit_scalars
     kept = keep.collect()
 
     def tell() -> None:
-        session.committed((state._step, 0))
-        session.check(state._step)
+        session.committed((core_of(state).step, 0))
+        session.check(core_of(state).step)
 
     def loader() -> None:
-        state._loaders.commit(None)
+        core_of(state).loaders.commit(None)
 
     return (
         {
@@ -268,7 +268,7 @@ def _inner(training: Training) -> dict[str, Callable[[], object]]:
             "copy of the keep": lambda: keep.copy(kept),
             "loader and ledger": loader,
             "end_commit of the guard": guard.end_commit,
-            "reseed": lambda: state._random.reseed(0, state._step),
+            "reseed": lambda: core_of(state)._random.reseed(0, core_of(state).step),
             "scalars": lambda: given.set(given.checked({"loss": training.loss}), 1, None),
             "session": tell,
         }
@@ -279,7 +279,7 @@ def _inner(training: Training) -> dict[str, Callable[[], object]]:
 
 def _hooks(training: Training) -> None:
     """What torch calls around a step of an optimizer."""
-    guard, optimizer = training.state._guard, training.optimizer
+    guard, optimizer = core_of(training.state).guard, training.optimizer
     guard._before(optimizer, (optimizer,), {})
     guard._after(optimizer, (optimizer,), {})
 

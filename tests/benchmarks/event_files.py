@@ -24,6 +24,7 @@ import torch
 
 from elasticd.script.events import StepEvents
 from elasticd.tensorboard.sender import Sender
+from elasticd.train.state.state import core_of
 from elasticd.train.tensorboard.feed import EventFeed
 from elasticd.train.tensorboard.histogram import counted
 from tests.benchmarks.commit_cost import Training
@@ -157,7 +158,7 @@ def _commits(
         if trial == 50:  # Past probation, and all memory taken; the writer has imported.
             cpu_s = sum(process.cpu_times()[:2])
         for is_fed in draw.sample((False, True), 2):
-            training.state._given.feed = feed if is_fed else None
+            core_of(training.state).commit_scalars.feed = feed if is_fed else None
             training.step()
             began_ns = time.thread_time_ns()
             training.state.commit(loss=training.loss, lr=0.1, scale=1.0)

@@ -17,6 +17,7 @@ import boto3
 from botocore.config import Config
 
 from elasticd.checkpoint.format.share_layout import PART_BYTES
+from elasticd.train.state.state import core_of
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import Copied, Job, Keeper, Trained, over, synced
@@ -82,7 +83,7 @@ class Site:
 
     def save(self) -> tuple[float, float]:
         """Seconds from the hand-over to the commit, and processor time of the keeper."""
-        self._trained.state._step = self._job.step
+        core_of(self._trained.state).step = self._job.step
         self._job.commit()
         before_s, began_s = self.keeper.cpu_s, time.perf_counter()
         self._job.wait()

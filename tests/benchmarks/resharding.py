@@ -15,6 +15,7 @@ from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.tensors.tensor_spec import views
 from elasticd.train.restore.stored_checkpoint import divided
+from elasticd.train.state.state import core_of
 from tests.benchmarks.checkpoint_site import Job, Keeper, Trained, over
 from tests.benchmarks.report import Figure, Series
 
@@ -29,7 +30,7 @@ WARM_UP = 2
 def reshard(folder: Path, trials: int) -> tuple[list[Series], list[Figure]]:
     """Save by N; restore by N and by M in turn."""
     trained = Trained(STATE_MIB)
-    places = [each.clone() for each in trained.state._tree().tensors]
+    places = [each.clone() for each in core_of(trained.state).tree().tensors]
     series, figures = [], []
     for saved, wanted in PAIRS:
         url = f"file://{folder / f'saved-by-{saved}'}"
@@ -45,7 +46,7 @@ def reshard(folder: Path, trials: int) -> tuple[list[Series], list[Figure]]:
                         found.append(took_s)
         finally:
             keeper.close()
-        for tensor, before in zip(trained.state._tree().tensors, places, strict=True):
+        for tensor, before in zip(core_of(trained.state).tree().tensors, places, strict=True):
             assert torch.equal(tensor, before), "what came back is not what was saved"
         ratio = over(other, same, f"{saved} to {wanted} / {saved} to {saved}")
         series += [
@@ -64,7 +65,7 @@ def reshard(folder: Path, trials: int) -> tuple[list[Series], list[Figure]]:
 
 def _save(keeper: Keeper, trained: Trained, ranks: int) -> None:
     jobs = [Job(keeper, trained, "blocking", rank=rank, ranks=ranks) for rank in range(ranks)]
-    trained.state._step = 1
+    core_of(trained.state).step = 1
     for job in jobs:
         job.step = 1
         if not job.saving.take(1):

@@ -21,6 +21,7 @@ from elasticd.checkpoint.format.share_layout import PART_BYTES
 from elasticd.keeper.client import Client
 from elasticd.keeper.wire import message as ms
 from elasticd.train.restore.restore import restore
+from elasticd.train.state.state import core_of
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import Copied, Job, Keeper, Trained, alone, over
@@ -54,7 +55,7 @@ def measure(trials: int) -> Result:
         job = Job(keepers[0], trained, "blocking")
         job.commit()
         job.wait()
-        expected = [each.clone() for each in trained.state._tree().tensors]
+        expected = [each.clone() for each in core_of(trained.state).tree().tensors]
         bare = Copied(trained.nbytes)
         plain = {"model": trained.model.state_dict(), "optimizer": trained.optimizer.state_dict()}
         torch.save(plain, folder / "one.pt")
@@ -86,7 +87,7 @@ def measure(trials: int) -> Result:
                 keepers.pop().close()
                 if number >= WARM_UP:
                     print(", ".join(f"{n} {s[-1]:.2f} s" for n, s in took.items()), flush=True)
-            for tensor, before in zip(trained.state._tree().tensors, expected, strict=True):
+            for tensor, before in zip(core_of(trained.state).tree().tensors, expected, strict=True):
                 assert torch.equal(tensor, before), "what came back is not what was saved"
         finally:
             job.close()
@@ -108,7 +109,7 @@ NAMES = {
 
 
 def _restore(client: Client, trained: Trained, place: str) -> None:
-    restored = restore(Alone(), client, trained.state, lambda: False)
+    restored = restore(Alone(), client, core_of(trained.state), lambda: False)
     assert restored.place == place, restored
 
 

@@ -7,6 +7,7 @@ which its caller waits. All take turns; before each turn the one before is durab
 import gc
 import time
 
+from elasticd.train.state.state import core_of
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import (
@@ -83,7 +84,7 @@ def _result(
     first: list[float],
     trained: Trained,
 ) -> Result:
-    tensors = trained.state._tree().tensors
+    tensors = core_of(trained.state).tree().tensors
     titles = {
         "elasticd": "elasticd, blocking",
         "thread": "async_save, thread",

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from elasticd.train.data.loader import Loader
 from elasticd.train.process_group.group import Group
 from elasticd.train.session.agent_session import AgentSession
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 from tests.benchmarks.call import run
 from tests.benchmarks.commit_cost import SilentWire
@@ -163,7 +163,7 @@ def _managed(group: Group, rank: int) -> Callable[[], Iterator[float]]:
         rank=rank, size=RANKS, local_rank=rank, local_size=RANKS, node="n", node_rank=0, nodes=1,
         generation=1, device=torch.device("cpu"),
     )  # fmt: skip
-    state._enter(world, session)
+    core_of(state).enter(world, session)
     wrapped = DistributedDataParallel(model)
 
     def batches() -> Iterator[Any]:

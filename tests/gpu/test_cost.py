@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from elasticd.train.process_group.group import Group
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note
 from tests.unit.train.state.state_case import FakeWatch, world
@@ -51,9 +51,9 @@ def test_step_with_and_without_elasticd() -> None:
 
     bare_s = min(seconds(lambda loss: None) for _ in range(3))
     state = State(net=net, optimizer=optimizer)
-    state._enter(world(), Settling())
+    core_of(state).enter(world(), Settling())
     managed_s = min(seconds(lambda loss: state.commit(loss=loss)) for _ in range(3))
-    state._leave()
+    core_of(state).leave()
     note("step, bare", bare_s * 1000, "ms")
     note("step, with elasticd", managed_s * 1000, "ms")
     note("what it costs", 100 * (managed_s / bare_s - 1), "%")

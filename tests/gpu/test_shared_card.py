@@ -22,22 +22,22 @@ LIMIT_BYTES = 256 << 20
 class OnCard:
     """A GiB of parameters."""
 
-    _is_broken = False
+    is_broken = False
 
     def __init__(self, value: float) -> None:
         count = STATE_BYTES // 16
         self.entries = {f"w{n}": torch.full((count,), value, device=CARD) for n in range(4)}
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", self.entries)
 
-    def _retie(self, skeleton: str) -> None:
+    def retie(self, skeleton: str) -> None:
         pass
 
-    def _load(self, source: Tree, position: tuple[int, int]) -> None:
+    def load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
 
-    def _modules(self) -> dict[str, torch.nn.Module]:
+    def modules(self) -> dict[str, torch.nn.Module]:
         return {}
 
 

@@ -55,12 +55,12 @@ ATTEMPTS_LIMIT = 100
 class Restorable(Protocol):
     """What is used of a state."""
 
-    _is_broken: bool
+    is_broken: bool
 
-    def _make_room(self) -> None: ...
-    def _tree(self) -> Tree: ...
-    def _retie(self, skeleton: str, /) -> None: ...
-    def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
+    def make_room(self) -> None: ...
+    def tree(self) -> Tree: ...
+    def retie(self, skeleton: str, /) -> None: ...
+    def load(self, source: Tree, position: tuple[int, int], /) -> None: ...
 
 
 class SurvivingState(NamedTuple):
@@ -297,10 +297,10 @@ class _Restore:
 
         Raises: CannotRestore: the model is another one.
         """
-        self._state._retie(source.skeleton)
-        if not {each.name for each in source.tensors} <= set(paths(own := self._state._tree())):
-            self._state._make_room()  # Optimizers take a step for it, which takes time.
-            own = self._state._tree()
+        self._state.retie(source.skeleton)
+        if not {each.name for each in source.tensors} <= set(paths(own := self._state.tree())):
+            self._state.make_room()  # Optimizers take a step for it, which takes time.
+            own = self._state.tree()
         places = matched(own, source.tensors, source.snapshot)
         return [
             place if is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
@@ -319,7 +319,7 @@ class _Restore:
         tensors each rank gets only its own part.
         """
         landing = PieceDestinations(source.tensors, places)
-        self._state._is_broken = True
+        self._state.is_broken = True
         boxes = all_boxes(self._group, source.tensors, landing.here)
         is_spread = spread_of(source.tensors, boxes)
         try:
@@ -367,7 +367,7 @@ class _Restore:
     def _load(self, source: _Source, places: Sequence[torch.Tensor]) -> None:
         position = (source.snapshot.step, source.epoch)
         try:
-            self._state._load(Tree(source.skeleton, tuple(places), is_placed=False), position)
+            self._state.load(Tree(source.skeleton, tuple(places), is_placed=False), position)
         except (RuntimeError, OSError) as exc:
             raise CannotRestore(
                 f"The checkpoint of {source.snapshot} does not load into this model: {exc}"

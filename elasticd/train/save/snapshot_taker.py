@@ -117,7 +117,7 @@ class SnapshotTaker:
 
         `interval` is that of snapshots in memory in the generation before, as all ranks know it.
         """
-        step = state._position[0]
+        step = state.position[0]
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._steps = StepTimes()
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
@@ -203,7 +203,7 @@ class SnapshotTaker:
     def finish(self, is_wanted: Callable[[], bool]) -> None:
         """Save the last state of a run; return when it is durable, or not wanted any more."""
         assert self._state is not None
-        step = self._state._position[0]
+        step = self._state.position[0]
         self._finish_copy()
         self._retry_s = 0.0  # There is no later time.
         if step > self.saved_step and not self.take(step, is_last=True):
@@ -266,7 +266,7 @@ class SnapshotTaker:
         assert self._state is not None
         began_s = time.monotonic()
         client = self.client
-        tree = self._state._tree()
+        tree = self._state.tree()
         claimed: list[tuple[KeeperBuffers, int]] = []
         before, planned = self._planning.current, self._planning.fitting(client, tree)
         if planned is not before:
@@ -282,7 +282,7 @@ class SnapshotTaker:
                 return False
             claimed.append((buffers, buffer))
         snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
-        epoch = self._state._position[1]
+        epoch = self._state.position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
 
         def told(is_good: bool) -> None:
@@ -342,7 +342,7 @@ class SnapshotTaker:
         if self._planning.is_begun or self._state is None:
             return
         self._planning.is_begun = True
-        tree = self._try(self._state._tree)
+        tree = self._try(self._state.tree)
         if tree is None or sum(memory_of(each).nbytes for each in tree.tensors) < AHEAD_BYTES:
             return
         client = self._try(lambda: self.client)

@@ -268,10 +268,10 @@ class AgentSession:
         return group.arrived() if (group := self._group) is not None else 0
 
     def epoch_progress(self) -> EpochProgress:
-        return self._observed._epoch_progress if self._observed is not None else EpochProgress()
+        return self._observed.epoch_progress if self._observed is not None else EpochProgress()
 
     def scalars(self) -> Mapping[str, float]:
-        return self._observed._scalars() if self._observed is not None else {}
+        return self._observed.scalars() if self._observed is not None else {}
 
     # --- any thread -----------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class AgentSession:
             self._departure = Departure(group, self._changed, least=least)
 
     def _is_dirty(self) -> bool:
-        return self._observed is not None and self._observed._is_dirty
+        return self._observed is not None and self._observed.is_dirty
 
     # --- the threads that listen and that send heartbeats ---------------------------------------
 

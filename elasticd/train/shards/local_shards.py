@@ -27,12 +27,12 @@ class ShardedState(Protocol):
     """What is used of a state."""
 
     @property
-    def _position(self) -> tuple[int, int]: ...
+    def position(self) -> tuple[int, int]: ...
     @property
-    def _is_clean(self) -> bool: ...
+    def is_clean(self) -> bool: ...
     @property
-    def _is_sharded(self) -> bool: ...
-    def _tree(self) -> Tree: ...
+    def is_sharded(self) -> bool: ...
+    def tree(self) -> Tree: ...
 
 
 class Remnant:
@@ -111,7 +111,7 @@ class Remnants:
         label = self._label_of(state, run)
         if label is None or any(each.label == label for each in self._kept):
             return
-        tree = state._tree()
+        tree = state.tree()
         try:
             self._kept.append(Remnant(label, tree, is_alike(tree)))
         except (NotSupported, CallError):
@@ -130,16 +130,16 @@ class Remnants:
         return self._kept[0] if self._kept else None
 
     def _label_of(self, state: ShardedState, run: int) -> StateLabel | None:
-        if self._entered is None or not state._is_clean or not state._is_sharded:
+        if self._entered is None or not state.is_clean or not state.is_sharded:
             return None
         generation, position = self._entered
         snapshot = self._origin
-        if state._position != position:
-            snapshot = Snapshot(run=run, generation=generation, step=state._position[0])
+        if state.position != position:
+            snapshot = Snapshot(run=run, generation=generation, step=state.position[0])
         if snapshot is None:
             return None  # Nothing was committed: a new beginning is as good.
         return StateLabel(
-            snapshot.run, snapshot.generation, snapshot.step, state._position[1], generation
+            snapshot.run, snapshot.generation, snapshot.step, state.position[1], generation
         )
 
 

@@ -61,14 +61,14 @@ class ReportedState(Protocol):
     """What a rank's report is made of; `State` has it."""
 
     @property
-    def _position(self) -> CommitPosition: ...
+    def position(self) -> CommitPosition: ...
     @property
-    def _is_clean(self) -> bool: ...
+    def is_clean(self) -> bool: ...
     @property
-    def _is_new(self) -> bool: ...
+    def is_new(self) -> bool: ...
     @property
-    def _has_stepped(self) -> bool: ...
-    def _structure(self) -> tuple[str, ...]: ...
+    def has_stepped(self) -> bool: ...
+    def structure(self) -> tuple[str, ...]: ...
 
 
 class AgreementGroup(Protocol):
@@ -127,12 +127,12 @@ class RankReport:
             run=run,
             can_restore=can_restore,
             snapshot_interval=snapshot_interval,
-            position=state._position,
-            is_clean=state._is_clean,
-            is_new=state._is_new or is_sharded,
-            has_stepped=state._has_stepped,
+            position=state.position,
+            is_clean=state.is_clean,
+            is_new=state.is_new or is_sharded,
+            has_stepped=state.has_stepped,
             structure_hash=hashlib.blake2b(
-                "\n".join(state._structure()).encode(), digest_size=16
+                "\n".join(state.structure()).encode(), digest_size=16
             ).hexdigest(),
         )
 

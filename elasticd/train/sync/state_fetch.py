@@ -76,12 +76,12 @@ class FetchResult:
 class FetchedState(Protocol):
     """What is used of a state."""
 
-    _is_broken: bool
+    is_broken: bool
 
-    def _tree(self) -> Tree: ...
-    def _retie(self, skeleton: str, /) -> None: ...
-    def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
-    def _modules(self) -> dict[str, torch.nn.Module]: ...
+    def tree(self) -> Tree: ...
+    def retie(self, skeleton: str, /) -> None: ...
+    def load(self, source: Tree, position: tuple[int, int], /) -> None: ...
+    def modules(self) -> dict[str, torch.nn.Module]: ...
 
 
 class FetchGroup(Protocol):
@@ -151,12 +151,12 @@ def fetch_state(
         _wait_for_all(group, len(decision.targets), has_finished=True)
         return healed
     started_s = time.monotonic()
-    tree = state._tree()
+    tree = state.tree()
     own = [index for index, same in enumerate(is_alike(tree)) if not same]
     with StateServer(tree, address=group.address, generation=group.generation) as source:
         # Apart from the place, and before it: a version without these reads the place alone.
         group.store.set(_own_key(group.rank), json.dumps(own))
-        group.store.set(_modes_key(group.rank), json.dumps(modes_of(state._modules())))
+        group.store.set(_modes_key(group.rank), json.dumps(modes_of(state.modules())))
         place = [group.address, source.port, source.token]
         group.store.set(_key(group.rank), json.dumps(place))
         _wait_for_all(group, len(decision.targets), has_finished=False)
@@ -187,8 +187,8 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
             if rank == order[0] or _numbered(_manifest(line, rank)) == numbered
         ]
         lines, order = [line for line, _ in alike], [rank for _, rank in alike]
-        state._retie(manifest.skeleton)
-        slots = _slots(manifest, state._tree())
+        state.retie(manifest.skeleton)
+        slots = _slots(manifest, state.tree())
         # The threads below have streams of their own, which wait for nobody's.
         cuda.synchronize(slot.tensor for slot in slots)
         # A version that does not tell what sources have of their own may have anything.
@@ -203,13 +203,13 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
         received = sum(length for _, _, length in ranges)
         if received:
             # From here on the memory is neither the old state nor the new one.
-            state._is_broken = True
+            state.is_broken = True
         _in_parallel(lines, order, lambda line: _copy(line, slots, ranges, id(line) in first))
     tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
     try:
-        state._load(tree, decision.position)
+        state.load(tree, decision.position)
         if modes is not None:
-            adopt_modes(state._modules(), modes)
+            adopt_modes(state.modules(), modes)
     except (RuntimeError, OSError) as exc:
         # Not to be taken for an error of the network: no other world would do better.
         raise LoadFailed(f"The state of another rank does not load here: {exc}") from exc

@@ -43,38 +43,38 @@ class Possession:
         self.entries["turned"] = (torch.arange(21, dtype=torch.int16) + seed).reshape(7, 3).mT
         self.entries["expanded"] = torch.full((7, 1), float(seed)).expand(7, 3)
         self.entries["small"] = [torch.tensor(seed), float(seed)]
-        self._is_new = position is None
-        self._position = position or (0, 0)
-        self._is_broken = self._has_stepped = self._is_sharded = False
+        self.is_new = position is None
+        self.position = position or (0, 0)
+        self.is_broken = self.has_stepped = self.is_sharded = False
 
     @property
-    def _is_clean(self) -> bool:
-        return not self._is_broken
+    def is_clean(self) -> bool:
+        return not self.is_broken
 
-    def _structure(self) -> tuple[str, ...]:
+    def structure(self) -> tuple[str, ...]:
         return ("all alike",)
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", self.entries)
 
-    def _modules(self) -> dict[str, torch.nn.Module]:
+    def modules(self) -> dict[str, torch.nn.Module]:
         return {}
 
-    def _retie(self, skeleton: str) -> None:
+    def retie(self, skeleton: str) -> None:
         pass
 
-    def _load(self, source: Tree, position: tuple[int, int]) -> None:
+    def load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
-        self._position, self._is_broken, self._is_new = position, False, False
+        self.position, self.is_broken, self.is_new = position, False, False
 
 
 def part(line: Connection, rank: int, size: int, port: int, state: Possession) -> None:
     """Form, agree, heal; say what it cost and what there is now."""
     group = Group(entered(rank, size, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
-    decision = agree_on_source(group, RankReport.of(rank, state), state._structure())
+    decision = agree_on_source(group, RankReport.of(rank, state), state.structure())
     healed = fetch_state(group, decision, state)
-    line.send((decision, healed, state._position, state_hash(state._tree())))
+    line.send((decision, healed, state.position, state_hash(state.tree())))
     group.close()
 
 
@@ -87,7 +87,7 @@ def heal_all(states: list[Possession]) -> tuple[SourceDecision, list[FetchResult
         said = [each.hear() for each in ranks]
     decision = said[0][0]
     assert {(position, prints) for _, _, position, prints in said} == {
-        (decision.position, state_hash(states[decision.sources[0]]._tree()))
+        (decision.position, state_hash(states[decision.sources[0]].tree()))
     }
     return decision, [healed for _, healed, _, _ in said]
 
@@ -175,7 +175,7 @@ def fetch(line: Connection, rank: int, port: int, word: str) -> None:
     try:
         fetch_state(group, SourceDecision(position=(5, 0), sources=(0,), targets=(1,)), state)
     except GroupBroken as exc:
-        line.send((str(exc), time.monotonic() - started_s, state._is_clean, state._position))
+        line.send((str(exc), time.monotonic() - started_s, state.is_clean, state.position))
     group.close()
     line.send("closed")
 
@@ -210,7 +210,7 @@ def serve_damaged(line: Connection, rank: int, port: int) -> None:
     group = Group(entered(rank, 2, port), backend="gloo", timeout_s=patience_s(20.0))
     group.form()
     server_module.sum_of = lambda data: bytes(8)  # type: ignore[attr-defined]
-    tree = Possession(seed=2, position=(5, 0))._tree()
+    tree = Possession(seed=2, position=(5, 0)).tree()
     with StateServer(tree, address=HOST, generation=group.generation) as source:
         place = f'["{HOST}", {source.port}, "{source.token}"]'
         group.store.set(f"elasticd/heal/source/{rank}", place)

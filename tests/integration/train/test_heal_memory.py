@@ -27,18 +27,18 @@ class Turned:
             f"w{number}": torch.full((4, ROWS, ROW), value + number).transpose(0, 1)
             for number in range(TENSORS - missing)
         }
-        self._is_broken = False
+        self.is_broken = False
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", self.entries)
 
-    def _modules(self) -> dict[str, torch.nn.Module]:
+    def modules(self) -> dict[str, torch.nn.Module]:
         return {}
 
-    def _retie(self, skeleton: str) -> None:
+    def retie(self, skeleton: str) -> None:
         pass
 
-    def _load(self, source: Tree, position: tuple[int, int]) -> None:
+    def load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
 
 
@@ -59,7 +59,7 @@ def play(line: Connection, rank: int, port: int, missing: int) -> None:
     new = missing * 4 * ROWS * ROW * 4 if rank else 0
     line.send((resident("VmHWM") - before - new, healed.received_bytes))
     group.close()
-    line.send([bool((each == 2.0 + n).all()) for n, each in enumerate(state._tree().tensors)])
+    line.send([bool((each == 2.0 + n).all()) for n, each in enumerate(state.tree().tensors)])
 
 
 def test_heal_of_a_gib_holds_little_of_it_on_the_host() -> None:

@@ -14,7 +14,7 @@ from elasticd.train import run as run_module
 from elasticd.train.call_check import check_call, check_device
 from elasticd.train.process_group import nccl
 from elasticd.train.settings import WorkerSettings
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import entered
 
 
@@ -103,8 +103,8 @@ def test_tensor_that_is_two_values_of_the_state_stays_one() -> None:
         state.a.add_(1)
         state.commit()
         state.a.add_(1)
-    state._settle_back()
-    other._load(copy.deepcopy(state._tree()), state._position)
+    core_of(state).settle_back()
+    core_of(other).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     for each in (state, other):
         assert each.a is each.b is each.c[0]
         assert each.a.tolist() == [1, 1]

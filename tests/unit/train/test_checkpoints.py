@@ -10,7 +10,7 @@ import torch
 
 from elasticd.train.checkpoints import Checkpoints, NothingSaved
 from elasticd.train.settings import WorkerSettings
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.sync.newest_state import SourceDecision
 from elasticd.train.world import World
 from elasticd_agent.pool.worker.raised import describe
@@ -71,7 +71,7 @@ def test_what_no_commit_counted_is_in_no_checkpoint(
     net = model()
     state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
     session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
-    persistence = Checkpoints(WorkerSettings.read({}), state, session)
+    persistence = Checkpoints(WorkerSettings.read({}), core_of(state), session)
     saving: Any = FakeSaving(saved_step)
     persistence._saving = saving
     with entered(state):
@@ -112,15 +112,15 @@ def test_restore_that_was_interrupted_leaves_nothing_that_was_built_for_its_worl
     )
     with entered(state):
         plain_step(state, lambda _: None)
-    source = state._tree()
+    source = core_of(state).tree()
     session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
-    persistence = Checkpoints(WorkerSettings.read({}), state, session)
+    persistence = Checkpoints(WorkerSettings.read({}), core_of(state), session)
     saving: Any = SimpleNamespace(run=0)
     persistence._saving = saving
     fresh = SourceDecision(position=(1, 0), sources=(), targets=(0,), is_fresh=True)
     persistence.build(fresh, world(generation=2))
     assert built == [1, 2]
     persistence.build(dataclasses.replace(fresh, is_fresh=is_fresh), world(generation=3))
-    state._load(source, (1, 0))
-    state._build(world(generation=3))
+    core_of(state).load(source, (1, 0))
+    core_of(state)._build(world(generation=3))
     assert built == [1, 2, 3] and state.model is not None

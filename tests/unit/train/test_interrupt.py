@@ -13,7 +13,8 @@ import torch
 from elasticd.train.interrupt import may_be_left, uninterruptible
 from elasticd.train.optimizer.step_guard import StepGuard
 from elasticd.train.session.agent_session import AgentSession
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
+from elasticd.train.state.state_core import StateCore
 from tests.unit.train.state.state_case import entered, model
 
 Look = Callable[[FrameType], None]
@@ -83,9 +84,9 @@ def passed(state: State) -> None:
 
 
 REGIONS: dict[str, tuple[Callable[[State], None], CodeType]] = {
-    "commit": (committed, code_of(State.commit)),
-    "epochs": (passed, code_of(State._passes)),
-    "pause": (paused, code_of(State.pause)),
+    "commit": (committed, code_of(StateCore.commit)),
+    "epochs": (passed, code_of(StateCore._passes)),
+    "pause": (paused, code_of(StateCore.pause)),
     "before an optimizer's step": (committed, code_of(StepGuard._before)),
     "after an optimizer's step": (committed, code_of(StepGuard._after)),
 }
@@ -166,11 +167,11 @@ def test_foreign_exception_at_any_instruction_of_a_commit_leaves_no_region_open(
                 state.commit()
             except KeyboardInterrupt:
                 assert may_be_left(sys._getframe())
-                state._guard.reset()  # As if this rank had got another's state.
+                core_of(state).guard.reset()  # As if this rank had got another's state.
                 torch.set_grad_enabled(True)  # As `run` does.
                 raise
 
-        points = _raise_at_each_instruction(commit, code_of(State.commit))
+        points = _raise_at_each_instruction(commit, code_of(StateCore.commit))
     assert points > 50
 
 

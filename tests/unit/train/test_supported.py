@@ -25,7 +25,7 @@ from elasticd.train.call_check import check_call
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer import unsupported
 from elasticd.train.settings import WorkerSettings
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.data.loader_case import Numbers
 from tests.unit.train.optimizer.test_unsupported import CANNOT_TRAVEL, REFUSED, Wrapped, stepped
 from tests.unit.train.state.state_case import (
@@ -84,9 +84,9 @@ class Works:
             train(undisturbed)
             train(disturbed, at=Killer(disturbed[0], self.at, 2))
             assert same(facts(disturbed[0]), facts(undisturbed[0]))
-            tree = copy.deepcopy(disturbed[0]._tree())
+            tree = copy.deepcopy(core_of(disturbed[0]).tree())
             described(tree)
-            fresh[0]._load(tree, disturbed[0]._position)
+            core_of(fresh[0]).load(tree, core_of(disturbed[0]).position)
             assert same(facts(fresh[0]), facts(undisturbed[0]))
             assert flatten("state", unflatten(tree)).skeleton == tree.skeleton
 
@@ -201,7 +201,7 @@ def captured() -> None:
     state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
     is_capturing = mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=True)
     with is_capturing, entered(state):
-        state._guard._is_on_gpu = True
+        core_of(state).guard._is_on_gpu = True
         stepped(state)
 
 
@@ -292,8 +292,8 @@ def unsaved_buffer() -> None:
         one.seen += 1
         state.commit()
         one.seen += 1
-    state._settle_back()
-    new._load(copy.deepcopy(state._tree()), state._position)
+    core_of(state).settle_back()
+    core_of(new).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     assert (one.seen.item(), other.seen.item()) == (1, 0)
 
 
@@ -312,8 +312,8 @@ def plain_attributes() -> None:
             pair[0].momentum /= 2
             if not state.step:
                 state.commit()
-    state._settle_back()
-    new._load(copy.deepcopy(state._tree()), state._position)
+    core_of(state).settle_back()
+    core_of(new).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     assert [each.warmth.item() for each in pair] == [0.5, 0.5]
     assert [each.cold.item() for each in pair] == [0.25, 1.0]
     assert [each.momentum for each in pair] == [0.125, 0.5]
@@ -336,7 +336,7 @@ def moments_in_attributes() -> None:
     """Another rank has none, so its next step is another."""
     first, new = matrices(Aside)()[0], matrices(Aside)()[0]
     train((first, matrices(Aside)()[1]), steps=2)
-    new._load(copy.deepcopy(first._tree()), first._position)
+    core_of(new).load(copy.deepcopy(core_of(first).tree()), core_of(first).position)
     assert first.optimizer.aside[0].any()
     assert not new.optimizer.aside[0].any()
 
@@ -358,7 +358,7 @@ def left_of_an_epoch() -> None:
                     state.commit()
         assert net.weight.grad is not None
     with entered(state):
-        assert state._ledger.samples == 6
+        assert core_of(state).data_totals.samples == 6
         assert all(each.grad is None for each in net.parameters())
 
 
@@ -454,7 +454,7 @@ OPTIMIZERS = (
         check=told(in_backward, "called during backward")),
     Row(area="Optimizers", what="one whose parameters are in no entry of the state",
         in_process="no", restart=OWN, said="`that no entry of it holds`",
-        check=shown("unit/train/state/test_optimizer_coverage.py::"
+        check=shown("unit/train/optimizer/test_optimizer_coverage.py::"
                     "test_model_that_was_forgotten_is_missed_before_the_run_begins")),
     Row(area="Optimizers", what="parameters added in training (`add_param_group`)",
         in_process="no", said="`given other parameters in train`", check=shown(

@@ -16,6 +16,7 @@ import torch
 
 from elasticd.tensors.tree import flatten
 from elasticd.train.save_and_load import save
+from elasticd.train.state.state import core_of
 from tests.unit.train.optimizer.test_unsupported import CANNOT_TRAVEL, Wrapped
 from tests.unit.train.state.state_case import CASES, Case, averaged, model, train
 from tests.unit.train.state.test_optimizer_load import Mixed
@@ -41,7 +42,9 @@ def saved(node: Node, value: dict[str, Any]) -> dict[str, Any]:
 def dicts_of(case: Case) -> dict[str, Any]:
     """What a script of its own would save of these objects and values."""
     state, _ = case
-    return {n: each.state_dict() for n, each in state._objects.items()} | dict(state._values)
+    return {n: each.state_dict() for n, each in core_of(state).objects.items()} | dict(
+        core_of(state).values
+    )
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -60,9 +63,9 @@ def comes_back(*makes: Callable[[], Case]) -> Check:
             trained, fresh = make(), make()
             train(trained)
             kept = saved(node, dicts_of(trained))
-            for name, each in fresh[0]._objects.items():
+            for name, each in core_of(fresh[0]).objects.items():
                 each.load_state_dict(copy.deepcopy(kept[name]))
-            loaded = dicts_of(fresh) | {name: kept[name] for name in fresh[0]._values}
+            loaded = dicts_of(fresh) | {name: kept[name] for name in core_of(fresh[0]).values}
             assert is_same(loaded, dicts_of(trained))
         return ""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elasticd.errors import CallError
 from elasticd.train.data.batch_share import EpochCourse
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.data.loader_case import Numbers, loader_of, world_of
 from tests.unit.train.state.state_case import FakeWatch, world
 
@@ -96,9 +96,9 @@ def test_model_with_batchnorm_trains_on_the_tail_at_every_world_size() -> None:
         for rank in range(3):
             loader = loader_of(Numbers(11), 8)
             state = State(model=module, data=loader)
-            state._enter(world(rank, 3), FakeWatch())
+            core_of(state).enter(world(rank, 3), FakeWatch())
             *_, tail = loader
             module(torch.tensor([[float(each)] for each in tail]))
             found.append(len(tail))
-            state._leave()
+            core_of(state).leave()
         assert found == wanted

@@ -10,7 +10,7 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.train.data.loader import Loader
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import entered
 
 again = itertools.cycle
@@ -358,8 +358,8 @@ def test_nothing_is_asked_in_a_loop_over_epochs_but_at_its_beginning() -> None:
         for index in range(4):
             for batch in state.data:
                 step(state, batch)
-                assert len(state._checks) == (state.step == 1), (index, state.step)
-            assert len(state._checks) == (index == 0)
+                assert len(core_of(state)._checks) == (state.step == 1), (index, state.step)
+            assert len(core_of(state)._checks) == (index == 0)
 
 
 def test_look_for_cycles_is_one_in_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:

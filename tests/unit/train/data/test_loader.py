@@ -28,7 +28,7 @@ from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.watch import EpochProgress
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of, world_of
 from tests.unit.train.state import state_case
 
@@ -474,12 +474,16 @@ def test_position_among_other_samples_is_refused() -> None:
             Loader(other, 2).load_state_dict(state)
 
 
+def structure(data: Loader) -> tuple[str, ...]:
+    return core_of(State(data=data)).structure()
+
+
 def test_ranks_that_have_drawn_other_samples_differ_in_structure() -> None:
     """So that it is said as the job begins, or to a process that joins later."""
-    one, same, other = (State(data=Loader(split(seed), 2))._structure() for seed in (1, 1, 2))
+    one, same, other = (structure(Loader(split(seed), 2)) for seed in (1, 1, 2))
     assert one == same != other
     assert "of the selection" in one[0]
-    assert "selection" not in State(data=Loader(Numbers(2), 2))._structure()[0]
+    assert "selection" not in structure(Loader(Numbers(2), 2))[0]
 
 
 def test_batch_that_is_read_while_the_world_changes_does_not_count() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import Killer, entered, facts, model, same, train
 
 
@@ -80,10 +80,10 @@ def test_what_is_too_large_for_a_copy_at_the_start_is_undone_too() -> None:
     with entered(state) as watch:
         step(state, lambda _: None)
         before = facts(state)
-        state._guard._is_copied = False
+        core_of(state).guard._is_copied = False
         watch.collectives += 1
         with pytest.raises(Interrupted):
             step(state, Killer(state, "step", 1))
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)

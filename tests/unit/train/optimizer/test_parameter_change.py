@@ -8,7 +8,7 @@ import torch
 
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer import step_guard
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import (
     Killer,
     entered,
@@ -86,9 +86,9 @@ def test_average_that_is_evaluated_is_not_taken_for_the_state(way: str, is_pause
                 raise Interrupted
         put_others(state, WAYS[way])
         raise Interrupted
-    state._settle_back()
-    assert not state._is_clean
-    assert not state._has_stepped, "it would stand in for the state of a commit"
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
+    assert not core_of(state).has_stepped, "it would stand in for the state of a commit"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -101,8 +101,8 @@ def test_pause_sees_that_some_parameters_were_replaced_and_not_put_back(way: str
         with state.pause("evaluation"):
             WAYS[way](state.model[1].weight).mul_(0.5)
             raise Interrupted
-    state._settle_back()
-    assert not state._is_clean
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -118,9 +118,9 @@ def test_pause_within_a_pause_ends_neither_it_nor_what_it_knows(way: str) -> Non
                 pass
             assert watch.paused == ["evaluation", "saving", "evaluation"]
         assert watch.paused[-1] is None
-        assert state._is_clean
-    state._settle_back()
-    assert state._is_clean
+        assert core_of(state).is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 
@@ -141,8 +141,8 @@ def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: st
                     raise Interrupted
             with swapped(state, WAYS[way]):
                 raise Interrupted
-        state._settle_back()
-        assert state._is_clean
+        core_of(state).settle_back()
+        assert core_of(state).is_clean
         assert same(facts(state), before)
 
 
@@ -158,8 +158,8 @@ def test_paused_evaluation_of_a_script_that_is_known_for_it_is_undone() -> None:
         with state.pause("evaluation"):
             put_others(state, counted)
             raise Interrupted
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 
@@ -177,8 +177,8 @@ def test_what_is_written_at_each_step_is_undone_once_it_is_known() -> None:
             step()
         before = facts(state)
         step(Killer(state, "backward", STEP))
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 
@@ -192,8 +192,8 @@ def test_building_what_wraps_the_model_is_no_change() -> None:
         for each in state.model.parameters():
             each.detach().copy_(each.detach().clone())
         plain_step(state, Killer(state, "backward", 1))
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 

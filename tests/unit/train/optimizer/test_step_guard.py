@@ -9,7 +9,7 @@ from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, has_bad
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo
 from elasticd.train.optimizer.step_guard import UNCOMMITTED_STEPS
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import (
     FakeWatch,
     Killer,
@@ -27,7 +27,7 @@ from tests.unit.train.state.state_case import (
 def ready(on_nan: str, make: Any = torch.optim.Adam, **options: Any) -> State:
     net = model()
     state = State(model=net, optimizer=make(net.parameters(), **options))
-    state._on_nan = on_nan
+    core_of(state).on_nan = on_nan
     return state
 
 
@@ -47,8 +47,8 @@ def test_stop_names_parameters_and_leaves_them_alone() -> None:
         before = facts(state)
         with pytest.raises(FloatingPointError, match=r"model\.0\.weight, .*and 3 more \(6 of 6\)"):
             bad_step(state)
-        assert not state._is_dirty
-    state._settle_back()
+        assert not core_of(state).is_dirty
+    core_of(state).settle_back()
     assert same(facts(state), before)
 
 
@@ -100,7 +100,7 @@ def test_interrupted_fused_step_does_not_scale_the_next_one_twice() -> None:
         with pytest.raises(Interrupted):
             scaler.step(state.optimizer)
     assert hasattr(state.optimizer, "grad_scale")
-    state._settle_back()
+    core_of(state).settle_back()
     assert not hasattr(state.optimizer, "grad_scale")
 
 
@@ -120,7 +120,7 @@ def test_greatest_finite_gradients_are_not_bad(dtype: torch.dtype) -> None:
 def test_bad_gradients_in_a_closure_stop_the_step() -> None:
     """They are made within the step, so it is undone."""
     state, step = closure()
-    state._on_nan = "stop"
+    core_of(state).on_nan = "stop"
     with entered(state):
         step(state, lambda _: None)
         before = facts(state)
@@ -130,8 +130,8 @@ def test_bad_gradients_in_a_closure_stop_the_step() -> None:
 
         with pytest.raises(FloatingPointError, match=r"model\.weight"):
             step(state, bad)
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 
@@ -160,7 +160,7 @@ def test_step_whose_gradients_are_not_whole_changes_nothing() -> None:
         watch.is_over = True
         with pytest.raises(Interrupted):
             state.optimizer.step()
-        assert not state._is_dirty
+        assert not core_of(state).is_dirty
         assert same(facts(state), before)
 
 
@@ -189,12 +189,12 @@ def test_two_optimizers_can_be_interrupted_between_their_steps() -> None:
 
         for _ in range(4):
             step(state, reach)
-        assert any(undo._copies for undo in state._guard._undo.values())
+        assert any(undo._copies for undo in core_of(state).guard._undo.values())
         before = facts(state)
         with pytest.raises(Interrupted):
             step(state, Killer(state, "between", 4))
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 
@@ -227,13 +227,14 @@ def test_two_optimizers_back_to_back_cost_no_copy_once_that_is_known(
     )
     with entered(state) as watch:
         taken.clear()
-        state._guard._is_copied = False  # As where the state is too large for a copy at the start.
+        # As where the state is too large for a copy at the start.
+        core_of(state).guard._is_copied = False
         for _ in range(5):
             watch.collectives += 1
             split(state)
             state.commit()
         assert taken == [True] * 4
-        assert all(not undo._copies for undo in state._guard._undo.values())
+        assert all(not undo._copies for undo in core_of(state).guard._undo.values())
         watch.collectives += 1
         state.first.step()
         watch.collectives += 1
@@ -256,8 +257,8 @@ def test_optimizers_that_take_turns_are_copied_until_both_were_seen_in_one_commi
         before = facts(state)
         with pytest.raises(Interrupted):
             step(state, Killer(state, "between", 6))
-    state._settle_back()
-    assert state._is_clean
+    core_of(state).settle_back()
+    assert core_of(state).is_clean
     assert same(facts(state), before)
 
 
@@ -270,8 +271,8 @@ def test_rank_that_was_once_interrupted_between_step_and_commit_is_prepared_for_
                 plain_step(state, lambda _: None)
             with pytest.raises(Interrupted):
                 plain_step(state, Killer(state, "step", state.step))
-        state._settle_back()
-        assert state._is_clean == is_clean
+        core_of(state).settle_back()
+        assert core_of(state).is_clean == is_clean
 
 
 def test_subclass_whose_step_calls_the_class_above_is_one_step() -> None:
@@ -280,7 +281,7 @@ def test_subclass_whose_step_calls_the_class_above_is_one_step() -> None:
     class Sub(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             result = super().step(closure)
-            assert not state._guard._begun[self]
+            assert not core_of(state).guard._begun[self]
             return result
 
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
@@ -365,7 +366,7 @@ class Meetings:
 def armed(state: State, watch: FakeWatch) -> Meetings:
     """Meet, as ranks of a sharded state with replicas do."""
     meetings = Meetings(watch)
-    state._guard.arm(watch, OnNan.IGNORE, meetings)
+    core_of(state).guard.arm(watch, OnNan.IGNORE, meetings)
     return meetings
 
 
@@ -381,8 +382,8 @@ def test_ranks_meet_once_for_a_step_before_anything_is_touched() -> None:
         meetings.is_broken = True
         with pytest.raises(RuntimeError, match="closed by peer"):
             plain_step(state, lambda _: None)
-        assert not state._is_dirty and watch.settled == settled + 1
-    state._settle_back()
+        assert not core_of(state).is_dirty and watch.settled == settled + 1
+    core_of(state).settle_back()
     assert same(facts(state), before)
 
 
@@ -397,7 +398,7 @@ def test_step_that_all_have_met_for_is_committed_whatever_comes() -> None:
 
         with pytest.raises(Interrupted):
             plain_step(state, end)
-        assert state.step == 1 and not state._is_dirty, "left after the commit"
+        assert state.step == 1 and not core_of(state).is_dirty, "left after the commit"
 
 
 def test_ranks_meet_again_where_a_commit_is_more_than_one_step() -> None:

@@ -11,7 +11,7 @@ from elasticd.train.call_check import check_call
 from elasticd.train.optimizer import unsupported
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.entry import kind_of
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import entered, model
 
 
@@ -142,14 +142,14 @@ def test_step_that_is_captured_in_a_graph_is_refused(
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", is_capturing)
     state = ready()
     with entered(state):
-        state._guard._is_on_gpu = is_on_gpu
+        core_of(state).guard._is_on_gpu = is_on_gpu
         if not is_on_gpu:
             stepped(state)
             assert not asked
             return
         with pytest.raises(CallError, match=r"SGD\.step\(\) is captured in a CUDA graph"):
             stepped(state)
-        assert not state._is_dirty
+        assert not core_of(state).is_dirty
 
 
 def test_step_within_backward_is_refused() -> None:
@@ -160,7 +160,7 @@ def test_step_within_backward_is_refused() -> None:
         hook = weight.register_post_accumulate_grad_hook(lambda _: state.optimizer.step())
         with pytest.raises(CallError, match="called during backward"):
             stepped(state)
-        assert not state._is_dirty
+        assert not core_of(state).is_dirty
         hook.remove()
 
 
@@ -172,7 +172,7 @@ def test_optimizer_of_plain_tensors_is_no_business_of_ours() -> None:
         attack = torch.optim.SGD([delta], lr=0.1)
         (-state.model(torch.randn(4, 4) + delta).square().mean()).backward()
         attack.step()
-        assert delta.abs().sum() > 0 and not state._is_dirty
+        assert delta.abs().sum() > 0 and not core_of(state).is_dirty
         stepped(state)
         state.commit()
         other = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
@@ -290,7 +290,7 @@ def test_module_state_within_another_state_keeps_the_versions_of_its_layers() ->
         mean = holder.inner.running_mean
         assert mean is not None
         mean.add_(1)
-    state._settle_back()
+    core_of(state).settle_back()
     assert mean.tolist() == [0, 0]
     assert type(holder.loaded) is OrderedDict
     assert vars(holder.loaded)["_metadata"][""]["version"] == 2

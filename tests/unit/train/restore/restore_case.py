@@ -59,20 +59,20 @@ class Plain:
         self.entries = dict(entries)
         self.position = (0, 0)
         self.is_room_made = False
-        self._is_broken = False
+        self.is_broken = False
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         self.is_room_made = True
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", self.entries)
 
-    def _retie(self, skeleton: str, /) -> None:
+    def retie(self, skeleton: str, /) -> None:
         pass
 
-    def _load(self, source: Tree, position: tuple[int, int], /) -> None:
-        assert self._is_broken, "what is half loaded must count as broken"
-        self.entries, self.position, self._is_broken = unflatten(source), position, False
+    def load(self, source: Tree, position: tuple[int, int], /) -> None:
+        assert self.is_broken, "what is half loaded must count as broken"
+        self.entries, self.position, self.is_broken = unflatten(source), position, False
 
 
 class _Share(NamedTuple):

@@ -215,7 +215,7 @@ def test_state_is_filled_and_its_position_is_set(place: str) -> None:
     restored, _ = alone(stock, state)
     assert same(state.entries, state_of(5))
     assert state.entries["w"] is not before and torch.equal(before, state_of(5)["w"])
-    assert state.position == (5, EPOCH) and not state.is_room_made and not state._is_broken
+    assert state.position == (5, EPOCH) and not state.is_room_made and not state.is_broken
     assert (restored.run, restored.snapshot, restored.place) == (9, snapshot_of(5), place)
     assert restored.epoch == EPOCH and restored.nbytes > 1_600_000
     # With a run that memory knows, nobody waits for the storage.
@@ -402,7 +402,7 @@ def test_other_model_is_refused_before_anything_is_written() -> None:
     state = Plain(state_of(0) | {"w": torch.zeros(6, 10)})
     with pytest.raises(CannotRestore, match=r"state\.w is float32 \[10, 6\] in the checkpoint"):
         alone(stock, state)
-    assert not state._is_broken
+    assert not state.is_broken
     assert same(state.entries["large"], state_of(0)["large"])
 
 
@@ -410,7 +410,7 @@ def test_state_that_does_not_take_it_is_said_in_a_sentence() -> None:
     """A module's own load_state_dict may find something."""
 
     class Stubborn(Plain):
-        def _load(self, source: Any, position: tuple[int, int], /) -> None:
+        def load(self, source: Any, position: tuple[int, int], /) -> None:
             raise RuntimeError("size mismatch for w")
 
     stock = Stock()
@@ -418,7 +418,7 @@ def test_state_that_does_not_take_it_is_said_in_a_sentence() -> None:
     state = Stubborn(state_of(0))
     with pytest.raises(CannotRestore, match="does not load into this model: size mismatch for w"):
         alone(stock, state)
-    assert state._is_broken
+    assert state.is_broken
 
 
 def test_generation_that_ends_interrupts() -> None:

@@ -149,26 +149,26 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
         self.best: torch.Tensor | None = None
         """Something that comes later."""
-        self._position = (0, 0)
+        self.position = (0, 0)
 
     def entries(self) -> dict[str, Any]:
         return {
             "net": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "step": self._position[0],
+            "step": self.position[0],
             "best": self.best,
         }
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", self.entries())
 
     def train(self) -> None:
         """One step, the same on all ranks, and its commit's position."""
-        generator = torch.Generator().manual_seed(self._position[0])
+        generator = torch.Generator().manual_seed(self.position[0])
         self.net(torch.randn(8, 4, generator=generator)).square().sum().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self._position = (self._position[0] + 1, self._position[1])
+        self.position = (self.position[0] + 1, self.position[1])
 
 
 class Case:
@@ -200,7 +200,7 @@ class Case:
         """Train, commit; returns the state of that commit."""
         self.state.train()
         entries = copy.deepcopy(self.state.entries())
-        self.saving.committed(self.state._position[0])
+        self.saving.committed(self.state.position[0])
         return entries
 
     @property

@@ -118,7 +118,7 @@ def test_upload_without_room_beside_it_holds_the_next_one_up(one: Case, clock: C
 def test_last_state_is_uploaded_though_it_is_in_memory(one: Case, clock: Clock) -> None:
     """The end of a run waits for storage, not for memory."""
     train(one, clock, 30)
-    while one.keeper.taken[-1].snapshot.step != one.state._position[0]:
+    while one.keeper.taken[-1].snapshot.step != one.state.position[0]:
         train(one, clock, 1)
         one.saving._finish_copy()
     entries = one.state.entries()

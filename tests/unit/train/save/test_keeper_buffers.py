@@ -48,7 +48,7 @@ def test_first_commit_takes_both_buffers_and_snapshots_use_them(one: Case) -> No
     assert len(one.keeper.buffers) == 2
     for _ in range(2 * EVERY):
         entries = one.step()
-        if one.state._position[0] % EVERY == 0:
+        if one.state.position[0] % EVERY == 0:
             assert same(one.keeper.state(one.keeper.taken[-1]), entries)
     assert one.steps == [EVERY, 2 * EVERY]
     assert len(one.keeper.of(ms.Plans)) == 1
@@ -86,7 +86,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
     may_go_on.set()
     ahead.result()
     is_settled(one)
-    while one.state._position[0] < EVERY:
+    while one.state.position[0] < EVERY:
         entries = one.step()
     assert same(one.keeper.state(one.keeper.taken[-1]), entries)
     assert [each.snapshot.generation for each in one.keeper.taken] == [4]

@@ -105,7 +105,7 @@ def test_finish_ends_with_its_generation(case: Make) -> None:
 def test_finish_of_what_was_restored_whole_has_nothing_to_wait_for(case: Make) -> None:
     """The same job called again."""
     one = case()
-    one.state._position = (9, 1)
+    one.state.position = (9, 1)
     one.saving.saved_step = 9
     assert finished(one) == []
 

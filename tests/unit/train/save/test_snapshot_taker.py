@@ -61,7 +61,7 @@ def test_snapshots_are_the_state_of_their_commits(case: Make, mode: str) -> None
 def test_snapshot_says_what_it_is(case: Make) -> None:
     """Run, generation, step, epoch and world size are those of the commit."""
     one = case(nodes=(0, 0))
-    one.state._position = (4, 2)
+    one.state.position = (4, 2)
     one.step()
     (taken,) = one.keeper.taken
     assert taken.snapshot == Snapshot(run=7, generation=3, step=5)

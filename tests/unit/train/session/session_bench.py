@@ -132,14 +132,10 @@ class FakeState:
     is_dirty = False
 
     @property
-    def _is_dirty(self) -> bool:
-        return self.is_dirty
-
-    @property
-    def _epoch_progress(self) -> EpochProgress:
+    def epoch_progress(self) -> EpochProgress:
         return EpochProgress(99, 1000, 3, steps=400)
 
-    def _scalars(self) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         return {"loss": 0.25}
 
 

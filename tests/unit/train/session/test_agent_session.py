@@ -49,7 +49,7 @@ def test_loss_that_is_not_finite_is_said_by_the_thread_that_beats(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Once; the step itself is not looked at."""
-    monkeypatch.setattr(type(bench.state), "_scalars", lambda self: {"loss": math.nan})
+    monkeypatch.setattr(type(bench.state), "scalars", lambda self: {"loss": math.nan})
     bench.begin()
     bench.wire.said.clear()
     for _ in range(2):

@@ -19,12 +19,12 @@ class Spread:
     """A state, as `Remnants` sees one: two tensors, one of which is to be taken for a part."""
 
     def __init__(self) -> None:
-        self._position = (5, 1)
-        self._is_clean = self._is_sharded = True
+        self.position = (5, 1)
+        self.is_clean = self.is_sharded = True
         self.part = torch.arange(6.0).reshape(2, 3)
         self.mean = torch.ones(2)
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", {"w": self.part, "mean": self.mean, "lr": 0.5})
 
 
@@ -76,7 +76,7 @@ def test_beginning_is_not_worth_keeping(state: Spread) -> None:
     assert not remnants.has_any
 
 
-@pytest.mark.parametrize("flaw", ["_is_clean", "_is_sharded"])
+@pytest.mark.parametrize("flaw", ["is_clean", "is_sharded"])
 def test_state_that_is_dirty_or_whole_on_each_rank_is_not_kept(state: Spread, flaw: str) -> None:
     """Of the one nothing is to be had, the other is copied by those who have it."""
     setattr(state, flaw, False)
@@ -131,7 +131,7 @@ def test_what_lives_on_is_copied_and_what_does_not_is_not(state: Spread) -> None
 
 def test_pack_brings_the_boxes_that_it_is_asked_for(state: Spread) -> None:
     """With their places in the whole."""
-    kept = Remnant(StateLabel(1, 3, 5, 1, 3), state._tree(), [True, False])
+    kept = Remnant(StateLabel(1, 3, 5, 1, 3), state.tree(), [True, False])
     assert kept.inventory.is_own == (False, True)
     memory, pieces, _ = kept.pack([0])
     assert [(each.tensor, each.offsets, each.shape) for each in pieces] == [(0, (4, 0), (2, 3))]

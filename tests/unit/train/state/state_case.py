@@ -8,7 +8,7 @@ import torch
 
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.time_spent import SecondsSpent
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 
 torch.set_num_threads(1)
@@ -72,12 +72,12 @@ def world(rank: int = 0, size: int = 1, generation: int = 1) -> World:
 def entered(state: State, watch: FakeWatch | None = None) -> Iterator[FakeWatch]:
     """Be in `train`, as `run` does it."""
     watch = watch or FakeWatch()
-    state._settle_back()
-    state._enter(world(), watch)
+    core_of(state).settle_back()
+    core_of(state).enter(world(), watch)
     try:
         yield watch
     finally:
-        state._leave()
+        core_of(state).leave()
 
 
 def train(case: Case, *, at: At = lambda _: None, steps: int = STEPS) -> int:
@@ -101,8 +101,8 @@ def train(case: Case, *, at: At = lambda _: None, steps: int = STEPS) -> int:
         except Interrupted:
             interrupts += 1
             assert interrupts < 10
-        state._settle_back()
-        assert state._is_clean
+        core_of(state).settle_back()
+        assert core_of(state).is_clean
 
 
 class Killer:
@@ -122,7 +122,7 @@ class Killer:
 
 def facts(state: State) -> tuple[str, list[torch.Tensor]]:
     """All of a committed state; to be compared with `same`."""
-    whole = state._tree()
+    whole = core_of(state).tree()
     return whole.skeleton, [tensor.detach().clone() for tensor in whole.tensors]
 
 

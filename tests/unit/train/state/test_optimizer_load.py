@@ -9,7 +9,7 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.train.state.optimizer_load import load_optimizer
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.state.state_dict import load
 from tests.unit.train.state.state_case import entered
 
@@ -97,10 +97,10 @@ def test_rank_that_was_given_a_state_trains_on_as_its_source(
     source, target = ready(make, dtype), ready(make, dtype)
     train(*source, seed=1, steps=2)
     train(*target, seed=2, steps=had_steps)
-    source[0]._settle_back()
-    target[0]._settle_back()
-    assert target[0]._is_clean
-    target[0]._load(copy.deepcopy(source[0]._tree()), source[0]._position)
+    core_of(source[0]).settle_back()
+    core_of(target[0]).settle_back()
+    assert core_of(target[0]).is_clean
+    core_of(target[0]).load(copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position)
     assert types(target[1]) == types(source[1])
     for state, optimizer, weight in (source, target):
         train(state, optimizer, weight, seed=3, steps=50)
@@ -112,12 +112,12 @@ def test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean(make: Make)
     """A wrapper is brought back by its own load_state_dict, at each change of world."""
     state, optimizer, weight = ready(make, torch.bfloat16)
     train(state, optimizer, weight, seed=1, steps=2)
-    before, tensors = types(optimizer), [each.clone() for each in state._tree().tensors]
+    before, tensors = types(optimizer), [each.clone() for each in core_of(state).tree().tensors]
     for _ in range(2):
-        state._settle_back()
-        assert state._is_clean
+        core_of(state).settle_back()
+        assert core_of(state).is_clean
         assert types(optimizer) == before
-        for one, other in zip(state._tree().tensors, tensors, strict=True):
+        for one, other in zip(core_of(state).tree().tensors, tensors, strict=True):
             assert torch.equal(one, other)
 
 

@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 from elasticd.tensors.fingerprint import comparable, digest, owned_tensors
 from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite
 from elasticd.train.state.commit_scalars import CommitScalars
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 from tests.fixtures.ranks import Cast
 from tests.integration.checkpoint_dcp.troupe import Troupe
@@ -36,11 +36,11 @@ def entered(state: State, rank: int, size: int) -> Iterator[FakeWatch]:
     """Be in `train`; these processes go on to other scenes."""
     watch = FakeWatch()
     try:
-        state._settle_back()
-        state._enter(world(rank, size), watch)
+        core_of(state).settle_back()
+        core_of(state).enter(world(rank, size), watch)
         yield watch
     finally:
-        state._leave()
+        core_of(state).leave()
 
 
 def fully(model: torch.nn.Module, mesh: DeviceMesh) -> torch.nn.Module:
@@ -180,10 +180,10 @@ def train_frozen(rank: int, width: int, frozen: str) -> list[bool]:
         for each, is_still in zip(_parameters(state.model), is_frozen, strict=True):
             if is_still:
                 each.to_local().add_(1.0)
-    state._settle_back()
+    core_of(state).settle_back()
     after = [each.to_local() for each in _parameters(state.model)]
     same = [torch.equal(a, b) for a, b in zip(before, after, strict=True)]
-    return [state._is_clean, *same]
+    return [core_of(state).is_clean, *same]
 
 
 def _parameters(model: Any) -> list[DTensor]:
@@ -254,7 +254,7 @@ def bad_step(rank: int, value: float, bad_rank: int, on_nan: str) -> str:
         return fully(layers(), init_device_mesh("cpu", (2,)))
 
     state = with_optimizer(build, torch.optim.SGD)
-    state._on_nan = on_nan
+    core_of(state).on_nan = on_nan
     with entered(state, rank, 2):
         before = [each.to_local().clone() for each in state.model.parameters()]
         state.model(torch.ones(3, 8)).square().mean().backward()

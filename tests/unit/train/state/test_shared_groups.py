@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elasticd.train.state.optimizer_load import load_optimizer
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.optimizer.test_inner_optimizer import Sharpened
 from tests.unit.train.state.state_case import entered, facts, model, plain_step, same
 
@@ -63,7 +63,7 @@ def test_state_that_two_optimizers_share_is_shared_after_a_load() -> None:
     with entered(state):
         for _ in range(3):
             plain_step(state, lambda _: None)
-    other._load(copy.deepcopy(state._tree()), state._position)
+    core_of(other).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     assert other.optimizer.state is other.optimizer.inner.state
     for each in (state, other):
         with entered(each):
@@ -158,7 +158,7 @@ def go(state: State, steps: int) -> State:
 
 
 def moved(source: State, target: State) -> None:
-    target._load(copy.deepcopy(source._tree()), source._position)
+    core_of(target).load(copy.deepcopy(core_of(source).tree()), core_of(source).position)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -177,7 +177,7 @@ def test_rank_that_loads_steps_as_its_source(case: Callable[[], State], had_step
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rank_that_goes_back_steps_as_one_that_was_not_disturbed(case: Callable[[], State]) -> None:
     state = go(case(), 2)
-    state._settle_back()
+    core_of(state).settle_back()
     assert same(facts(go(state, 2)), facts(go(case(), 4)))
 
 

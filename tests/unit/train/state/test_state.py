@@ -8,7 +8,7 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import (
     CASES,
     Case,
@@ -50,12 +50,12 @@ def test_one_optimizer_pays_for_no_copy_once_its_habits_are_known() -> None:
     with entered(state):
         for _ in range(3):
             plain_step(state, lambda _: None)
-        assert all(not undo._copies for undo in state._guard._undo.values())
+        assert all(not undo._copies for undo in core_of(state).guard._undo.values())
         with pytest.raises(Interrupted):
             plain_step(state, Killer(state, "step", 3))
-    state._settle_back()
-    assert not state._is_clean
-    assert state._has_stepped
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
+    assert core_of(state).has_stepped
 
 
 @pytest.mark.parametrize("step", [2, 3])
@@ -87,8 +87,8 @@ def test_large_change_without_a_copy_makes_the_rank_dirty_not_wrong() -> None:
     state, step = averaged(6000)
     with pytest.raises(Interrupted), entered(state):
         step(state, Killer(state, "average", 0))
-    state._settle_back()
-    assert not state._is_clean
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
 
 
 def test_half_an_optimizer_step_is_undone_or_leaves_the_rank_dirty() -> None:
@@ -114,9 +114,9 @@ def test_half_an_optimizer_step_is_undone_or_leaves_the_rank_dirty() -> None:
                 plain_step(state, lambda _: None)
             with pytest.raises(CallError, match="half done"):
                 state.commit()
-        state._settle_back()
-        assert state._is_clean == is_clean
-        assert not state._has_stepped
+        core_of(state).settle_back()
+        assert core_of(state).is_clean == is_clean
+        assert not core_of(state).has_stepped
         if is_clean:
             assert same(facts(state), before)
 
@@ -129,8 +129,8 @@ def test_parameters_that_somebody_else_changed_make_a_rank_dirty() -> None:
             plain_step(state, lambda _: None)
         with torch.no_grad():
             next(state.model.parameters()).zero_()
-    state._settle_back()
-    assert not state._is_clean
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
 
 
 def test_loading_into_an_optimizer_makes_a_rank_dirty_until_it_commits() -> None:
@@ -140,8 +140,8 @@ def test_loading_into_an_optimizer_makes_a_rank_dirty_until_it_commits() -> None
         for _ in range(3):
             plain_step(state, lambda _: None)
         state.optimizer.load_state_dict(state.optimizer.state_dict())
-    state._settle_back()
-    assert not state._is_clean
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
 
 
 def test_dirty_rank_whose_state_was_chosen_is_clean_when_it_enters() -> None:
@@ -153,9 +153,9 @@ def test_dirty_rank_whose_state_was_chosen_is_clean_when_it_enters() -> None:
         with pytest.raises(Interrupted):
             plain_step(state, Killer(state, "step", 3))
     with entered(state):
-        assert state._is_clean
+        assert core_of(state).is_clean
         plain_step(state, lambda _: None)
-        assert state._position == (4, 0)
+        assert core_of(state).position == (4, 0)
 
 
 def test_parameters_that_change_before_every_step_are_copied_at_each_commit() -> None:
@@ -200,16 +200,16 @@ def test_failing_commit_leaves_the_rank_dirty() -> None:
         with pytest.raises(ValueError, match="disk full"):
             plain_step(state, lambda _: None)
         assert watch.committed_at[-1] == (3, 0)
-        assert state._is_dirty
-        assert state._has_stepped, "nothing of the commit was done"
-        assert state._position == (3, 0)
+        assert core_of(state).is_dirty
+        assert core_of(state).has_stepped, "nothing of the commit was done"
+        assert core_of(state).position == (3, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state._guard, "end_commit", lambda: 1 / 0)
+        patch.setattr(core_of(state).guard, "end_commit", lambda: 1 / 0)
         failing.is_failing = False
         with pytest.raises(ZeroDivisionError), entered(state):
             plain_step(state, lambda _: None)
-    state._settle_back()
-    assert not state._is_clean
-    assert not state._has_stepped
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
+    assert not core_of(state).has_stepped
     with entered(state):
-        assert state._is_clean, "there was nobody better"
+        assert core_of(state).is_clean, "there was nobody better"

@@ -12,7 +12,7 @@ from elasticd.errors import CallError
 from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import state_dict as transfer
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 from tests.unit.train.state.state_case import (
     CASES,
@@ -42,11 +42,11 @@ def test_new_rank_that_loads_a_state_goes_on_like_its_source(case: str) -> None:
     make = CASES[case][0]
     source, target = make(), make()
     train(source, steps=3)
-    assert target[0]._is_new
-    assert target[0]._structure() == source[0]._structure()
-    target[0]._load(copy.deepcopy(source[0]._tree()), source[0]._position)
-    assert target[0]._is_clean
-    assert not target[0]._is_new
+    assert core_of(target[0]).is_new
+    assert core_of(target[0]).structure() == core_of(source[0]).structure()
+    core_of(target[0]).load(copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position)
+    assert core_of(target[0]).is_clean
+    assert not core_of(target[0]).is_new
     assert same(facts(target[0]), facts(source[0]))
     train(source)
     train(target)
@@ -73,7 +73,7 @@ def test_parameter_among_the_values_stays_the_one_that_its_optimizer_trains() ->
         with entered(state):
             for _ in range(steps):
                 step(state)
-    target._load(copy.deepcopy(source._tree()), source._position)
+    core_of(target).load(copy.deepcopy(core_of(source).tree()), core_of(source).position)
     assert target.learned[0]["scale"] is target.optimizer.param_groups[0]["params"][0]
     for state in (source, target):
         with entered(state):
@@ -89,10 +89,10 @@ def test_rank_that_is_ahead_or_dirty_takes_over_an_older_state() -> None:
     train(target, steps=4)
     with pytest.raises(Interrupted), entered(target[0]):
         plain_step(target[0], Killer(target[0], "step", 4))
-    target[0]._settle_back()
-    target[0]._load(copy.deepcopy(source[0]._tree()), source[0]._position)
-    target[0]._settle_back()
-    assert target[0]._is_clean
+    core_of(target[0]).settle_back()
+    core_of(target[0]).load(copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position)
+    core_of(target[0]).settle_back()
+    assert core_of(target[0]).is_clean
     train(source)
     train(target)
     assert same(facts(target[0]), facts(source[0]))
@@ -102,8 +102,8 @@ def test_what_was_received_for_an_optimizer_becomes_its_state_without_a_copy() -
     """Moments are twice the size of a model, and a new rank would hold them twice."""
     source, target = CASES["Adam"][0](), CASES["Adam"][0]()
     train(source, steps=2)
-    received = copy.deepcopy(source[0]._tree())
-    target[0]._load(received, source[0]._position)
+    received = copy.deepcopy(core_of(source[0]).tree())
+    core_of(target[0]).load(received, core_of(source[0]).position)
     addresses = {tensor.data_ptr() for tensor in received.tensors}
     for entry in target[0].optimizer.state.values():
         assert entry["exp_avg"].data_ptr() in addresses
@@ -117,15 +117,17 @@ def test_load_that_failed_in_the_middle_leaves_the_rank_dirty() -> None:
     train(source, steps=2)
     target[0].optimizer.load_state_dict = lambda _: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        target[0]._load(copy.deepcopy(source[0]._tree()), source[0]._position)
-    target[0]._settle_back()
-    assert not target[0]._is_clean
+        core_of(target[0]).load(
+            copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position
+        )
+    core_of(target[0]).settle_back()
+    assert not core_of(target[0]).is_clean
 
 
 def test_tree_shares_memory_with_the_model() -> None:
     """A source does not copy what it sends."""
     state, _ = plain(torch.optim.Adam)
-    shared = {tensor.data_ptr() for tensor in state._tree().tensors}
+    shared = {tensor.data_ptr() for tensor in core_of(state).tree().tensors}
     assert {tensor.data_ptr() for tensor in state.model.parameters()} <= shared
 
 
@@ -134,7 +136,8 @@ def test_compiled_module_has_the_names_of_the_one_inside() -> None:
     net = model()
     compiled = OptimizedModule(net, lambda _: None)  # type: ignore[arg-type]
     assert compiled.state_dict().keys() != net.state_dict().keys()
-    assert State(model=compiled)._structure() == State(model=net)._structure()
+    one, other = (core_of(State(model=each)) for each in (compiled, net))
+    assert one.structure() == other.structure()
 
 
 def test_tied_parameters_and_a_model_in_two_entries_work() -> None:
@@ -193,8 +196,8 @@ def test_builder_is_called_for_each_generation_and_gets_the_state_of_the_one_bef
     assert len(seen) == 2
 
     other = with_adam()
-    assert other._structure() == state._structure()
-    other._load(copy.deepcopy(state._tree()), state._position)
+    assert core_of(other).structure() == core_of(state).structure()
+    core_of(other).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     assert same(facts(other), facts(state))
     with entered(other):
         assert same(facts(other), facts(state))
@@ -240,10 +243,10 @@ def test_scheduler_that_is_built_anew_leaves_the_rate_as_it_is(
     with entered(state):
         for _ in range(5):
             plain_step(state, lambda _: None)
-        before, whole = rate(state), copy.deepcopy(state._tree())
+        before, whole = rate(state), copy.deepcopy(core_of(state).tree())
     with entered(state):
         assert rate(state) == before
-    other._load(whole, state._position)
+    core_of(other).load(whole, core_of(state).position)
     with entered(other):
         assert rate(other) == before
 
@@ -261,14 +264,14 @@ def test_new_rank_takes_over_a_loader_that_it_has_not_built_yet() -> None:
         for _ in zip(range(3), state.data, strict=False):
             state.optimizer.step()
             state.commit()
-    other._load(copy.deepcopy(state._tree()), state._position)
+    core_of(other).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     for each in (state, other):
         with entered(each):
             assert (each.data.epoch, each.data.consumed) == (0, 30)
             for _ in each.data:
                 each.optimizer.step()
                 each.commit()
-        assert each._ledger == (100, 0, 0)
+        assert core_of(each).data_totals == (100, 0, 0)
 
 
 def test_what_is_in_place_already_is_not_copied_to_itself() -> None:
@@ -326,7 +329,7 @@ def test_scheduler_whose_state_has_a_function_keeps_its_own(
     train((source, plain_step))
     train((disturbed, plain_step), at=Killer(disturbed, "schedule", 2))
     assert same(facts(disturbed), facts(source))
-    target._load(copy.deepcopy(source._tree()), source._position)
+    core_of(target).load(copy.deepcopy(core_of(source).tree()), core_of(source).position)
     assert same(facts(target), facts(source))
     assert scheduler.anneal_func is SWALROf29._cosine_anneal
 
@@ -337,4 +340,4 @@ def test_function_of_the_script_in_the_state_of_a_scheduler_is_refused() -> None
     scheduler = SWALROf29(optimizer, 0.5)
     scheduler.anneal_func = lambda part: part
     with pytest.raises(CallError, match="anneal_func is a builtins"):
-        State(optimizer=optimizer, scheduler=scheduler)._tree()
+        core_of(State(optimizer=optimizer, scheduler=scheduler)).tree()

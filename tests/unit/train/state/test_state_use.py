@@ -11,7 +11,7 @@ from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer import step_guard
 from elasticd.train.state import state as state_module
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import (
     Case,
     FakeWatch,
@@ -146,12 +146,12 @@ def test_epochs_end_with_a_commit_that_is_no_step() -> None:
                     if strike == "after" and epoch == 1:
                         raise Interrupted
         except Interrupted:
-            state._settle_back()
-    assert state._position == (4, 2)
+            core_of(state).settle_back()
+    assert core_of(state).position == (4, 2)
     assert state.seen == (6, 22, 6, 22)
     assert passes == [0, 0, 1, 1]
     assert watch.committed_at == [(4, 2)]
-    assert state._ledger == (16, 0, 0)
+    assert core_of(state).data_totals == (16, 0, 0)
     assert state.summary() == "4 steps, 2 epochs, 16 samples (0 repeated, 0 skipped)."
 
 
@@ -173,8 +173,8 @@ def test_pending_change_leaves_at_the_end_of_a_commit_an_epoch_and_a_pause() -> 
         watch.is_over = True
         with pytest.raises(Interrupted):
             plain_step(state, lambda _: None)
-        assert state._position == (0, 0)
-        assert state._is_clean
+        assert core_of(state).position == (0, 0)
+        assert core_of(state).is_clean
     with entered(state) as watch:
         with pytest.raises(Interrupted), state.pause("evaluation"):
             watch.is_over = True
@@ -195,8 +195,8 @@ def test_scalars_are_numbers_or_tensors_of_one() -> None:
     with entered(state):
         loss = torch.tensor([2.0], requires_grad=True)
         state.commit(loss=loss * 2, rate=1)
-        assert state._scalars() == {"loss": 4.0, "rate": 1.0}
-        assert type(state._given._given["loss"]) is float
+        assert core_of(state).scalars() == {"loss": 4.0, "rate": 1.0}
+        assert type(core_of(state).commit_scalars._given["loss"]) is float
         with pytest.raises(CallError, match=r"shape \[2\]"):
             state.commit(loss=torch.zeros(2))
         with pytest.raises(CallError, match="got a list"):
@@ -303,10 +303,10 @@ def test_rank_that_a_group_of_the_scripts_own_interrupts_after_its_step_is_known
     for is_known in (False, True):
         with entered(state) as watch, pytest.raises(Interrupted):
             steps(watch)
-        state._settle_back()
-        assert state._is_clean is is_known
-        assert state._has_stepped is not is_known
-        state._guard.reset()
+        core_of(state).settle_back()
+        assert core_of(state).is_clean is is_known
+        assert core_of(state).has_stepped is not is_known
+        core_of(state).guard.reset()
     assert same(facts(state), before)
 
 

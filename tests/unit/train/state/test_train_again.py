@@ -18,7 +18,7 @@ from elasticd.train import run as run_module
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.session.single_process import SingleProcess
 from elasticd.train.state.module_mode import adopt_modes, modes_of
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 from tests.unit.train.state.state_case import entered, model, plain, plain_step, world
 
@@ -77,9 +77,9 @@ def test_hook_that_a_function_of_world_registers_is_called_once_in_each_generati
     state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), probe=build)
     for generation in range(3):
         if is_prebuilt and generation:
-            tree = copy.deepcopy(state._tree())
-            state._prebuild(world())
-            state._load(tree, state._position)
+            tree = copy.deepcopy(core_of(state).tree())
+            core_of(state).prebuild(world())
+            core_of(state).load(tree, core_of(state).position)
         with entered(state):
             plain_step(state, lambda _: None)
     assert calls == [3]

@@ -67,18 +67,18 @@ class Turned:
     def __init__(self, value: float) -> None:
         memory = torch.arange(4 * MIB, dtype=torch.float32).view(4, MIB) + value
         self.entries: dict[str, Any] = {"w": memory.t()}
-        self._is_broken = False
+        self.is_broken = False
 
-    def _tree(self) -> Tree:
+    def tree(self) -> Tree:
         return flatten("state", self.entries)
 
-    def _modules(self) -> dict[str, torch.nn.Module]:
+    def modules(self) -> dict[str, torch.nn.Module]:
         return {}
 
-    def _retie(self, skeleton: str) -> None:
+    def retie(self, skeleton: str) -> None:
         pass
 
-    def _load(self, source: Tree, position: tuple[int, int]) -> None:
+    def load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
 
 
@@ -167,7 +167,7 @@ def test_tensor_that_differs_between_sources_is_one_of_them() -> None:
 def test_who_asks_for_more_than_a_piece_is_cut_off(staged: list[int]) -> None:
     """What a question costs this host is limited here, not by who asks."""
     with (
-        StateServer(Turned(1.0)._tree(), address=HOST, generation=7) as source,
+        StateServer(Turned(1.0).tree(), address=HOST, generation=7) as source,
         socket.create_connection((HOST, source.port), timeout=WAIT_S) as line,
     ):
         transfer_protocol.say_hello(line, source.token, 7, 1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.state.state import State
+from elasticd.train.state.state import State, core_of
 from elasticd.train.sync.newest_state import SourceDecision
 from elasticd.train.sync.state_fetch import fetch_state
 from tests.fixtures.patience import patience_s
@@ -22,10 +22,12 @@ MUCH = 300_000
 
 def heal(source: State, target: State) -> None:
     store = SharedStore()
-    decision = SourceDecision(position=source._position, sources=(0,), targets=(1,))
-    giving = threading.Thread(target=fetch_state, args=(OneOfTwo(0, store), decision, source))
+    decision = SourceDecision(position=core_of(source).position, sources=(0,), targets=(1,))
+    giving = threading.Thread(
+        target=fetch_state, args=(OneOfTwo(0, store), decision, core_of(source))
+    )
     giving.start()
-    fetch_state(OneOfTwo(1, store), decision, target)
+    fetch_state(OneOfTwo(1, store), decision, core_of(target))
     giving.join(WAIT_S)
 
 
@@ -159,8 +161,8 @@ def test_buffer_that_one_of_two_modules_has_exchanged_is_exchanged_on_a_new_rank
 
 def test_source_with_the_ties_of_the_script_tells_nothing_of_them() -> None:
     """Older versions know nothing of them."""
-    assert "_ties" not in trained(of_one_tensor, lambda _: None)._tree().skeleton
-    assert "_ties" in trained(of_one_tensor, bind_apart)._tree().skeleton
+    assert "_ties" not in core_of(trained(of_one_tensor, lambda _: None)).tree().skeleton
+    assert "_ties" in core_of(trained(of_one_tensor, bind_apart)).tree().skeleton
 
 
 def test_another_tensor_in_the_place_of_a_trained_parameter_is_refused() -> None:
