@@ -180,8 +180,8 @@ SPEC = _object(
     ),
     _list(
         "preload",
-        "What is imported once, before workers are forked: what the script was seen to load (`auto`, also where "
-        "this is empty), torch alone (`none`), or these modules.",
+        "What is imported once, before workers are forked: what the script was seen to load "
+        "(`auto`, also where this is empty), torch alone (`none`), or these modules.",
         _text("", "A module.", least=1, most=256),
         64,
     ),
