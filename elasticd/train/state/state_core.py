@@ -140,7 +140,7 @@ class StateCore:
 
     @property
     def has_stepped(self) -> bool:
-        """True if every optimizer that began its step has also ended it, and no commit followed."""
+        """Return whether every optimizer that began its step has ended it, and no commit followed."""
         return not self.is_broken and self.guard.has_stepped
 
     @property
@@ -181,7 +181,7 @@ class StateCore:
 
     @property
     def is_sharded(self) -> bool:
-        """True if no rank has the whole state, so that none can give it to others."""
+        """Return whether no rank has the whole state, so that none can give it to others."""
         return is_sharded(self.of_kind(torch.optim.Optimizer))
 
     def prebuild(self, world: World) -> None:
