@@ -140,7 +140,7 @@ class StateCore:
 
     @property
     def has_stepped(self) -> bool:
-        """Return whether every optimizer that began its step has ended it, and no commit followed."""
+        """Return whether each optimizer that began its step has ended it, with no commit since."""
         return not self.is_broken and self.guard.has_stepped
 
     @property
