@@ -17,7 +17,7 @@ from chaos.cluster.plan import Draw, Plan
 from chaos.cluster.recovery import Fault, Log, begin, follow, struck
 from chaos.cluster.verdict import Verdict, judge
 from chaos.error import WrongInput
-from elasticd.errors import Unavailable
+from elasticd.errors import Refused, Unavailable
 
 __all__ = ["Cluster", "ClusterRun"]
 
@@ -74,6 +74,9 @@ class ClusterRun:
             try:
                 seen = self._cluster.look(self._names)
                 heard_s = self._now_s()
+            except Refused as exc:
+                ended = f"the API server refused it ({exc})"
+                break
             except Unavailable as exc:
                 if self._now_s() > heard_s + AWAY_S:
                     ended = f"the API server has been away for {AWAY_S:.0f} s ({exc})"
@@ -152,6 +155,8 @@ class ClusterRun:
                 seen = self._cluster.look(self._names)
                 now_s = self._now_s()
                 again = decide(follow(log, seen, now_s), seen, self._plan, left, now_s)
+                if self._stop.is_set():
+                    return None
                 if isinstance(again, Aim) and found.pod in again.pods:
                     return self._deed(aim.draw, found, seen.jobs)
                 note = f"{found.pod.name} is not to be struck any more"
@@ -180,6 +185,8 @@ class ClusterRun:
         """Look into one pod after the other until there is a victim."""
         why = "no agent's pod is ready"
         for pod in aim.pods:
+            if self._stop.is_set():
+                break
             try:
                 found = victim(aim.draw, pod, self._cluster.workers(pod), seen.jobs)
             except NotStruck as exc:

@@ -23,6 +23,8 @@ first packet is lost."""
 AT_ONCE = 256
 """How many connections are made at once: all ranks of a large world ask all of its agents
 together."""
+_NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
+"""With these a connection is not even begun, and its socket says nothing of it."""
 
 
 def unreachable(peers: Iterable[Peer], *, limit_s: float = PROBE_S) -> tuple[NodeId, ...]:
@@ -98,11 +100,13 @@ def _begin(peer: Peer) -> socket.socket | None:
         return None
     one.setblocking(False)
     try:
-        one.connect_ex(address)  # In progress is an answer as well; how it went says SO_ERROR.
+        code = one.connect_ex(address)
     except OSError:
+        code = errno.EHOSTUNREACH
+    if code in _NO_ROUTE:
         one.close()
         return None
-    return one
+    return one  # In progress is an answer as well; how it went says SO_ERROR.
 
 
 def _is_answer(error: int) -> bool:

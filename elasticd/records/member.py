@@ -132,8 +132,6 @@ class Stall:
     """What is wrong with it if it is the one that hangs."""
     stacks_path: str = ""
     """Where its node writes the stacks of its ranks, if the world goes on without one."""
-    unreachable: tuple[NodeId, ...] = ()
-    """The nodes of its world that its node could not reach when it was seen to stand still."""
 
     @property
     def place(self) -> tuple[int, int]:

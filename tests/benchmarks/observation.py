@@ -18,6 +18,7 @@ from elasticd.train.data.loader import Loader
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.state.commit_scalars import CommitScalars
+from elasticd.train.state.state import core_of
 
 __all__ = [
     "METHOD",
@@ -86,7 +87,7 @@ def observe(session: AgentSession, data: Loader, state: Any, *, is_on: bool) -> 
     """Let the next steps be observed, or not; the objects stay the same ones."""
     session.__class__ = AgentSession if is_on else BareSession
     data.__class__ = Loader if is_on else BareLoader
-    state._given.__class__ = CommitScalars if is_on else BareScalars
+    core_of(state).commit_scalars.__class__ = CommitScalars if is_on else BareScalars
 
 
 def sums(session: AgentSession) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from elasticd.channel import worker as ch
 from elasticd.records.ids import Generation, Nonce, Rank, Slot
-from elasticd.records.member import Peer, Stall, Training, peer_of
+from elasticd.records.member import Stall, Training, peer_of
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
@@ -75,8 +75,6 @@ class AttachedWorkers:
     def __init__(self, tell: Tell, feed: Callable[[ev.Event], None]) -> None:
         self._tell, self._feed = tell, feed
         self._known: dict[int, _Known] = {}
-        self.others: tuple[Peer, ...] = ()
-        """The agents of the other nodes of the newest world that a worker was told to enter."""
         self.left: Callable[[int, ch.Left], None] = lambda pid, message: None
         """Called with each goodbye before it is an event."""
         self.heard: Callable[[Slot, Nonce, ch.Beat], None] = lambda slot, nonce, beat: None
@@ -134,7 +132,6 @@ class AttachedWorkers:
 
     def enter(self, pid: int, world: World, placement: Placement, files: WorkerFiles) -> None:
         node = placement.node
-        self.others = tuple(peer_of(other) for other in world.nodes if other != node)
         if (known := self._known.get(pid)) is not None:
             known.is_inside = True
             known.ranks[world.generation] = placement.rank
@@ -151,7 +148,7 @@ class AttachedWorkers:
                 node=node.node,
                 store=world.store,
                 reason=world.reason.value,
-                agents=self.others,
+                agents=tuple(peer_of(other) for other in world.nodes if other != node),
                 out_path=str(files.out),
                 err_path=str(files.err),
                 at_step=world.at_step,

@@ -79,18 +79,13 @@ class HangReporter:
             forwarding,
         )
 
-    def judged(self, name: str, verdict: Verdict, unreachable: tuple[NodeId, ...] = ()) -> ev.Event:
-        """Act on a verdict about this worker; return the event for the core.
-
-        `unreachable`: the nodes of its world that this one cannot reach (`stall_probe.py`).
-        """
+    def judged(self, name: str, verdict: Verdict) -> ev.Event:
+        """Act on a verdict about this worker; return the event for the core."""
         process = self._processes[name]
         slot, nonce = process.slot, process.nonce
         if isinstance(verdict, Resumed):
             return ev.WorkerResumed(slot=slot, nonce=nonce)
-        if isinstance(verdict, Frozen) or verdict.has_returned:
-            return self._hung(name, process, verdict)
-        if verdict.is_waited_for and not unreachable:
+        if isinstance(verdict, Frozen) or verdict.has_returned or verdict.is_waited_for:
             return self._hung(name, process, verdict)
         # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
         if verdict.limit is StallLimit.PROGRESS:
@@ -107,7 +102,6 @@ class HangReporter:
             is_in_step=verdict.is_in_step,
             why=verdict.why,
             stacks_path=str(self._path(process.generation)),
-            unreachable=unreachable,
         )
         return ev.WorkerStalled(stall=stall)
 

@@ -29,7 +29,6 @@ from elasticd_agent.workers.fork_server_client import ForkServerClient
 from elasticd_agent.workers.fresh_stores import FreshStores
 from elasticd_agent.workers.hang_report import HangReporter, is_final, output_limits
 from elasticd_agent.workers.pool_client import PoolNotStarted, PoolTrouble, WarmPool, open_pool
-from elasticd_agent.workers.stall_probe import StallProbe
 from elasticd_agent.workers.worker_process import Home, WorkerProcess, failure_of, heard_of
 
 __all__ = ["Workers"]
@@ -95,7 +94,6 @@ class Workers:
             steps_told=self.attached.steps_told,
             forwarding=forwarding,
         )
-        self._stall_probe = StallProbe(post, self._judge)
         self._exit_files = ExitFiles(self._processes, children.oom_kills)
         self._own_errors: set[str] = set()
         self._is_pool_ready = self._is_pool_listening = self._was_ready = False
@@ -349,12 +347,7 @@ class Workers:
         return failure_of(self.home, process, code, told, progress)
 
     def judge(self, verdict: Verdict) -> None:
-        """Act on a verdict about a process, if it is one of ours; its standstill is told when the
-        other nodes of its world were tried.
-        """
-        self._stall_probe.hear(verdict, self.attached.others)
-
-    def _judge(self, verdict: Verdict, unreachable: tuple[NodeId, ...]) -> None:
+        """Act on a verdict about a process, if it is one of ours."""
         found = (each for each in self._processes.items() if each[1].pid == verdict.pid)
         name, process = next(found, ("", None))
         if process is None or process.is_examined:
@@ -363,7 +356,7 @@ class Workers:
             if is_final(verdict):
                 self._kill(name)  # It waits for our next incarnation, which must not offer it.
             return
-        event = self._hang_reporter.judged(name, verdict, unreachable)
+        event = self._hang_reporter.judged(name, verdict)
         if process.is_examined and self.final_saves.is_asked(process.pid):
             process.is_stop_due = True  # No other order will come.
         self._feed(event)

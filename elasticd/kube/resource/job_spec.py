@@ -101,6 +101,8 @@ def changed_fields(job: ElasticJob, standing: JobSpec) -> tuple[str, ...]:
     if job.spec is None:
         return ()
     now = job_spec(job, standing.name)
+    if not job.spec.preload:  # An older version submitted the same object without.
+        now = replace(now, learns_imports=standing.learns_imports)
     names = [
         f.name
         for f in fields(JobSpec)

@@ -134,10 +134,6 @@ def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | No
         if hung is not None:
             found.append(hung)
             is_orderly = False
-            well = {node.node for node in world.nodes if node.node not in lost}
-            if hung[0] is _BROKEN and (apart := cut_off(state, world, well, is_standstill=True)):
-                found.append((Reason.CUT_OFF, None))
-                lost |= dict.fromkeys(apart, Reason.CUT_OFF)
     return _most_severe(state, world, found, lost, is_orderly=is_orderly) if found else None
 
 

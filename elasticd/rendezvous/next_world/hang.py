@@ -5,10 +5,6 @@ its ranks makes progress. Once every node of the world has reported, all others 
 that began the fewest collectives. After the short limits that rank is ended only if it is in the
 middle of a step; after `progress_timeout_s` it always is.
 
-Who is behind is no fault of that rank where nodes of the world do not reach each other: then nobody
-is ended after the short limits, since connections say by their silence what is wrong, and after
-`progress_timeout_s` a node is left out (`network_partition.py`).
-
 In restart mode nothing is known of steps. There a node reports when none of its ranks has written
 anything for `output_timeout_s`, and once all nodes have reported the world is begun anew.
 """
@@ -32,9 +28,6 @@ def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | 
     if not stalls:
         return None
     node, last = min(stalls, key=lambda item: item[1].place)
-    if _are_apart(world, stalls):
-        is_over = all(stall.limit is StallLimit.PROGRESS for _, stall in stalls)
-        return (Reason.COLLECTIVE_BROKEN, None) if is_over else None
     if any(stall.has_returned for _, stall in stalls):
         # At the end of a job all return; what one does after the last step may take its time.
         waiting = [s for _, s in stalls if not s.has_returned and s.place > last.place]
@@ -87,11 +80,6 @@ def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
             return []
         # Else it is new to a world that begins later, and can only wait for the others.
     return stalls
-
-
-def _are_apart(world: World, stalls: list[tuple[WorldNode, Stall]]) -> bool:
-    """Return whether a node of the world cannot reach another one of it."""
-    return any(world.node(name) is not None for _, stall in stalls for name in stall.unreachable)
 
 
 def _is_waited_for(last: Stall, stalls: list[Stall]) -> bool:

@@ -14,21 +14,15 @@ from collections.abc import Set
 from heapq import heapify, heappop, heapreplace
 
 from elasticd.records.ids import NodeId
-from elasticd.records.member import Member
 from elasticd.records.world import World
 from elasticd.rendezvous.state import JobState
 
 __all__ = ["cut_off"]
 
 
-def cut_off(
-    state: JobState, world: World, well: Set[NodeId], *, is_standstill: bool = False
-) -> frozenset[NodeId]:
-    """Return which of the `well` nodes to leave out of the next world; mostly none.
-
-    `is_standstill`: no node makes progress, so what they say of that counts too.
-    """
-    edges = _edges(state, world, well, is_standstill)
+def cut_off(state: JobState, world: World, well: Set[NodeId]) -> frozenset[NodeId]:
+    """Return which of the `well` nodes to leave out of the next world; mostly none."""
+    edges = _edges(state, world, well)
     # Degrees only fall, so one that is out of date stands too high up: it is corrected on top.
     heap = [
         (-others.bit_count(), -node.first_rank, place)
@@ -52,7 +46,7 @@ def cut_off(
     return frozenset(world.nodes[place].node for place in out)
 
 
-def _edges(state: JobState, world: World, well: Set[NodeId], is_standstill: bool) -> list[int]:
+def _edges(state: JobState, world: World, well: Set[NodeId]) -> list[int]:
     """Return for each node of the world the places of those at its other ends, as bits."""
     place_of = {n.node: place for place, n in enumerate(world.nodes) if n.node in well}
     # A broken switch makes all nodes on one side of it accuse the same ones: taken together.
@@ -61,8 +55,8 @@ def _edges(state: JobState, world: World, well: Set[NodeId], is_standstill: bool
         seen = state.members.get(name)
         if seen is None or seen.member.incarnation != world.nodes[place].incarnation:
             continue
-        if accused_here := _accused(seen.member, world, is_standstill):
-            accusers.setdefault(accused_here, []).append(place)
+        if seen.member.broken == world.generation and seen.member.cut_off:
+            accusers.setdefault(seen.member.cut_off, []).append(place)
     edges = [0] * len(world.nodes)
     for names, by in accusers.items():
         accused = [place_of[name] for name in names if name in place_of]
@@ -70,14 +64,6 @@ def _edges(state: JobState, world: World, well: Set[NodeId], is_standstill: bool
             for each in side:
                 edges[each] |= others & ~(1 << each)
     return edges
-
-
-def _accused(member: Member, world: World, is_standstill: bool) -> tuple[NodeId, ...]:
-    """Return the nodes that this one could not reach in this generation."""
-    if member.broken == world.generation:
-        return member.cut_off
-    stall = member.standstill if is_standstill else None
-    return stall.unreachable if stall is not None else ()
 
 
 def _bits(places: list[int]) -> int:

@@ -12,6 +12,7 @@ ranks wait for this one, and only it knows why it does not come.
 """
 
 import errno
+import os
 import selectors
 import socket
 import time
@@ -71,8 +72,9 @@ def connect(
     """
     why, silent_tries = "the time was over", 0
     while not is_over() and (left_s := deadline_s - time.monotonic()) > 0:
+        try_until_s = min(deadline_s, time.monotonic() + _TRY_S)
         try:
-            found(*_probe(host, port, min(deadline_s, time.monotonic() + _TRY_S), is_over))
+            found(*_probe(host, port, try_until_s, is_over))
             silent_tries = 0
             # This one reads without a timeout; the guard shuts its socket when it is over.
             return dist.TCPStore(  # type: ignore[attr-defined]
@@ -87,7 +89,9 @@ def connect(
             silent_tries = silent_tries + 1 if _is_silence(exc) else 0
             if silent_tries >= SILENT_TRIES:
                 break
-            time.sleep(max(0.0, min(_REFUSED_PAUSE_S, deadline_s - time.monotonic())))
+            # A router that says at once that there is no way may know one a second later.
+            pause_until_s = try_until_s if silent_tries else time.monotonic() + _REFUSED_PAUSE_S
+            _pause(min(pause_until_s, deadline_s), is_over)
     raise StoreLost(
         f"its store at {host}:{port} cannot be reached ({why}).",
         is_silent=silent_tries >= SILENT_TRIES,
@@ -97,6 +101,11 @@ def connect(
 def is_of_silent_host(exc: BaseException) -> bool:
     """Return whether this error says that the store's host answered to nothing."""
     return isinstance(exc, StoreLost) and exc.is_silent
+
+
+def _pause(until_s: float, is_over: Callable[[], bool]) -> None:
+    while (left_s := until_s - time.monotonic()) > 0 and not is_over():
+        time.sleep(min(left_s, _LOOK_S))
 
 
 def _is_silence(exc: OSError | RuntimeError) -> bool:
@@ -113,8 +122,11 @@ def _probe(
     with socket.socket(family, kind, protocol) as one, selectors.DefaultSelector() as ready:
         one.setblocking(False)
         ready.register(one, selectors.EVENT_WRITE)
-        # In progress is an answer as well; how it went says SO_ERROR.
-        one.connect_ex(address)
+        # In progress is an answer as well; how it went says SO_ERROR. Without a route there is
+        # no attempt, and SO_ERROR says nothing.
+        code = one.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            raise ConnectionError(code, os.strerror(code))
         while not ready.select(_LOOK_S):
             if is_over() or time.monotonic() >= deadline_s:
                 raise TimeoutError("no answer to the connection")

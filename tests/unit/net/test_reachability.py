@@ -45,6 +45,11 @@ def test_what_is_no_address_is_out_of_reach() -> None:
     assert unreachable([peer("x", "\0", 1), peer("y", "a..b", 1)]) == ("x", "y")
 
 
+def test_who_cannot_be_sent_to_is_named() -> None:
+    """The kernel says at once that there is no way there, and its socket says nothing of it."""
+    assert unreachable([peer("x", "255.255.255.255", 1)]) == ("x",)
+
+
 def test_who_cannot_be_asked_for_want_of_descriptors_is_not_accused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

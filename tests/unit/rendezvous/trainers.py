@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from elasticd.records.ids import Generation, NodeId, Nonce, Rank, Slot
+from elasticd.records.ids import Generation, Nonce, Rank, Slot
 from elasticd.records.member import Member, SlotOffer, Stall, StallLimit, Training
 from elasticd.records.world import World, WorldWorker
 from elasticd.rendezvous import event as ev
@@ -50,7 +50,6 @@ def stall(
     has_returned: bool = False,
     limit: StallLimit = StallLimit.PROGRESS,
     is_in_step: bool = False,
-    unreachable: Sequence[NodeId] = (),
 ) -> Stall:
     return Stall(
         generation=Generation(generation),
@@ -63,7 +62,6 @@ def stall(
         is_in_step=is_in_step,
         why="No progress for 5 s, while others waited for it.",
         stacks_path="/runs/stacks.txt",
-        unreachable=tuple(unreachable),
     )
 
 

@@ -23,9 +23,9 @@ __all__ = ["CANARY_S", "ProcessFacts", "answers", "facts", "what_changed"]
 
 CANARY_S = 5.0
 """A forked process that has not answered within this time is taken not to work."""
-_SHARED_BADLY = ("socket:", "pipe:", "anon_inode:")
+_SHARED_BADLY = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri/")
 """Kinds of descriptors that several workers cannot share: one that uses it (an epoll, an eventfd, a
-socket) takes it from the others."""
+socket) takes it from the others, and a GPU belongs to the process that opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def what_changed(before: ProcessFacts, now: ProcessFacts) -> str:
         (now.threads > before.threads, "it starts a thread"),
         (now.has_cuda and not before.has_cuda, "it makes a CUDA context"),
         (not now.children <= before.children, "it starts a process"),
-        (not now.channels <= before.channels, "it opens a socket, a pipe or an event queue"),
+        (not now.channels <= before.channels, "it opens a socket, a pipe, an event queue or a GPU"),
         (now.cwd != before.cwd, "it changes the working folder"),
         (now.umask != before.umask, "it changes the umask"),
         (now.signals != before.signals, "it handles a signal"),
@@ -125,6 +125,9 @@ def _work() -> None:
     thread.start()
     thread.join()
     if torch := sys.modules.get("torch"):
+        # To count GPUs is enough: no fork of a process that did it can use one.
+        is_cut_off_from_gpus = getattr(torch.cuda, "_is_in_bad_fork", None)
+        assert is_cut_off_from_gpus is None or not is_cut_off_from_gpus()
         torch.set_num_threads(2)
         a = torch.ones(256, 256)
         assert float((a @ a).sum()) > 0

@@ -138,15 +138,6 @@ def test_worker_that_others_here_wait_for_is_done_without_at_once(node: Node) ->
     assert node.killed == ["1.0.1"] and not process.is_examined
 
 
-def test_worker_is_not_done_without_while_nodes_cannot_be_reached(node: Node) -> None:
-    """The others here may be ahead of it by a message that came through before the cut."""
-    away = NodeId("away")
-    verdict = stalled(StallLimit.RECORD, is_waited_for=True)
-    event = node.reporter.judged("1.0.1", verdict, (away,))
-    assert isinstance(event, ev.WorkerStalled) and event.stall.unreachable == (away,)
-    assert not node.monitor.asked
-
-
 def test_hang_that_all_nodes_agreed_on_is_looked_at_where_it_is(node: Node) -> None:
     """Once: an agent that found it by itself has written it down already."""
     node.reporter.explain(ONE, culprit(NODE))

@@ -51,6 +51,8 @@ class SmallCluster:
     """When, what, on which node, and whether it was a dry run."""
     most_away: int = 0
     is_told_to_end: Callable[[float], bool] = lambda _: False
+    workers_s: float = 0.0
+    """How long it takes to look into a pod."""
 
     def __post_init__(self) -> None:
         self.true = self.job
@@ -63,6 +65,9 @@ class SmallCluster:
         self.now_s += timeout or 0.0
         assert self.now_s < self.ends_at_s, "the run does not come to an end"
         self._go_on()
+        return self.is_told_to_end(self.now_s)
+
+    def is_set(self) -> bool:
         return self.is_told_to_end(self.now_s)
 
     def look(self, names: Sequence[str]) -> Observation:
@@ -80,6 +85,7 @@ class SmallCluster:
         return Observation(pods=tuple(pods), jobs=jobs)
 
     def workers(self, pod: AgentPod) -> tuple[Worker, ...]:
+        self.now_s += self.workers_s
         found = [Worker(pid=10, ticks=1, job=self.true.job, rank=self.nodes.index(pod.node))]
         if pod.node in self.strangers:
             found.append(Worker(pid=11, ticks=1, job=self.strangers[pod.node], rank=0))

@@ -134,6 +134,12 @@ def test_told_to_end_it_judges_what_was_done_so_far() -> None:
     assert result_of(verdict, "losses") is Result.NOT_JUDGED
 
 
+def test_told_to_end_while_it_looks_for_a_victim_it_strikes_nobody() -> None:
+    """Whoever deletes the Job must not see one more pod die after that."""
+    cluster = SmallCluster(workers_s=20.0, is_told_to_end=lambda now_s: now_s > 1010.0)
+    assert run_of(cluster).run().exit_code == 3 and not cluster.deeds
+
+
 def test_a_run_that_did_nothing_is_no_success() -> None:
     """Whoever reads only the exit code must not take it for a verdict."""
     cluster = SmallCluster(is_told_to_end=lambda now_s: now_s > 1005.0)

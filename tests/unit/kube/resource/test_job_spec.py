@@ -123,6 +123,13 @@ def test_what_was_submitted_is_unchanged_after_etcd_and_a_restart() -> None:
     assert changed_fields(made(**FULL), standing) == ()
 
 
+def test_job_of_an_older_version_that_learned_no_imports_is_unchanged() -> None:
+    """Its object names no `preload`, and means something else since."""
+    unnamed = made(**{**FULL, "preload": []})
+    standing = replace(job_spec(unnamed, NAME), learns_imports=False)
+    assert changed_fields(unnamed, standing) == ()
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -77,37 +77,6 @@ def test_nobody_is_blamed_at_the_same_place_after_a_short_time() -> None:
     assert change_of(told) is None
 
 
-def test_rank_is_not_blamed_while_nodes_do_not_reach_each_other() -> None:
-    """The one that is behind waits like all; connections that fall silent say what is wrong."""
-    told = training(1, 2)
-    waits = stall(9, limit=StallLimit.RECORD, is_in_step=True)
-    behind = stall(8, limit=StallLimit.RECORD, is_in_step=True)
-    apart = dataclasses.replace(behind, unreachable=(name(1),))
-    told.members(trainer(0, stall=behind), trainer(1, stall=waits), trainer(2, stall=waits))
-    assert change_of(told) is Reason.WORKER_HUNG
-    told.members(trainer(0, stall=apart), trainer(1, stall=waits), trainer(2, stall=waits))
-    assert change_of(told) is None
-    gone = dataclasses.replace(behind, unreachable=(name(7),))
-    told.members(trainer(0, stall=gone), trainer(1, stall=waits), trainer(2, stall=waits))
-    assert change_of(told) is Reason.WORKER_HUNG, "it is not of this world"
-
-
-def test_node_that_others_do_not_reach_is_left_out_when_nobody_gets_on_for_too_long() -> None:
-    """Wherever the ranks stand: of the two that lost each other the one with the higher rank."""
-    told = training(1, 2)
-    for last in (9, 8):
-        apart = stall(last, unreachable=[name(1)])
-        told.members(
-            trainer(0, stall=apart), trainer(1, stall=stall(9)), trainer(2, stall=stall(9))
-        )
-        change = find_change(told.state, 4, False)
-        assert change is not None and change.reason is Reason.CUT_OFF
-        assert change.culprit is None and dict(change.lost) == {name(1): Reason.CUT_OFF}
-        assert not change.is_orderly
-    told.members(trainer(0, stall=apart), trainer(1), trainer(2, stall=stall(9)))
-    assert change_of(told) is None, "somebody gets on"
-
-
 def test_culprit_of_another_node_is_told_of_as_one_of_ours() -> None:
     """What is wrong, how it ends, and where its stacks are."""
     told = training(1)

@@ -69,8 +69,20 @@ def test_route_that_is_not_there_is_silence(word: int, monkeypatch: pytest.Monke
     def no_route(*arguments: object) -> tuple[str, Address]:
         raise ConnectionError(word, "the connection failed")
 
+    monkeypatch.setattr(client, "_TRY_S", TRY_S)
     monkeypatch.setattr(client, "_probe", no_route)
+    began_s = time.monotonic()
     assert lost(1).is_silent
+    assert time.monotonic() - began_s > TRY_S * (client.SILENT_TRIES - 1)
+
+
+def test_way_that_is_not_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel says so at once, and the socket says nothing of it."""
+    monkeypatch.setattr(client, "_TRY_S", TRY_S)
+    deadline_s = time.monotonic() + LIMIT_S
+    with pytest.raises(StoreLost) as told:
+        connect("255.255.255.255", 1, deadline_s=deadline_s, is_over=lambda: False, found=ignored)
+    assert told.value.is_silent
 
 
 def test_answer_in_between_ends_the_silence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +94,7 @@ def test_answer_in_between_ends_the_silence(monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt
         raise ConnectionError(word, "the connection failed")
 
+    monkeypatch.setattr(client, "_TRY_S", 0.0)
     monkeypatch.setattr(client, "_probe", now_and_then)
     with pytest.raises(KeyboardInterrupt):
         lost(1)

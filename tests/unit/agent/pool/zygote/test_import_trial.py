@@ -39,13 +39,13 @@ FAULTS = {
     ),
     "listening socket": (
         "import socket; s = socket.create_server(('127.0.0.1', 0))",
-        "it opens a socket, a pipe or an event queue",
+        "it opens a socket, a pipe, an event queue or a GPU",
     ),
     "event loop": (
         "import asyncio; loop = asyncio.new_event_loop()",
-        "it opens a socket, a pipe or an event queue",
+        "it opens a socket, a pipe, an event queue or a GPU",
     ),
-    "pipe": ("import os; ends = os.pipe()", "it opens a socket, a pipe or an event queue"),
+    "pipe": ("import os; ends = os.pipe()", "it opens a socket, a pipe, an event queue or a GPU"),
     "process": (
         (
             "import subprocess, sys\n"
@@ -93,6 +93,26 @@ FAULTS = {
         "import os, time; os.register_at_fork(after_in_child=lambda: time.sleep(1000))",
         "a process forked after it does not answer",
     ),
+    # What torch does in a process that has counted its GPUs, which has no context for that.
+    "counted GPUs": (
+        (
+            "import os, sys, types\n"
+            "class Ones:\n"
+            "    def __matmul__(self, other): return self\n"
+            "    def sum(self): return 1.0\n"
+            "torch = types.ModuleType('torch')\n"
+            "torch.set_num_threads = torch.ones = lambda *_: Ones()\n"
+            "torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)\n"
+            "torch.cuda._is_in_bad_fork = lambda: is_forked\n"
+            "is_forked = False\n"
+            "def forked():\n"
+            "    global is_forked\n"
+            "    is_forked = True\n"
+            "os.register_at_fork(after_in_child=forked)\n"
+            "sys.modules['torch'] = torch"
+        ),
+        "a process forked after it does not answer",
+    ),
 }
 
 
@@ -134,7 +154,7 @@ def test_package_that_breaks_a_fact_is_named_with_the_reason(tmp_path: Path, fau
     source, why = FAULTS[fault]
     package(tmp_path, "good", "value = 1")
     package(tmp_path, "bad", source)
-    answer = trial(tmp_path, "good", "bad", is_careful=fault == "fork")
+    answer = trial(tmp_path, "good", "bad", is_careful=fault in ("fork", "counted GPUs"))
     assert answer == {"package": "bad", "why": why}
 
 
