@@ -128,7 +128,7 @@ def killed_together(proc: Path = PROC, groups: Path = GROUPS) -> Path | None:
     """Return the file that says that the kernel kills all of us where memory is short; None if it
     kills one process.
 
-    Kubelets from 1.28 on say so for each container on cgroup v2, unless `singleProcessOOMKill` is
+    Kubelets from 1.28 on say so for each container on cgroup v2, unless singleProcessOOMKill is
     set.
     """
     paths = (group.folder / "memory.oom.group" for group in memory_groups(proc, groups))

@@ -4,7 +4,7 @@ A process that was killed by SIGKILL tells nothing of why. The kernel counts tho
 want of memory, before it sends the signal: a worker that ends by SIGKILL when that number has grown
 is one of them. The count is of the whole container, so who asks first for a kill gets it, and what
 was killed beside (a data loader's process, whose rank then raises) is not put down to a later one.
-Where the kernel kills the whole container (`memory.oom.group`) nobody is left here who could tell.
+Where the kernel kills the whole container (memory.oom.group) nobody is left here who could tell.
 """
 
 import time
