@@ -26,7 +26,7 @@ from chaos.cluster.observation import (
 from chaos.error import ChaosError, WrongInput
 from elasticd.errors import ElasticdError, Fenced, NotFound, Refused
 from elasticd.kube.api.connection import ApiServerConnection
-from elasticd.kube.api.failure import Busy
+from elasticd.kube.api.failure import Busy, Unreached
 from elasticd.kube.api.port import ELASTIC_JOBS, PODS, Name, ResourceKind
 
 __all__ = ["ClusterApi", "NotStruck", "Right", "rights"]
@@ -179,7 +179,7 @@ class ClusterApi:
         except NotFound as exc:
             raise NotStruck(f"It had gone before it was struck ({exc}).") from exc
         except ElasticdError as exc:
-            if _is_refusal(exc):
+            if _is_undone(exc):
                 raise NotStruck(str(exc)) from exc
             return f"the answer was lost, so it may not have been done ({exc})"
         return ""
@@ -227,6 +227,10 @@ def rights(kinds: Sequence[Kind], namespace: str, agents: str) -> Iterator[Right
 # --- private ----------------------------------------------------------------------------------
 
 
-def _is_refusal(exc: ElasticdError) -> bool:
-    """Whether the API server has said no: a 429 is what it says of a pod under a budget."""
-    return isinstance(exc, Refused | Fenced) or (isinstance(exc, Busy) and "(429:" in str(exc))
+def _is_undone(exc: ElasticdError) -> bool:
+    """Whether it is known that nothing was done: the API server has said no, or was not reached.
+
+    A 429 is what it says of a pod under a budget.
+    """
+    is_no = isinstance(exc, Refused | Fenced | Unreached)
+    return is_no or (isinstance(exc, Busy) and "(429:" in str(exc))

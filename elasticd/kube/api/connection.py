@@ -15,7 +15,7 @@ import urllib3
 from elasticd import __version__
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 from elasticd.kube.api.document import document, encoded
-from elasticd.kube.api.failure import Failed, failure
+from elasticd.kube.api.failure import Failed, Unreached, failure
 
 __all__ = ["ApiServerConnection", "open_connection"]
 
@@ -136,7 +136,7 @@ class ApiServerConnection:
                 self._told(0)
             # What is written is about one object, and may wait for a webhook of its namespace.
             is_alone = method != "GET" and isinstance(exc, urllib3.exceptions.ReadTimeoutError)
-            kind = Failed if is_alone else Unavailable
+            kind = Failed if is_alone else Unreached if _is_unsent(exc) else Unavailable
             raise kind(
                 f"The API server at {self.host} does not answer to {what} ({_short(exc)}): "
                 "try again."
@@ -201,6 +201,12 @@ def open_connection(
 def _query(query: Mapping[str, str]) -> str:
     given = {key: value for key, value in query.items() if value}
     return "?" + urlencode(given) if given else ""
+
+
+def _is_unsent(exc: BaseException) -> bool:
+    """Whether there was no connection for the request: refused, no route, or no answer to it."""
+    kinds = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    return isinstance(exc, kinds)
 
 
 def _short(exc: BaseException) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from elasticd.errors import ElasticdError, Fenced, NotFound, Refused, Unavailable
 
-__all__ = ["Busy", "Failed", "Gone", "failure", "retry_after_s", "status_message"]
+__all__ = ["Busy", "Failed", "Gone", "Unreached", "failure", "retry_after_s", "status_message"]
 
 RETRY_AFTER_MOST_S = 120.0
 """The longest wait, whatever a server says: somebody waits for a job."""
@@ -29,6 +29,10 @@ class Failed(Unavailable):
     """The API server failed at this one request (500, or no answer to a write), as with a
     webhook that does not answer: it may do the next one.
     """
+
+
+class Unreached(Unavailable):
+    """No connection came about, so the API server has not seen the request."""
 
 
 def failure(

@@ -13,7 +13,7 @@ from chaos.cluster.observation import AgentPod, JobView, Worker
 from chaos.error import ChaosError, WrongInput
 from elasticd.errors import ElasticdError, NotFound, Refused, Unavailable
 from elasticd.kube.api.connection import ApiServerConnection
-from elasticd.kube.api.failure import Busy
+from elasticd.kube.api.failure import Busy, Unreached
 
 POD = AgentPod(name="agent-1", uid="u1", node="n1", is_ready=True, is_deleted=False)
 ON_POD = Victim(pod=POD, jobs={"x": JobView(name="x")})
@@ -117,9 +117,10 @@ def test_a_worker_that_has_ended_is_no_victim(api: ClusterApi, asked: Asked) -> 
         NotFound("It is not there."),
         Refused("It may not be done."),
         Busy("The server cannot evict it now (429: budget): try again.", 0.0),
+        Unreached("The server refuses the connection."),
     ],
 )
-def test_what_the_server_refuses_was_not_done(
+def test_what_the_server_refuses_or_has_not_heard_was_not_done(
     api: ClusterApi, asked: Asked, error: ElasticdError
 ) -> None:
     asked.refuses = lambda method, path: error if method != "GET" else None

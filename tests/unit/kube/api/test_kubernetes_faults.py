@@ -18,10 +18,11 @@ from elasticd.kube.api import connection as connection_module
 from elasticd.kube.api import watch as watch_module
 from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.connection import open_connection
-from elasticd.kube.api.failure import Busy, Failed
+from elasticd.kube.api.failure import Busy, Failed, Unreached
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Changed, ResourceList
 from elasticd.kube.api.watch import WatchTimes
+from elasticd.store.private_etcd.embedded import free_port
 from tests.fixtures.api_server import ApiServer, Refusal
 from tests.fixtures.kube_backend import QUICK
 from tests.fixtures.store import wait_until
@@ -161,6 +162,19 @@ def test_a_server_that_is_away_is_said_to_be(server: ApiServer) -> None:
         proxy.open_door()
         wait_until(lambda: told.replicas == 1 and not watch.trouble)
         watch.close()
+
+
+def test_a_write_without_a_connection_is_known_to_be_undone(server: ApiServer) -> None:
+    """One whose connection breaks off later may have been done."""
+    (seen,) = server.objects.items(ELASTIC_JOBS)
+    nobody = server.connection(f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(Unreached, match="does not answer to patch"):
+        KubernetesApi(nobody).patch(ELASTIC_JOBS, seen, {"spec": {}})
+    with TcpProxy(server.port) as proxy:
+        proxy.close_door()
+        with pytest.raises(Unavailable) as caught:
+            KubernetesApi(server.connection(proxy.url)).patch(ELASTIC_JOBS, seen, {"spec": {}})
+    assert not isinstance(caught.value, Unreached)
 
 
 def test_a_server_that_hangs_up_is_not_asked_in_a_tight_loop(server: ApiServer) -> None:
