@@ -32,6 +32,7 @@ from elasticd_agent.node.job_list import JobList
 from elasticd_agent.node.presence import Presence
 from elasticd_agent.node.rejoin import Rejoins
 from elasticd_agent.node.slot_allotment import SlotClaim, allot, claim_of, rivals
+from elasticd_agent.node.state_wait import limits_s
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.pool_client import fork_server_client
 from elasticd_agent.workers.workers import Workers
@@ -129,6 +130,7 @@ class Agent:
             labelled=self._registration.set_labels,
             appeared=self._job_appeared,
             vanished=self._job_vanished,
+            known=self._presence.readiness.know_jobs,
             refused=self._fail,
         )
         drains = drain_listing(self._store, self._keys.drain(self._settings.node), self._drain_seen)
@@ -150,8 +152,7 @@ class Agent:
             item()
         at_s = now_s()
         for runner in list(self._runners.values()):
-            wake = runner.wake_s()
-            if wake is not None and wake <= at_s:
+            if (wake_s := runner.wake_s()) is not None and wake_s <= at_s:
                 self._guard.run(runner.spec.name, runner.tick)
         for watch in self._listings:
             watch.take_due()
@@ -160,6 +161,7 @@ class Agent:
         if self._is_dirty:
             self._is_dirty = False
             self._settle()
+        self._presence.readiness.look(limits_s(self._runners), at_s)
 
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]
@@ -176,7 +178,7 @@ class Agent:
             return True
         return self._is_ending and not self._runners and not self._closings
 
-    # --- the lease ----------------------------------------------------------------------------
+    # --- the lease, and facts about the node ------------------------------------------------------
 
     def _check_lease(self) -> None:
         self._licenses.check(list(self._runners.values()), self._kept.values())
@@ -185,8 +187,6 @@ class Agent:
         self._check_lease()
         for runner in list(self._runners.values()):
             runner.feed(ev.LeaseEnded())
-
-    # --- facts about the node -----------------------------------------------------------------
 
     def _job_appeared(self, spec: JobSpec, order: int) -> None:
         runner = self._runners.get(spec.name)

@@ -5,7 +5,8 @@ thing for over five seconds; forming a world takes none of its time. Its lease i
 thirty, so who restarts an agent for this should ask for longer than that: it ends its workers. What
 etcd refuses to take from this node stands in a second line, and it is ok still: a supervisor
 that restarted the agent for it would end its workers. `/readyz` is 503 until the node is
-registered, and while its lease in etcd is not surely alive.
+registered, while its lease in etcd is not surely alive, and while it waits for the state of a job
+that other nodes have: who ends one node after the other would end the last one that has it.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,8 @@ class Probes:
     """The routes of both probes; any thread may ask.
 
     `busy_s`: for how long the owner's thread has been at one thing; `is_ready`: registered, with a
-    lease that is surely alive; `trouble`: a sentence for `/healthz`, empty if all is well.
+    lease that is surely alive; `why_not_ready`: what else the node waits for, empty if it can take
+    part; `trouble`: a sentence for `/healthz`, empty if all is well.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class Probes:
         *,
         busy_s: Callable[[], float] = float,
         is_ready: Callable[[], bool] = lambda: True,
+        why_not_ready: Callable[[], str] = str,
         trouble: Callable[[], str] = str,
     ) -> None:
         self._busy_s, self._is_ready, self._trouble = busy_s, is_ready, trouble
+        self._why_not_ready = why_not_ready
 
     def __call__(self, path: str, query: str) -> HttpAnswer | None:
         if path == "/healthz":
@@ -57,9 +61,10 @@ class Probes:
         return text_answer(HTTPStatus.OK, f"ok\n{TROUBLE}{trouble}" if trouble else "ok")
 
     def _readiness(self) -> HttpAnswer:
-        if self._is_ready():
-            return text_answer(HTTPStatus.OK, "ok")
-        return text_answer(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            "This node holds no lease in etcd: it is not registered yet, or etcd is away.",
-        )
+        if not self._is_ready():
+            why = "This node holds no lease in etcd: it is not registered yet, or etcd is away."
+        else:
+            why = self._why_not_ready()
+        if why:
+            return text_answer(HTTPStatus.SERVICE_UNAVAILABLE, why)
+        return text_answer(HTTPStatus.OK, "ok")

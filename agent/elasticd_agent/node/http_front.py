@@ -22,6 +22,7 @@ from elasticd_agent.lease.registration import Registration
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.metrics.sources import Sources
+from elasticd_agent.node.readiness import Readiness
 from elasticd_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class HttpFront:
         inbox: Inbox,
         effect_thread: EffectThread,
         registration: Registration,
+        readiness: Readiness,
         log_folders: Mapping[JobName, Path],
         progress: Progress,
         readings: Callable[[], "Readings"],
@@ -69,6 +71,7 @@ class HttpFront:
         probes = Probes(
             busy_s=lambda: inbox.busy_s,
             is_ready=lambda: not registration.is_fenced,
+            why_not_ready=lambda: readiness.why_not,
             trouble=lambda: effect_thread.failed_writes.sentence,
         )
         tls = settings.store

@@ -25,9 +25,9 @@ class JobList:
     """Watches the small `active/` keys; reads a spec once, when its job appears.
 
     `appeared`, `vanished` and `labelled`, with the labels that this node has from now on, are
-    called on the owner's thread; `refused` when the one job that
-    this agent is for cannot be read, or asks for other nodes. Of a job that asks for labels which
-    this node has not nothing is told: it competes for no slot here.
+    called on the owner's thread; `known` once, after the jobs of the first list; `refused` when the
+    one job that this agent is for cannot be read, or asks for other nodes. Of a job that asks for
+    labels which this node has not nothing is told: it competes for no slot here.
     """
 
     def __init__(
@@ -43,16 +43,20 @@ class JobList:
         labelled: Callable[[Mapping[str, str]], None],
         appeared: Callable[[JobSpec, int], None],
         vanished: Callable[[JobName], None],
+        known: Callable[[], None] = lambda: None,
         refused: Callable[[str], None],
     ) -> None:
         self._store, self._keys, self._effect_thread, self._post = store, keys, effect_thread, post
         self._only, self._appeared, self._vanished = only, appeared, vanished
         self._own_labels = self._labels = labels
         self._labelled, self._refused = labelled, refused
+        self._tell_known, self._is_told = known, False
         self._left_out: dict[JobName, tuple[str, int]] = {}
         """Uid and order of jobs that ask for other labels, which this node may get."""
         self._known: dict[JobName, str] = {}
         """The uid of each, as a name may be used again."""
+        self._unread: set[JobName] = set()
+        """Jobs whose spec is being read, or is to be read again."""
         self.listings = (
             label_listing(store, keys.labels_of(node), self._take_labels),
             ResyncWatch(lambda: store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)),
@@ -82,6 +86,7 @@ class JobList:
                 self._gone(job)
             for item in present.values():
                 self._take(item)
+            self._after_list()
             return
         for change in seen.changes:
             if change.item is None:
@@ -110,15 +115,29 @@ class JobList:
 
     def _ask(self, job: JobName, uid: str, order: int) -> None:
         if self._known.get(job) == uid:
+            self._unread.add(job)
             self._effect_thread.send(
                 lambda: self._read(job),
                 partial(self._read_done, job, uid, order),
                 partial(self._read_failed, job, uid, order),
             )
 
+    def _after_list(self) -> None:
+        """Look whether all jobs of the first list were read, after what was asked for it."""
+        if not self._is_told:
+            self._effect_thread.send(lambda: None, self._look_known, self._look_known)
+
+    def _look_known(self, _: object) -> None:
+        if self._unread:
+            later(RETRY_S, self._after_list)
+        elif not self._is_told:
+            self._is_told = True
+            self._post(self._tell_known)
+
     def _gone(self, job: JobName) -> None:
         self._known.pop(job, None)
         self._left_out.pop(job, None)
+        self._unread.discard(job)
         if self._only in (None, job):
             self._post(partial(self._vanished, job))
 
@@ -129,6 +148,7 @@ class JobList:
     def _read_done(self, job: JobName, uid: str, order: int, spec: JobSpec | None) -> None:
         if self._known.get(job) != uid:
             return
+        self._unread.discard(job)
         if spec is None or spec.uid != uid:
             self._known.pop(job, None)  # It is over already; the watch tells of the next one.
         elif not spec.may_run_on(labels := self._labels):
@@ -146,6 +166,7 @@ class JobList:
             later(RETRY_S, partial(self._ask, job, uid, order))
             return
         self._known.pop(job, None)
+        self._unread.discard(job)
         self._refuse(job, exc)
 
     def _refuse(self, job: JobName, exc: ElasticdError) -> None:

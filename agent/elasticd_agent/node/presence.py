@@ -23,6 +23,7 @@ from elasticd_agent.lease.registration import Registration
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.loop.owner_watchdog import OwnerWatchdog
+from elasticd_agent.node.readiness import Readiness
 from elasticd_agent.output_watch.stdout_copy import StdoutCopy
 from elasticd_agent.settings import AgentSettings
 
@@ -63,6 +64,7 @@ class Presence:
         self.settings, self.store = settings, store
         self.life = Life(secrets.token_hex(4))
         self.inbox = Inbox()
+        self.readiness = Readiness()
         self.effect_thread = EffectThread()
         self.forwarding = StdoutCopy(settings.forwarded)
         self.peers = PeerLinks(
@@ -149,6 +151,7 @@ class Presence:
                 inbox=self.inbox,
                 effect_thread=self.effect_thread,
                 registration=self.registration,
+                readiness=self.readiness,
                 log_folders=self.log_folders,
                 progress=self._progress_of,
                 readings=lambda: self.on_metrics_asked(),

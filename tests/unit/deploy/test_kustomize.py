@@ -204,7 +204,7 @@ def test_one_agent_at_a_time_is_replaced() -> None:
     ],
 )
 def test_a_rollout_leaves_jobs_the_time_to_hand_on_their_state(folder: str) -> None:
-    """A pod is ready long before its worker has imported torch and been given the state."""
+    """A pod that is ready has it; the minute is for what no probe sees."""
     agents = one(built(folder), "DaemonSet", "elasticd-agent")["spec"]
     assert agents["minReadySeconds"] >= 60
     assert agents["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1}

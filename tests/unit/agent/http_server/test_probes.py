@@ -46,6 +46,18 @@ def test_node_without_a_lease_is_not_ready() -> None:
         server.close()
 
 
+def test_node_that_waits_for_the_state_of_a_job_is_not_ready() -> None:
+    """It says why, and lives."""
+    probes = Probes(why_not_ready=lambda: "Job 'a' is awaited.")
+    ready, health = probes("/readyz", ""), probes("/healthz", "")
+    assert ready is not None and health is not None
+    assert (ready.status, ready.body) == (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        b"Job 'a' is awaited.\n",
+    )
+    assert health.status == HTTPStatus.OK
+
+
 def test_anything_else_is_not_there_for_who_has_no_certificate() -> None:
     """The plain port answers two questions, and nothing of the logs or the metrics."""
     server = HttpServer(HttpListener("127.0.0.1"), (Probes(),))

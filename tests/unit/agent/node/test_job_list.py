@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from queue import Queue
+from threading import Event
 
 import pytest
 
@@ -58,6 +59,7 @@ class Heard:
     ) -> None:
         self.news = Queue[tuple[str, str]]()
         self.labels: list[Mapping[str, str]] = []
+        self.known = Event()
         self.list = JobList(
             store,
             KEYS,
@@ -69,6 +71,7 @@ class Heard:
             labelled=lambda labels: self.labels.append(labels),
             appeared=lambda spec, order: self.news.put(("appeared", spec.uid)),
             vanished=lambda job: self.news.put(("vanished", job)),
+            known=self.known.set,
             refused=lambda why: self.news.put(("refused", why)),
         )
 
@@ -94,6 +97,22 @@ def test_spec_that_could_not_be_read_is_read_again(effect_thread: EffectThread) 
     assert heard.next() == ("appeared", "one")
     assert store.failures == 0
     heard.close()
+
+
+def test_jobs_are_known_once_all_of_the_first_list_were_read(effect_thread: EffectThread) -> None:
+    """A node that counted as ready before might be the next to lose the last state of one."""
+    store = Limping()
+    store.failures = 10**6
+    jobs.submit(store, KEYS, SPEC)
+    heard = Heard(store, effect_thread)
+    assert not heard.known.wait(0.2)
+    store.failures = 0
+    assert heard.next() == ("appeared", "one")
+    assert heard.known.wait(WAIT_S)
+    heard.close()
+    none = Heard(MemoryStore(), effect_thread)
+    assert none.known.wait(WAIT_S), "where there is no job"
+    none.close()
 
 
 def test_name_that_was_used_again_is_noticed_after_a_gap(effect_thread: EffectThread) -> None:
