@@ -169,11 +169,12 @@ def _opened(
             policy=policy, curve=curve, memory=books.forgotten(memory), seen=seen, open=None
         )
     case = _Case(policy=policy, curve=curve, memory=memory, seen=seen, open=decision)
-    if is_other_policy or policy.is_dry_run:
-        what = "Another policy was set" if is_other_policy else "A dry run began"
-        why = f"{what} before it was known."
+    if is_other_policy:
+        why = "Another policy was set before it was known."
         return _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why))
-    return replace(case, memory=books.followed(memory, decision, seen))
+    case = replace(case, memory=books.followed(memory, decision, seen))
+    # A process that only looks leaves it to those that act, and goes on measuring for them.
+    return replace(case, open=None) if policy.is_dry_run else case
 
 
 def _refused(case: _Case, broken: Decision) -> _Case:
@@ -349,12 +350,10 @@ def _done(case: _Case, change: SizeChange, hold: Hold | None = None) -> Decided:
     policy, seen, memory = case.policy, case.seen, case.memory
     number = memory.decisions + 1
     decision = decided(change, number, policy, case.curve, seen)
-    memory = replace(
-        memory, decisions=number, wanted=change.nodes, decided_s=seen.now_s, open_decision=0
-    )
-    if decision.outcome is DecisionOutcome.OPEN:
-        memory = replace(memory, open_decision=number)
+    memory = replace(memory, decisions=number, wanted=change.nodes, decided_s=seen.now_s)
     if not policy.is_dry_run:
+        is_open = decision.outcome is DecisionOutcome.OPEN
+        memory = replace(memory, open_decision=number if is_open else 0)
         resized = Resized(at_s=seen.now_s, delta=change.nodes - seen.wanted)
         memory = replace(memory, resized=(*memory.resized, resized))
     curve = case.curve

@@ -4,8 +4,8 @@ The target rule promises no throughput: it asks for nodes until its metrics are 
 be. Where nodes bring a supply next to nothing, because what limits it lies elsewhere, that ends at
 MAX: all nodes paid for, and no target met. So growth that only supplies asked for is taken back
 where each of them rose by less than a tenth of what was hoped, and the steps did as well. The bar
-is that low since the target is what somebody asked for, at whatever a node is worth. A load is not
-judged: a queue may take hours to become shorter.
+is that low since the target is what somebody asked for, at whatever a node is worth. Growth for a
+load is never taken back (`benefit` judges it): a queue may take hours to become shorter.
 """
 
 from elasticd.autoscale.evaluation_input import Seen
@@ -13,7 +13,7 @@ from elasticd.autoscale.hold import counted
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
 
-__all__ = ["Supplied", "supplied"]
+__all__ = ["LEAST_SHARE", "Supplied", "asked_for_more", "supplied", "value_before"]
 
 LEAST_SHARE = 0.1
 """The least part of what was hoped that a growth must bring."""
@@ -32,7 +32,7 @@ def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Su
     """
     if decision.to_nodes <= decision.from_nodes or decision.from_nodes <= 0:
         return None
-    asked = [each for each in rule.metrics if _asked(each, decision)]
+    asked = [each for each in rule.metrics if asked_for_more(each, decision)]
     if not asked or any(each.kind is not MetricKind.SUPPLY for each in asked):
         return None
     said, is_worth = [], False
@@ -40,7 +40,7 @@ def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Su
         reading = seen.readings.get(metric.name)
         if reading is None or reading.value is None:
             return None
-        was, now = _was(metric, decision), reading.value
+        was, now = value_before(metric, decision), reading.value
         hoped = min(metric.target, was * decision.to_nodes / decision.from_nodes) - was
         is_worth = is_worth or now - was >= LEAST_SHARE * hoped
         said.append(
@@ -54,13 +54,14 @@ def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Su
     return is_worth, f"{why}." if is_worth else f"{why}: they bring next to nothing."
 
 
-def _was(metric: TargetMetric, decision: Decision) -> float:
+def value_before(metric: TargetMetric, decision: Decision) -> float:
+    """Return what a metric said when it was decided; 0 if that is not known."""
     return decision.inputs.get(f"metric {metric.name}", 0.0)
 
 
-def _asked(metric: TargetMetric, decision: Decision) -> bool:
+def asked_for_more(metric: TargetMetric, decision: Decision) -> bool:
     """Return whether a metric asked for more nodes; a load that is per node counts as the job's."""
-    was = _was(metric, decision)
+    was = value_before(metric, decision)
     if was <= 0.0:
         return False
     if metric.kind is MetricKind.SUPPLY:

@@ -6,11 +6,13 @@ never came about, nothing is known: a wish that lacks its nodes has broken no pr
 
 A decision for more throughput is kept where it brought at least half of its promise. One for fewer
 nodes is kept where it cost at most twice what it said, or `LOSS_SHARE` of the throughput: two
-windows say no more than that. The target rule promises no throughput; `supply` judges its growth.
+windows say no more than that. Rules for a target, a budget and idle nodes promise no throughput:
+`supply` judges growth that a supply asked for, and `benefit` the others.
 """
 
 from dataclasses import dataclass, replace
 
+from elasticd.autoscale.books.benefit import Benefit, benefit, idle_benefit
 from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import counted, unsettled
@@ -86,7 +88,10 @@ def verdict(
     needed_s = _needed_s(policy, decision)
     if memory.judged_s >= needed_s and memory.judged_steps > 0:
         got = memory.judged_steps / memory.judged_s
-        return _of_target(policy, decision, seen, got) or _measured(decision, got)
+        found = _of_target(policy, decision, seen, got)
+        return found or _of_benefit(policy, decision, seen, got) or _measured(decision, got)
+    if _is_idle_for_long(policy, memory, decision, seen):
+        return _judged(idle_benefit(decision, seen), 0.0)
     if seen.generation != memory.judged_from:
         why = (
             f"Generation {seen.generation} came when {memory.judged_s:.0f} s of {needed_s:g} s had "
@@ -154,6 +159,31 @@ def _of_target(
     is_worth, why = found
     outcome = DecisionOutcome.KEPT if is_worth else DecisionOutcome.TAKEN_BACK
     return DecisionVerdict(outcome=outcome, why=why, got_steps_per_s=got)
+
+
+def _of_benefit(
+    policy: Policy, decision: Decision, seen: Seen, got: float
+) -> DecisionVerdict | None:
+    """Judge what promised no throughput by what it was made for; None if that is not known."""
+    if decision.promised_steps_per_s > 0.0:
+        return None
+    found = benefit(policy, decision, seen, got)
+    return _judged(found, got) if found is not None else None
+
+
+def _judged(found: Benefit, got: float) -> DecisionVerdict:
+    is_worth, why = found
+    outcome = DecisionOutcome.KEPT if is_worth else DecisionOutcome.UNKNOWN
+    return DecisionVerdict(outcome=outcome, why=why, got_steps_per_s=got)
+
+
+def _is_idle_for_long(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
+    """Return whether an idle job has had its fewer nodes for as long as others are measured."""
+    is_shrink = decision.rule is Rule.IDLE and decision.to_nodes < decision.from_nodes
+    is_own = seen.is_running and seen.generation == memory.judged_from == memory.generation
+    if not is_shrink or not is_own or memory.idle_since_s is None:
+        return False
+    return seen.now_s - memory.generation_since_s >= _needed_s(policy, decision)
 
 
 def _measured(decision: Decision, got: float) -> DecisionVerdict:

@@ -69,7 +69,7 @@ def test_leader_after_a_dry_run_sizes_the_job() -> None:
 
 
 def test_size_that_was_made_before_a_dry_run_stays() -> None:
-    """The decision that was open is closed, and neither judged nor taken back."""
+    """The decision that was open is neither judged nor taken back, and waits for those that act."""
     cluster = Cluster()
     job = trained(cluster)
     leader(cluster, is_dry_run=False).kill()
@@ -78,6 +78,9 @@ def test_size_that_was_made_before_a_dry_run_stays() -> None:
     leader(cluster, is_dry_run=True)
     assert job.wanted == 2
     made, planned = job.decisions
-    assert made.outcome is DecisionOutcome.UNKNOWN
-    assert made.outcome_why == "A dry run began before it was known."
+    assert made.outcome is DecisionOutcome.OPEN
     assert (planned.to_nodes, planned.is_dry_run) == (4, True)
+    report = read_job(cluster.store, cluster.keys, job.name)
+    assert report is not None and report.autoscaling is not None
+    memory = report.autoscaling.memory
+    assert memory is not None and memory.open_decision == made.number
