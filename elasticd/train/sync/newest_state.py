@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self
 
 from elasticd.errors import CallError, ElasticdError
@@ -218,7 +218,7 @@ def agree_on_source(
     store = group.store
     if group.size == 1:
         return choose_source([report])
-    store.set(_report_key(report.rank), json.dumps(_plain(report)))
+    store.set(_report_key(report.rank), json.dumps(_news(report)))
     if group.rank == 0:
         texts = store.multi_get([_report_key(rank) for rank in range(group.size)])
         store.set(_DECISION, json.dumps(_decided([_report(text) for text in texts])))
@@ -237,7 +237,7 @@ def agree_on_source(
         is_fresh=bool(said["is_fresh"]),
         nodes=tuple(said["nodes"]),
         run=said["run"],
-        snapshot_interval=said["snapshot_interval"],
+        snapshot_interval=said.get("snapshot_interval", 1),  # Rank 0 may be of an older version.
         note=said["note"],
     )
 
@@ -291,8 +291,21 @@ def _plain(record: RankReport | SourceDecision) -> dict[str, Any]:
     return {name: getattr(record, name) for name in type(record).__slots__}
 
 
+def _news(report: RankReport) -> dict[str, Any]:
+    """Return what a report says beyond the defaults.
+
+    So ranks of a version that does not know a field yet read the reports that do without it.
+    """
+    return {
+        each.name: value
+        for each in fields(report)
+        if (value := getattr(report, each.name)) != each.default
+    }
+
+
 def _report(text: bytes) -> RankReport:
-    said = json.loads(text)
+    """Read what a rank said, of what this version knows: nodes are upgraded one after the other."""
+    said = {name: each for name, each in json.loads(text).items() if name in RankReport.__slots__}
     return RankReport(**{**said, "position": (said["position"][0], said["position"][1])})
 
 

@@ -179,7 +179,9 @@ class ReplicaCheck:
                 plain = {name: getattr(verdict, name) for name in ReplicaVerdict.__slots__}
                 self._store.set(key, json.dumps(plain))
             elif self._store.check([key]):
-                verdict = ReplicaVerdict(**json.loads(self._store.get(key)))
+                said = json.loads(self._store.get(key))
+                known = ReplicaVerdict.__slots__  # Rank 0 may be of a newer version.
+                verdict = ReplicaVerdict(**{name: said[name] for name in known if name in said})
             else:
                 return
             self._open.popleft()

@@ -1,5 +1,6 @@
 """Who gives state and who takes it."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -193,6 +194,33 @@ def test_interval_that_one_rank_knows_is_known_to_all() -> None:
     reports = [report(0, is_new=True), report(1, 7, snapshot_interval=10), report(2, 7)]
     said, _ = exchange(reports, [("w",)] * 3)
     assert [each.snapshot_interval for each in said] == [10] * 3
+
+
+def test_reports_of_a_newer_version_are_read_as_far_as_they_are_known() -> None:
+    """Nodes are upgraded one after the other, and rank 0 may be on the one that comes last."""
+    store = FakeStore()
+    newer = {"rank": 1, "position": [7, 0], "is_clean": True, "is_new": False, "colour": "blue"}
+    newer |= {"has_stepped": False, "structure_hash": "a"}
+    store.set("elasticd/agree/report/1", json.dumps(newer))
+    found = agree_on_source(Member(0, 2, store), report(0, is_new=True), ("w",))
+    assert (found.sources, found.position) == ((1,), (7, 0))
+
+
+def test_report_says_nothing_that_an_older_version_need_not_know() -> None:
+    """An older one, with rank 0, ended at a field that it did not know, and the state was lost."""
+    _, store = exchange([report(0, 7), report(1, 7, run=3)], [("w",)] * 2)
+    said = [json.loads(store.get(f"elasticd/agree/report/{rank}")) for rank in (0, 1)]
+    always = {"rank", "position", "is_clean", "is_new", "has_stepped", "structure_hash"}
+    assert [set(each) for each in said] == [always, {*always, "run"}]
+
+
+def test_decision_of_an_older_version_is_read() -> None:
+    """It has no interval between snapshots."""
+    said, store = exchange([report(0, 7), report(1, 7)], [("w",)] * 2)
+    older = json.loads(store.get("elasticd/agree/decision"))
+    del older["snapshot_interval"]
+    store.set("elasticd/agree/decision", json.dumps(older))
+    assert agree_on_source(Member(1, 2, store), report(1, 7), ("w",)) == said[1]
 
 
 def test_rank_built_otherwise_is_told_the_first_difference() -> None:
