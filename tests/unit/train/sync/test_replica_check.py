@@ -175,7 +175,7 @@ def test_ranks_that_run_apart_are_compared_all_the_same() -> None:
 def test_verdict_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     """Rank 0 may be on the node that was upgraded first."""
 
-    class Newer(HashStore):  # type: ignore[misc, valid-type]
+    class Newer(HashStore):
         def set(self, key: str, value: str) -> None:
             is_verdict = key.endswith("verdict")
             super().set(key, json.dumps({**json.loads(value), "hue": 1}) if is_verdict else value)
