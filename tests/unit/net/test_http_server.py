@@ -1,14 +1,17 @@
 """A server that no client can hold up: silent ones, too many, those that hang up."""
 
+import errno
 import http.client
 import socket
+import socketserver
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 import trustme
@@ -108,6 +111,41 @@ def test_client_that_sends_nothing_is_cut_off() -> None:
             with client, suppress(ConnectionError):  # It may be cut off before it has begun.
                 client.sendall(told)
                 assert client.recv(1) == b""
+
+
+def test_thread_that_cannot_be_started_costs_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client is refused, and the next one has the place."""
+    begin = socketserver.ThreadingMixIn.process_request
+    refusals = [RuntimeError("can't start new thread")] * 3
+
+    def process_request(self: Any, request: Any, client_address: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        begin(self, request, client_address)
+
+    monkeypatch.setattr(socketserver.ThreadingMixIn, "process_request", process_request)
+    with served(connections=1) as server:
+        for _ in range(3):
+            with socket.create_connection(server.where, timeout=PATIENCE_S) as client:
+                assert client.recv(1) == b""
+        assert asked_when_there_is_room(server) == b"xx"
+
+
+def test_server_without_descriptors_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client still waits, so the loop would be woken at once, for ever."""
+
+    def get_request(_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    pauses: list[float] = []
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", get_request)
+    monkeypatch.setattr(http_server, "time", SimpleNamespace(sleep=pauses.append))
+    with closing(listen("127.0.0.1", 0)) as listener:
+        server = BoundedServer.__new__(BoundedServer)
+        server.socket = listener
+        with pytest.raises(OSError, match="Too many open files"):
+            server.get_request()
+    assert pauses == [http_server.ACCEPT_PAUSE_S]
 
 
 def test_client_that_takes_nothing_is_cut_off() -> None:
