@@ -26,6 +26,8 @@ __all__ = [
     "RemovePolicy",
     "StopJob",
     "TellEvent",
+    "ToApi",
+    "ToEtcd",
     "UndrainNode",
     "WriteJob",
     "WritePolicy",
@@ -178,14 +180,9 @@ class LabelNode:
     by: str
 
 
-Action = (
-    AddFinalizer
-    | RemoveFinalizer
-    | ApplyReplicas
-    | ApplyStatus
-    | DeleteObject
-    | TellEvent
-    | WriteJob
+ToApi = AddFinalizer | RemoveFinalizer | ApplyReplicas | ApplyStatus | DeleteObject | TellEvent
+ToEtcd = (
+    WriteJob
     | WritePolicy
     | RemovePolicy
     | WriteWant
@@ -194,3 +191,4 @@ Action = (
     | UndrainNode
     | LabelNode
 )
+Action = ToApi | ToEtcd

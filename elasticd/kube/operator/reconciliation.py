@@ -5,7 +5,7 @@ look. Nothing is lost by that, since each look decides anew.
 """
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from elasticd.kube.operator.measurement import Measurements
 from elasticd.kube.operator.write.action_threads import API, ActionThreads, Done, server_of
 from elasticd.kube.operator.write.effect import Effects, group_of, word_of
 from elasticd.kube.operator.write.hold import Holds
+from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.leader.election import Term, boottime_s
 from elasticd.leader.fenced_store import FencedStore
 from elasticd.records.keys import Keys
@@ -104,6 +105,8 @@ class Reconciliation:
             self._counts.sees((), is_following=False)
             return self._holds.next_s()
         found = self._objects.jobs()
+        # Before it is decided: what ended meanwhile would be wanted, and done, a second time.
+        self._take_in(self._threads.take_ended(), {uid: job for uid, (job, _) in found.items()})
         cluster = self._look()
         unreadable = self._records.unreadable
         jobs = {uid: job for uid, (job, _) in found.items() if job.status.job not in unreadable}
@@ -130,14 +133,7 @@ class Reconciliation:
             {name: job.spec for name, job in records.jobs.items()} if records is not None else {},
         )
         begun = [each for each in actions if not (self._is_held(each) or self._is_unseen(each))]
-        for done in self._threads.carry_out(effects, begun):
-            self._note(done)
-            if done.outcome is ActionOutcome.DONE:
-                self._memory = remembered(
-                    self._memory, done.action, cluster.jobs, now_s=self._now_s()
-                )
-            elif done.outcome is ActionOutcome.REFUSED:
-                self._memory = refused(self._memory, done.action, done.why)
+        self._take_in(self._threads.carry_out(effects, begun), cluster.jobs)
         self._memory = without(self._memory, cluster.jobs)
         self._forget_seen({_key(action) for action in actions})
         self._counts.reconciled(self._now_s() - began_s)
@@ -241,6 +237,15 @@ class Reconciliation:
 
     def _is_held(self, action: Action) -> bool:
         return self._holds.is_held(server_of(action)) or self._holds.is_held(_key(action))
+
+    def _take_in(self, ended: Iterable[Done], jobs: Mapping[str, ElasticJob]) -> None:
+        """Note how actions went, and remember what the next decision must know of it."""
+        for done in ended:
+            self._note(done)
+            if done.outcome is ActionOutcome.DONE:
+                self._memory = remembered(self._memory, done.action, jobs, now_s=self._now_s())
+            elif done.outcome is ActionOutcome.REFUSED:
+                self._memory = refused(self._memory, done.action, done.why)
 
     def _note(self, done: Done) -> None:
         word, about = word_of(done.action), group_of(done.action)

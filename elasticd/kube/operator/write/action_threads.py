@@ -8,7 +8,7 @@ the next looks go on with everything else, and hear how it went when it has ende
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Lock
@@ -28,7 +28,7 @@ THREADS = 8
 HUNG_THREADS = 24
 """How many more threads there are, in the places of those that hang."""
 SLOW_THREADS = 4
-"""How many of the things that hung before are tried at once."""
+"""How many of the things that hung before are tried at once, at each of the two servers."""
 QUICK_S = 2.0
 """What goes well within this time does not hang any more."""
 SLOW_LIMIT = 4096
@@ -82,12 +82,19 @@ class ActionThreads:
         self._wake, self._now_s = wake, now_s
         self._lock = Lock()
         self._running: set[str] = set()
-        self._slow: set[str] = set()
-        """What hung before; it is not waited for, until it went well again."""
+        self._slow: dict[str, str] = {}
+        """What hung before, and its server; it is not waited for, until it went well again. What
+        was tried last stands last, so that each of them has its turn."""
         self._ended: list[Done] = []
         self.late: set[str] = set()
         """What the last look had no time for: it comes first in the next one."""
         self._threads = ThreadPoolExecutor(THREADS + HUNG_THREADS, thread_name_prefix="effect")
+
+    def take_ended(self) -> list[Done]:
+        """Return how those went that ended after the look in which they were begun."""
+        with self._lock:
+            ended, self._ended = self._ended, []
+        return ended
 
     def carry_out(self, effects: Effects, actions: Iterable[Action]) -> list[Done]:
         """Carry actions out; return how those went that have ended, of earlier looks too."""
@@ -108,11 +115,11 @@ class ActionThreads:
             look.is_over = True
             if len(self._slow) > SLOW_LIMIT:
                 self._slow.clear()
-            self._slow |= look.running
+            for about in sorted(look.running):
+                self._slow.setdefault(about, server_of(look.groups[about][0]))
             self.late = look.late | set(look.waiting)
             look.waiting.clear()
-            ended, self._ended = self._ended, []
-        return ended
+        return self.take_ended()
 
     def close(self) -> None:
         """Begin with nothing more; what hangs ends by itself."""
@@ -129,10 +136,19 @@ class ActionThreads:
 
         free = [about for about in sorted(look.groups, key=rank) if about not in self._running]
         look.waiting.extend(about for about in free if about not in self._slow)
-        room = SLOW_THREADS - len(self._running & self._slow)
-        slow = [about for about in free if about in self._slow][: max(0, room)]
+        slow = [*self._slow_turn(API, free), *self._slow_turn(ETCD, free)]
+        for about in slow:
+            self._slow[about] = self._slow.pop(about)
         self._running.update(slow)
         return slow
+
+    def _slow_turn(self, server: str, free: Container[str]) -> list[str]:
+        """Return what hung at this server and is tried now: what was not for longest comes first,
+        and a server that hangs takes no room of the other's.
+        """
+        known = [about for about, at in self._slow.items() if at == server]
+        room = SLOW_THREADS - sum(about in self._running for about in known)
+        return [about for about in known if about in free][: max(0, room)]
 
     def _serve(self, look: _Look) -> None:
         """Do one thing after the other, as long as the look lasts."""
@@ -155,8 +171,9 @@ class ActionThreads:
                 self._running.discard(about)
                 look.running.discard(about)
                 is_quick = self._now_s() < began_s + QUICK_S
-                if is_quick and all(not one.ends_its_group for one in ended):
-                    self._slow.discard(about)
+                # What did nothing, as its time or its server was gone, has not gone well.
+                if is_quick and ended and all(not one.ends_its_group for one in ended):
+                    self._slow.pop(about, None)
                 self._ended += ended
                 is_late = look.is_over
             if is_late:

@@ -23,6 +23,8 @@ from elasticd.kube.decide.action import (
     RemovePolicy,
     StopJob,
     TellEvent,
+    ToApi,
+    ToEtcd,
     UndrainNode,
     WriteJob,
     WritePolicy,
@@ -49,17 +51,6 @@ __all__ = ["Effects", "group_of", "is_to_etcd", "word_of"]
 APPLIED = ("name", "namespace", "uid", "resourceVersion")
 """What is applied must concern this object as it was seen. A server may take a uid that is another
 one, and an old status must not stand on a new object of the same name."""
-ToEtcd = (
-    WriteJob
-    | WritePolicy
-    | RemovePolicy
-    | WriteWant
-    | StopJob
-    | DrainNode
-    | UndrainNode
-    | LabelNode
-)
-ToApi = AddFinalizer | RemoveFinalizer | ApplyReplicas | ApplyStatus | DeleteObject | TellEvent
 
 
 @dataclass(frozen=True, slots=True)
