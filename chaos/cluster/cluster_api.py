@@ -23,10 +23,11 @@ from chaos.cluster.observation import (
     job_view,
     workers,
 )
+from chaos.cluster.pod_exec import NotStarted
 from chaos.error import ChaosError, WrongInput
 from elasticd.errors import ElasticdError, Fenced, NotFound, Refused
 from elasticd.kube.api.connection import ApiServerConnection
-from elasticd.kube.api.failure import Busy, Unreached
+from elasticd.kube.api.failure import Busy, Failed, Unreached
 from elasticd.kube.api.port import ELASTIC_JOBS, PODS, Name, ResourceKind
 
 __all__ = ["ClusterApi", "NotStruck", "Right", "rights"]
@@ -61,7 +62,7 @@ class Exec(Protocol):
     def run(self, pod: str, container: str, command: Sequence[str]) -> str:
         """Return what it has printed.
 
-        Raises: ChaosError: it could not be run.
+        Raises: NotStarted: it could not be started. ChaosError: it may have been.
         """
 
 
@@ -192,7 +193,7 @@ class ClusterApi:
             if not isinstance(found, dict):
                 raise ValueError("no object")
         except ChaosError as exc:
-            if is_deed:
+            if is_deed and not isinstance(exc, NotStarted):
                 return {"lost": f"the answer was lost, so it may not have been done ({exc})"}
             raise NotStruck(str(exc)) from exc
         except ValueError as exc:
@@ -230,7 +231,10 @@ def rights(kinds: Sequence[Kind], namespace: str, agents: str) -> Iterator[Right
 def _is_undone(exc: ElasticdError) -> bool:
     """Whether it is known that nothing was done: the API server has said no, or was not reached.
 
-    A 429 is what it says of a pod under a budget.
+    A 429 is what it says of a pod under a budget. A webhook is asked before anything is written.
     """
-    is_no = isinstance(exc, Refused | Fenced | Unreached)
-    return is_no or (isinstance(exc, Busy) and "(429:" in str(exc))
+    if isinstance(exc, Refused | Fenced | Unreached):
+        return True
+    if isinstance(exc, Failed):
+        return "failed calling webhook" in str(exc)
+    return isinstance(exc, Busy) and "(429:" in str(exc)

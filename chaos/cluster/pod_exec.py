@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from chaos.error import ChaosError
 
-__all__ = ["PodExec"]
+__all__ = ["NotStarted", "PodExec"]
 
 CONNECT_S = 10.0
 ANSWER_S = 30.0
@@ -22,6 +22,10 @@ PROTOCOL = "v4.channel.k8s.io"
 OUT, ERR, STATUS = 1, 2, 3
 """The first byte of a frame says which stream it is of; the last one comes when all is over."""
 LIMIT_BYTES = 1 << 20
+
+
+class NotStarted(ChaosError):
+    """The program surely did not run: no connection came about, or the answer to it was a no."""
 
 
 class PodExec:
@@ -34,7 +38,8 @@ class PodExec:
         """Return what the program has printed.
 
         Raises:
-            ChaosError: it could not be started, did not end in time, or ended with an error.
+            NotStarted: it could not be started, and nothing was done.
+            ChaosError: it did not end in time, ended with an error, or its answer was lost.
         """
         import websocket
 
@@ -50,6 +55,12 @@ class PodExec:
             printed, status = _answer(connection, pod)
         except websocket.WebSocketTimeoutException as exc:
             raise ChaosError(f"A program in pod {pod} did not end in {ANSWER_S:.0f} s.") from exc
+        except (
+            ConnectionRefusedError,
+            websocket.WebSocketAddressException,
+            websocket.WebSocketBadStatusException,
+        ) as exc:
+            raise NotStarted(f"No program can be run in pod {pod}: {_short(exc)}.") from exc
         except (websocket.WebSocketException, OSError) as exc:
             raise ChaosError(f"No program can be run in pod {pod}: {_short(exc)}.") from exc
         finally:

@@ -10,10 +10,11 @@ from chaos.cluster.cluster_api import ClusterApi, NotStruck
 from chaos.cluster.decide import Victim
 from chaos.cluster.fault import Kind
 from chaos.cluster.observation import AgentPod, JobView, Worker
+from chaos.cluster.pod_exec import NotStarted
 from chaos.error import ChaosError, WrongInput
 from elasticd.errors import ElasticdError, NotFound, Refused, Unavailable
 from elasticd.kube.api.connection import ApiServerConnection
-from elasticd.kube.api.failure import Busy, Unreached
+from elasticd.kube.api.failure import Busy, Failed, Unreached
 
 POD = AgentPod(name="agent-1", uid="u1", node="n1", is_ready=True, is_deleted=False)
 ON_POD = Victim(pod=POD, jobs={"x": JobView(name="x")})
@@ -118,6 +119,7 @@ def test_a_worker_that_has_ended_is_no_victim(api: ClusterApi, asked: Asked) -> 
         Refused("It may not be done."),
         Busy("The server cannot evict it now (429: budget): try again.", 0.0),
         Unreached("The server refuses the connection."),
+        Failed("The server cannot evict it now (500: failed calling webhook x): try again."),
     ],
 )
 def test_what_the_server_refuses_or_has_not_heard_was_not_done(
@@ -132,8 +134,17 @@ def test_what_may_have_been_done_counts_as_done(api: ClusterApi, asked: Asked) -
     """Else one more pod than allowed would be disturbed."""
     asked.refuses = lambda method, path: Unavailable("The server does not answer.")
     assert "may not have been done" in strike(api, Kind.POD_DELETE, ON_POD)
+    asked.refuses = lambda method, path: Failed("(500: etcdserver: request timed out)")
+    assert "may not have been done" in strike(api, Kind.POD_DELETE, ON_POD)
     asked.printed = ChaosError("The connection ended.")
     assert "may not have been done" in strike(api, Kind.WORKER_KILL, ON_WORKER)
+
+
+def test_a_program_that_was_not_started_has_struck_nobody(api: ClusterApi, asked: Asked) -> None:
+    """A fault that was not done would be judged as one that was not overcome."""
+    asked.printed = NotStarted("The API server says 403.")
+    with pytest.raises(NotStruck, match="403"):
+        strike(api, Kind.WORKER_KILL, ON_WORKER)
 
 
 @pytest.mark.parametrize("printed", ["", "Traceback", "[]", ChaosError("There is no python3.")])

@@ -12,8 +12,9 @@ import pytest
 from kubernetes import client
 
 from chaos.cluster import pod_exec
-from chaos.cluster.pod_exec import PodExec
+from chaos.cluster.pod_exec import NotStarted, PodExec
 from chaos.error import ChaosError
+from tests.fixtures.ports import free_port
 
 KEY = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3.
 DONE = json.dumps({"status": "Success"}).encode()
@@ -72,8 +73,12 @@ def servers() -> Iterator[list[ExecServer]]:
 
 
 def asked(server: ExecServer, *command: str) -> str:
+    return asked_at(server.port, *command)
+
+
+def asked_at(port: int, *command: str) -> str:
     settings = client.Configuration()
-    settings.host = f"http://127.0.0.1:{server.port}"
+    settings.host = f"http://127.0.0.1:{port}"
     settings.api_key = {"authorization": "Bearer abc"}
     return PodExec(settings, "elasticd").run("agent-1", "agent", command)
 
@@ -97,16 +102,25 @@ def test_a_program_that_fails_is_told_in_a_sentence(servers: list[ExecServer]) -
         asked(servers[0], "python3")
 
 
-def test_a_server_that_refuses_is_told_in_a_sentence(servers: list[ExecServer]) -> None:
-    servers.append(ExecServer([], code=403))
-    with pytest.raises(ChaosError, match=r"can be run in pod agent-1: .*403"):
+@pytest.mark.parametrize("code", [403, 404, 500])
+def test_a_server_that_refuses_is_told_in_a_sentence(servers: list[ExecServer], code: int) -> None:
+    """Nothing was started then."""
+    servers.append(ExecServer([], code=code))
+    with pytest.raises(NotStarted, match=rf"can be run in pod agent-1: .*{code}"):
         asked(servers[0], "x")
+
+
+def test_a_server_that_is_not_there_has_started_nothing() -> None:
+    """Its port refuses the connection."""
+    with pytest.raises(NotStarted, match="can be run in pod agent-1"):
+        asked_at(free_port(), "x")
 
 
 def test_a_connection_that_ends_is_no_success(servers: list[ExecServer]) -> None:
     servers.append(ExecServer([]))
-    with pytest.raises(ChaosError):
+    with pytest.raises(ChaosError) as raised:
         asked(servers[0], "x")
+    assert not isinstance(raised.value, NotStarted), "it may have done its work"
 
 
 def test_a_program_that_does_not_end_is_not_waited_for(

@@ -163,6 +163,7 @@ def test_an_event_that_was_written_late_is_not_written_again(
         wait_until(lambda: api.is_noted and scene.wakes > woken)
         for _ in range(5):
             operator.evaluate()
+            wait_until(lambda: not operator._threads._running)
             scene.now_s += 5.0
         notes = [call for call in api.calls if call.startswith("note")]
         assert len(notes) == 1
