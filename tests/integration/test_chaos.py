@@ -31,7 +31,7 @@ SUBSET = (
     "worker-raise",
     "worker-stop",
 )
-WITH_NETWORK = ("delay", "pair-cut", "partition")
+WITH_NETWORK = ("delay", "pair-cut", "pair-cut-forming", "pair-cut-stall", "partition")
 """Not skipped but not there, where this machine has no network namespaces."""
 
 

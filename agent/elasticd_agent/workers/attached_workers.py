@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.channel import worker as ch
-from elasticd.records.ids import Generation, Nonce, Rank, Slot
-from elasticd.records.member import Stall, Training, peer_of
+from elasticd.records.ids import Generation, NodeId, Nonce, Rank, Slot
+from elasticd.records.member import Peer, Stall, Training, peer_of
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
@@ -67,6 +67,8 @@ class _Known:
     formed: ch.Formed | None = None
     ranks: dict[int, Rank] = field(default_factory=dict)
     """Its ranks in the generation that it is in, and in those that it was told to enter since."""
+    agents: dict[int, tuple[Peer, ...]] = field(default_factory=dict)
+    """The agents of the other nodes of these generations."""
 
 
 class AttachedWorkers:
@@ -75,6 +77,8 @@ class AttachedWorkers:
     def __init__(self, tell: Tell, feed: Callable[[ev.Event], None]) -> None:
         self._tell, self._feed = tell, feed
         self._known: dict[int, _Known] = {}
+        self.group_changed: Callable[[int], None] = lambda pid: None
+        """Called when a worker enters a world, and when its group forms, breaks or is left."""
         self.left: Callable[[int, ch.Left], None] = lambda pid, message: None
         """Called with each goodbye before it is an event."""
         self.heard: Callable[[Slot, Nonce, ch.Beat], None] = lambda slot, nonce, beat: None
@@ -128,13 +132,27 @@ class AttachedWorkers:
         known = self._known.get(pid)
         return known is not None and known.is_attached and known.is_inside
 
+    def agents_of(self, pid: int, generation: Generation) -> tuple[Peer, ...]:
+        """Return the agents of the other nodes of a world that it was told to enter; none if that
+        is long past.
+        """
+        known = self._known.get(pid)
+        return known.agents.get(generation, ()) if known is not None else ()
+
+    def say_apart(self, pid: int, generation: Generation, unreachable: tuple[NodeId, ...]) -> None:
+        """Say of a worker what it would say itself if its connections told of the silence."""
+        why = "It makes no progress, and other nodes of its world do not answer."
+        self.hear(pid, ch.Broken(generation=generation, why=why, unreachable=unreachable))
+
     # --- down ---------------------------------------------------------------------------------
 
     def enter(self, pid: int, world: World, placement: Placement, files: WorkerFiles) -> None:
         node = placement.node
+        agents = tuple(peer_of(other) for other in world.nodes if other != node)
         if (known := self._known.get(pid)) is not None:
             known.is_inside = True
             known.ranks[world.generation] = placement.rank
+            known.agents[world.generation] = agents
         self._tell(
             pid,
             ch.Enter(
@@ -148,7 +166,7 @@ class AttachedWorkers:
                 node=node.node,
                 store=world.store,
                 reason=world.reason.value,
-                agents=tuple(peer_of(other) for other in world.nodes if other != node),
+                agents=agents,
                 out_path=str(files.out),
                 err_path=str(files.err),
                 at_step=world.at_step,
@@ -165,6 +183,8 @@ class AttachedWorkers:
         if known is None:
             return
         slot, nonce = known.slot, known.nonce
+        if isinstance(message, ch.Entered | ch.Formed | ch.Left | ch.Broken):
+            self.group_changed(pid)
         match message:
             case ch.Attached():
                 known.is_attached = True
@@ -182,6 +202,7 @@ class AttachedWorkers:
             case ch.Formed(generation=generation):
                 known.formed = message
                 known.ranks = {g: rank for g, rank in known.ranks.items() if g >= generation}
+                known.agents = {g: each for g, each in known.agents.items() if g >= generation}
                 known.progress = replace(known.progress, step=message.step)
                 self._feed(ev.WorkerFormed(slot=slot, nonce=nonce, generation=generation))
             case ch.Stepped():

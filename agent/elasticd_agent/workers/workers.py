@@ -29,6 +29,7 @@ from elasticd_agent.workers.fork_server_client import ForkServerClient
 from elasticd_agent.workers.fresh_stores import FreshStores
 from elasticd_agent.workers.hang_report import HangReporter, is_final, output_limits
 from elasticd_agent.workers.pool_client import PoolNotStarted, PoolTrouble, WarmPool, open_pool
+from elasticd_agent.workers.stall_probe import StallProbe
 from elasticd_agent.workers.worker_process import Home, WorkerProcess, failure_of, heard_of
 
 __all__ = ["Workers"]
@@ -94,6 +95,7 @@ class Workers:
             steps_told=self.attached.steps_told,
             forwarding=forwarding,
         )
+        self._stall_probe = StallProbe(post, self.attached, self._judge)
         self._exit_files = ExitFiles(self._processes, children.oom_kills)
         self._own_errors: set[str] = set()
         self._is_pool_ready = self._is_pool_listening = self._was_ready = False
@@ -329,6 +331,7 @@ class Workers:
         if process.pid is not None:
             self.final_saves.forget(process.pid)
             self.attached.forget(process.pid)
+            self._stall_probe.drop(process.pid)
             self._monitor.forget(process.pid)
             self._hang_reporter.outputs.forget(process.pid)
         self._own_errors.discard(name)
@@ -347,7 +350,12 @@ class Workers:
         return failure_of(self.home, process, code, told, progress)
 
     def judge(self, verdict: Verdict) -> None:
-        """Act on a verdict about a process, if it is one of ours."""
+        """Act on a verdict about a process, if it is one of ours; on a standstill only when the
+        other nodes of its world have answered.
+        """
+        self._stall_probe.hear(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
         found = (each for each in self._processes.items() if each[1].pid == verdict.pid)
         name, process = next(found, ("", None))
         if process is None or process.is_examined:

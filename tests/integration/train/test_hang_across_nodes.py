@@ -60,5 +60,23 @@ def test_rank_that_hangs_costs_its_own_process_and_is_found_as_on_one_node(
         assert (training.repeated, training.skipped) == (0, 0)
 
 
+def test_rank_that_others_of_its_node_wait_for_costs_its_own_process_alone(tmp_path: Path) -> None:
+    """Two nodes of two ranks each: its agent ends it, once the other node has answered."""
+    with cluster_on(tmp_path) as cluster:
+        for node in ("a", "b"):
+            cluster.daemon(node, slots=2)
+        options = ("--nnodes", "1:2", "--nproc-per-node", "2", "--progress-timeout", str(FOREVER_S))
+        job = cluster.submit("apart", *options, script="steady.py")
+        generation = job.wait_steady(4)
+        until(lambda: len(job.log.steps()) > 100, lambda: job.log.steps())
+        before = job.log.pids(generation)
+        play(job, 3, "spin")
+        job.wait_step(size=4, after=generation)
+        after = job.log.pids(job.wait_steady(4))
+        kept = {pid for rank, pid in before.items() if rank != 3}
+        assert kept < set(after.values()) and before[3] not in after.values()
+        assert job.finish().phase.value == "succeeded"
+
+
 def _text_of(path: Path) -> str:
     return path.read_text() if path.exists() else ""
