@@ -38,7 +38,7 @@ from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.gloo_lost import LostCollectives
 from elasticd.train.session import departure
 from elasticd.train.tcp_store import open_sockets
-from elasticd.train.tcp_store.client import connect, is_of_silent_host
+from elasticd.train.tcp_store.client import connect, is_of_silent_host, watching
 from elasticd.train.tcp_store.open_sockets import OpenSocket
 from elasticd.train.tcp_store.start_barrier import gather
 
@@ -330,14 +330,12 @@ class Group:
 
     def _gather(self, deadline_s: float) -> None:
         """Wait until every rank is here; from then on it is a matter of milliseconds."""
-        gathered = gather(
-            self._store,
-            rank=self.rank,
-            size=self.size,
-            deadline_s=deadline_s,
-            kind=self._device.type,
-        )
-        gathered.check(self.generation, self.rank, self._device.type, is_late=not self._is_aborted)
+        kind = self._device.type
+        with watching(self._store_address, self._known):
+            gathered = gather(
+                self._store, rank=self.rank, size=self.size, deadline_s=deadline_s, kind=kind
+            )
+        gathered.check(self.generation, self.rank, kind, is_late=not self._is_aborted)
         soon_s = time.monotonic() + self._connect_limit_s
         if self._deadline_s is not None and soon_s < self._deadline_s:
             self._deadline_s = soon_s

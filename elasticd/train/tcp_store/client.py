@@ -8,7 +8,8 @@ is shut down from another thread it gives up at the end of a slice, not of the w
 The plain connection is begun anew every two seconds: the kernel asks again after 1, 2, 4, 8 and 16
 seconds, so a network that is whole again after 16 would be noticed after 31. A host that answers to
 none of some tries in a row is out of reach, and that is said long before the deadline: the other
-ranks wait for this one, and only it knows why it does not come.
+ranks wait for this one, and only it knows why it does not come. A rank that has come, and
+waits at the store for others, sends nothing: there the kernel asks whether the host still answers.
 """
 
 import errno
@@ -16,16 +17,18 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
 from elasticd.errors import ElasticdError
+from elasticd.train.tcp_store import open_sockets
 from elasticd.train.tcp_store.open_sockets import Address, plain_host
 
-__all__ = ["StoreLost", "connect", "is_of_silent_host"]
+__all__ = ["StoreLost", "connect", "is_of_silent_host", "watching"]
 
 _SLICE_S = 0.3
 _LOOK_S = 0.02
@@ -41,6 +44,8 @@ SILENT_TRIES = 5
 """After so many tries in a row without an answer the host is out of reach: 10 s, which is what
 ranks that have all come get to connect to each other (`process_group/group.py`). Tries are counted
 and not seconds, since this process may have stood still."""
+
+STORE_SILENCE_S = round(SILENT_TRIES * _TRY_S)
 
 _SILENCES = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
@@ -96,6 +101,21 @@ def connect(
         f"its store at {host}:{port} cannot be reached ({why}).",
         is_silent=silent_tries >= SILENT_TRIES,
     )
+
+
+@contextmanager
+def watching(store: Address | None, known: Collection[int]) -> Iterator[None]:
+    """End connections to this store, but for the `known` sockets, once its host is silent, as long
+    as the block lasts. Afterwards a cut is for the group's own connections to tell.
+    """
+    links = open_sockets.store_links(store, known) if store is not None else []
+    for link in links:
+        open_sockets.watch_silence(link, STORE_SILENCE_S)
+    try:
+        yield
+    finally:
+        for link in links:
+            open_sockets.watch_silence(link, 0)
 
 
 def is_of_silent_host(exc: BaseException) -> bool:

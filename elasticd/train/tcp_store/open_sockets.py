@@ -33,6 +33,7 @@ __all__ = [
     "plain_host",
     "shut",
     "store_links",
+    "watch_silence",
 ]
 
 Address = tuple[str, int]
@@ -121,6 +122,18 @@ def limit_silence(link: OpenSocket, silence_s: int) -> None:
     """End the connection when what was sent on it is not acknowledged for so long."""
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_s * 1000)
+
+
+def watch_silence(link: OpenSocket, silence_s: int) -> None:
+    """End the connection, though nothing is sent on it, when its other end has not answered for so
+    long; with 0, never.
+    """
+    pause_s = max(1, silence_s // 4)
+    with suppress(OSError), _duplicate(link.number, link.inode) as one:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, pause_s)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, pause_s)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_s * 1000)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, silence_s > 0)
 
 
 def is_gone(link: OpenSocket) -> bool:

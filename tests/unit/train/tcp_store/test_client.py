@@ -1,18 +1,24 @@
 """Connecting to a generation's store: what is tried again, and when its host is out of reach."""
 
+import contextlib
 import errno
+import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import torch.distributed as dist
 
 from elasticd.train.group_broken import GroupBroken
+from elasticd.train.process_group import group
 from elasticd.train.process_group.group import Group
-from elasticd.train.tcp_store import client
+from elasticd.train.process_group.peer_failure import is_silence
+from elasticd.train.tcp_store import client, open_sockets
 from elasticd.train.tcp_store.client import StoreLost, connect
 from elasticd.train.tcp_store.open_sockets import Address
+from elasticd.train.tcp_store.start_barrier import Arrivals
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import entered
 
@@ -32,6 +38,10 @@ def silent_listener() -> Iterator[tuple[int, list[socket.socket]]]:
         yield full.getsockname()[1], visitors
         for visitor in visitors:
             visitor.close()
+
+
+def store_here() -> dist.TCPStore:  # type: ignore[name-defined]
+    return dist.TCPStore(HERE, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
 
 
 def ignored(own: str, store: Address) -> None:
@@ -120,7 +130,54 @@ def test_group_whose_store_is_silent_is_late(monkeypatch: pytest.MonkeyPatch) ->
     """So this rank asks which nodes it cannot reach, and says so."""
     monkeypatch.setattr(client, "_TRY_S", TRY_S)
     with silent_listener() as (port, _):
-        group = Group(entered(1, 3, port, 2), backend="gloo", timeout_s=LIMIT_S)
+        late = Group(entered(1, 3, port, 2), backend="gloo", timeout_s=LIMIT_S)
         with pytest.raises(GroupBroken, match="cannot be reached") as told:
-            group.form()
+            late.form()
     assert told.value.is_late
+
+
+def test_rank_that_waits_for_others_hears_of_a_store_that_falls_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has sent what it had to say, so only the kernel can ask; and only until all have come."""
+    told: list[tuple[bool, int]] = []
+    server = store_here()
+    made = Group(entered(1, 3, server.port, 2), backend="gloo", timeout_s=LIMIT_S)
+    before = open_sockets.inodes()
+
+    def look() -> None:
+        for link in open_sockets.store_links((HERE, server.port), before):
+            with contextlib.closing(open_sockets.duplicate_of(link)) as one:  # type: ignore[type-var]
+                assert one is not None
+                is_asked = bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+                told.append((is_asked, one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)))
+
+    def gathered(*arguments: object, **given: object) -> Arrivals:
+        look()
+        return Arrivals()
+
+    def make() -> None:
+        look()
+        raise GroupBroken("enough")
+
+    monkeypatch.setattr(group, "gather", gathered)
+    monkeypatch.setattr(made, "_make", make)
+    with pytest.raises(GroupBroken, match="enough"):
+        made.form()
+    assert told == [(True, 1000 * client.STORE_SILENCE_S), (False, 0)]
+
+
+def test_connection_that_ends_by_silence_while_others_are_awaited_is_told_as_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then the rank asks which nodes it cannot reach. The words are the kernel's."""
+
+    def silent(*arguments: object, **given: object) -> Arrivals:
+        raise dist.DistNetworkError(os.strerror(errno.ETIMEDOUT))
+
+    server = store_here()
+    made = Group(entered(1, 3, server.port, 2), backend="gloo", timeout_s=LIMIT_S)
+    monkeypatch.setattr(group, "gather", silent)
+    with pytest.raises(GroupBroken) as told:
+        made.form()
+    assert is_silence(told.value)
