@@ -35,6 +35,9 @@ __all__ = ["ClusterApi", "NotStruck", "Right", "rights"]
 AGENT = "app.kubernetes.io/part-of=elasticd,app.kubernetes.io/component=agent"
 CONTAINER = "agent"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+DEED_S = 30.0
+"""The most time for the answer to a deed. An API server tries an eviction that conflicts, as with a
+pod of another uid, again and again for 10 s before it says no."""
 _WAYS = {Kind.WORKER_KILL: "kill", Kind.WORKER_STOP: "stop"}
 
 
@@ -176,7 +179,7 @@ class ClusterApi:
 
     def _deed(self, method: str, path: str, body: object, what: str) -> str:
         try:
-            self._connection.ask(method, path, {}, body, what=what)
+            self._connection.ask(method, path, {}, body, what=what, read_s=DEED_S)
         except NotFound as exc:
             raise NotStruck(f"It had gone before it was struck ({exc}).") from exc
         except ElasticdError as exc:

@@ -16,6 +16,7 @@ from chaos.cluster.fault import Kind
 from chaos.cluster.observation import AgentPod
 from chaos.error import WrongInput
 from tests.fixtures.manifests import KUSTOMIZE, built
+from tests.fixtures.patience import patience_s
 from tests.kube.elastic_cluster import ElasticCluster
 from tests.kube.operator_run import CHAOS, kubeconfig_of
 from tests.kube.testbed.cluster import Cluster
@@ -28,7 +29,10 @@ pytestmark = pytest.mark.timeout(900)
 LONG = 100_000
 """Steps of a job that a test deletes."""
 LABELS = {"app.kubernetes.io/component": "agent", "app.kubernetes.io/part-of": "elasticd"}
-ARGS = ("--faults=4", "--interval=5", "--recover-within=240", "--timeout=600")
+ARGS = (
+    *("--faults=4", "--interval=5"),
+    *(f"--recover-within={patience_s(240.0):.0f}", f"--timeout={patience_s(600.0):.0f}"),
+)
 
 
 # --- with only an API server ------------------------------------------------------------------

@@ -55,13 +55,16 @@ class ApiServerConnection:
         *,
         what: str,
         content_type: str = "application/json",
+        read_s: float = READ_S,
     ) -> dict[str, Any]:
         """Send one request and return the answer's JSON; `what` is for the error's sentence.
+
+        `read_s`: how long the answer may take to come.
 
         Raises:
             ElasticdError: as `Api` says.
         """
-        with self._open(method, path, query, body, what, content_type, READ_S) as answer:
+        with self._open(method, path, query, body, what, content_type, read_s) as answer:
             try:
                 found = document(answer.data)
             except ValueError as exc:

@@ -33,8 +33,9 @@ class Asked:
         self.refuses: Callable[[str, str], ElasticdError | None] = lambda method, path: None
 
     def ask(
-        self, method: str, path: str, query: Mapping[str, str], body: Any = None, **_: object
+        self, method: str, path: str, query: Mapping[str, str], body: Any = None, **more: Any
     ) -> dict[str, Any]:
+        self.read_s = more.get("read_s", 10.0)
         self.requests.append((method, path, query, body))
         if (error := self.refuses(method, path)) is not None:
             raise error
@@ -90,6 +91,14 @@ def test_an_eviction_is_of_the_version_that_the_server_has(api: ClusterApi, aske
     asked.answers["/api/v1"] = {"resources": [{"name": "pods"}, told]}
     strike(api, Kind.POD_EVICT, ON_POD)
     assert asked.requests[-1][3]["apiVersion"] == "policy/v1beta1"
+
+
+def test_a_deed_waits_longer_than_the_api_server_tries_an_eviction(
+    api: ClusterApi, asked: Asked
+) -> None:
+    """It tries one of a pod that has gone for 10 s; a no that came too late would count as done."""
+    strike(api, Kind.POD_EVICT, ON_POD)
+    assert asked.read_s > 20.0
 
 
 def test_a_worker_is_named_with_the_moment_at_which_it_began(api: ClusterApi, asked: Asked) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,6 +331,24 @@ def test_a_token_that_cannot_be_read_is_a_trouble_that_passes(server: ApiServer)
     lost = connection_module.ApiServerConnection(server.connection()._pool, server.url, nothing)
     with pytest.raises(Unavailable, match="no token now"):
         KubernetesApi(lost).list(NODES)
+
+
+def test_an_answer_may_take_as_long_as_its_question_says(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server tries an eviction again for 10 s, as long as any other answer may take."""
+    waited_s: list[float] = []
+    connection = server.connection()
+    ask = connection._pool.request
+
+    def asked(*words: Any, timeout: Any, **more: Any) -> Any:
+        waited_s.append(timeout.read_timeout)
+        return ask(*words, timeout=timeout, **more)
+
+    monkeypatch.setattr(connection._pool, "request", asked)
+    connection.ask("GET", NODES.path(), {}, what="list nodes", read_s=30.0)
+    connection.ask("GET", NODES.path(), {}, what="list nodes")
+    assert waited_s == [30.0, connection_module.READ_S]
 
 
 def test_a_write_that_hangs_is_about_its_object_alone(
