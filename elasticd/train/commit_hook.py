@@ -46,7 +46,7 @@ def commit_hook(
             size=world.size,
             step=state.step,
             every=every or 0,
-            tensors=lambda: owned_tensors(guard.optimizers, guard._names),
+            tensors=lambda: owned_tensors(guard.optimizers, guard.names),
             is_over=is_over,
         )
         hooks.append(check.compare)

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from elasticd.channel.worker import FromWorker, ToWorker
-from elasticd.train.data.loader import Loader
+from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
@@ -288,13 +288,13 @@ def _loaders(share: int) -> tuple[float, float]:
     """Return what a batch costs from a Loader and from torch's, both in microseconds."""
     rows: Any = Rows(share * BATCHES)
     ours = Loader(rows, share, collate_fn=_as_it_is)
-    ours._place(0, 1, AgentSession(SilentWire()))
+    loader_core_of(ours).place(0, 1, AgentSession(SilentWire()))
     peer = DataLoader(rows, share, shuffle=True, collate_fn=_as_it_is)
     least = [float("inf"), float("inf")]
     for _ in range(PASSES):
         began_ns = time.thread_time_ns()
         for _ in ours:
-            ours._commit()  # As in training, so that no spans pile up.
+            loader_core_of(ours).commit()  # As in training, so that no spans pile up.
         between_ns = time.thread_time_ns()
         for _ in peer:
             pass

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from elasticd.train.data.loader import Loader
+from elasticd.train.data.loader import Loader, loader_core_of
+from elasticd.train.data.loader_core import LoaderCore
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.state.commit_scalars import CommitScalars
@@ -65,11 +66,11 @@ class BareSession(AgentSession):
     settle = without(AgentSession.settle, "step_wait.settled()")
 
 
-class BareLoader(Loader):
+class BareLoaderCore(LoaderCore):
     """A loader that does not look at the clock."""
 
-    _next = without(
-        Loader._next, "asked_s = monotonic()", "self._spent.data_s += monotonic() - asked_s"
+    next = without(
+        LoaderCore.next, "asked_s = monotonic()", "self._spent.data_s += monotonic() - asked_s"
     )
 
 
@@ -86,7 +87,7 @@ class BareScalars(CommitScalars):
 def observe(session: AgentSession, data: Loader, state: Any, *, is_on: bool) -> None:
     """Let the next steps be observed, or not; the objects stay the same ones."""
     session.__class__ = AgentSession if is_on else BareSession
-    data.__class__ = Loader if is_on else BareLoader
+    loader_core_of(data).__class__ = LoaderCore if is_on else BareLoaderCore
     core_of(state).commit_scalars.__class__ = CommitScalars if is_on else BareScalars
 
 

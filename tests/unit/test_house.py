@@ -74,6 +74,51 @@ NAMED_SO_ALL_THE_SAME = {
     "elasticd/keeper/wire/message.py:Standing",
 }
 
+PRIVATE_OF_OTHERS = {
+    "A namedtuple's own method, which has the underscore so that no field can have the name": {
+        "_replace"
+    },
+    "What Python documents, or has no other way to": {
+        "_current_frames",
+        "_data",  # Of os.environ: reads of it are not to be seen.
+        "_exit",
+        "_getframe",
+        "_resource_tracker",
+    },
+    "What torch offers under no other name": {
+        "_C",
+        "_FrameAction",
+        "_FrameExecStrategy",
+        "_abort_process_group",
+        "_broadcast_coalesced",
+        "_buffers",
+        "_create_work_from_future",
+        "_current_graph_task_id",
+        "_distributed_c10d",
+        "_dynamo",
+        "_foreach_copy_",
+        "_foreach_norm",
+        "_get_default_group",
+        "_get_default_store",
+        "_get_sequence_number_for_group",
+        "_local_tensor",
+        "_metadata",
+        "_new_process_group_helper",
+        "_parameters",
+        "_set_grad_enabled",
+        "_shutdown_workers",
+        "_state_dict_hooks",
+        "_threads",
+        "_timeout",
+        "_version",
+        "_worker_pids_set",
+        "_workers",
+        "_world",
+    },
+    "What fsspec asks a file system of another package for": {"_pipe_file", "_strip_protocol"},
+}
+"""Private names of others that the product uses all the same, by the reason."""
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_is_no_longer_than_the_rule(name: str) -> None:
@@ -152,6 +197,38 @@ def test_contract_about_torch_names_every_package_but_those_that_need_it() -> No
         if not path.stem.startswith("__")
     }
     assert modules - MAY_IMPORT_TORCH == named
+
+
+def test_no_private_attribute_of_another_module_is_used() -> None:
+    """A module may use what its own classes define: in a copy, in a comparison, in a face."""
+    others: dict[str, list[str]] = {}
+    for name in NAMES:
+        own = set(private_names_of(tree_of(name)))
+        for node in ast.walk(tree_of(name)):
+            if (
+                isinstance(node, ast.Attribute)
+                and re.match(r"_[^_]", node.attr)
+                and ast.unparse(node.value) not in ("self", "cls", "super()")
+                and node.attr not in own
+            ):
+                others.setdefault(node.attr, []).append(f"{name}:{node.lineno}")
+    allowed = set().union(*PRIVATE_OF_OTHERS.values())
+    assert {attr: where for attr, where in others.items() if attr not in allowed} == {}
+    assert allowed - others.keys() == set(), "nobody uses these any more"
+
+
+def private_names_of(tree: ast.Module) -> Iterator[str]:
+    """Yield the private names that the classes of a module give their objects."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+            case ast.ClassDef(body=body):
+                for each in body:
+                    if isinstance(each, ast.Assign):
+                        yield from (ast.unparse(target) for target in each.targets)
 
 
 @cache

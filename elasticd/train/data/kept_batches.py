@@ -31,7 +31,7 @@ from elasticd.train.data.cursor import DataPosition
 from elasticd.train.introspection.own_loop import own_loop
 
 if TYPE_CHECKING:
-    from elasticd.train.data.loader import Loader
+    from elasticd.train.data.loader_core import LoaderCore
 
 __all__ = ["Check", "KeptBatches", "PassBegun"]
 
@@ -69,7 +69,7 @@ class _Whole(NamedTuple):
 class KeptBatches:
     """The check of one state; what is to be asked at the next commit stands in `checks`."""
 
-    def __init__(self, loaders: Mapping[str, "Loader"], checks: list[Check]) -> None:
+    def __init__(self, loaders: Mapping[str, "LoaderCore"], checks: list[Check]) -> None:
         self._loaders = loaders
         self._checks = checks
         self._is_told = self._is_loop_told = False
@@ -94,10 +94,10 @@ class KeptBatches:
         if self._loaders:
             self._ask()
 
-    def pass_begins(self, loader: "Loader", frame: FrameType) -> "PassBegun":
+    def pass_begins(self, loader: "LoaderCore", frame: FrameType) -> "PassBegun":
         """Note a pass that the function of this frame asks for."""
         name = next((name for name, each in self._loaders.items() if each is loader), "")
-        committed = loader._cursor.committed
+        committed = loader.cursor.committed
         if name not in self._first:
             self._first[name] = committed
         elif (first := self._first[name]) is not None:
@@ -109,7 +109,7 @@ class KeptBatches:
     def pass_ended(self, name: str, batches: int, given: list[_Tensors], *, is_whole: bool) -> None:
         """Note what a pass gave; `is_whole`: and none of it became part of a commit."""
         if is_whole and batches > 1:
-            end = self._loaders[name]._cursor.pending
+            end = self._loaders[name].cursor.pending
             self._whole[name] = _Whole(name, batches, end, given, torch.is_grad_enabled())
             self._is_trained = False
         elif name in self._ended:
@@ -124,13 +124,13 @@ class KeptBatches:
         Raises:
             CallError: the script trains on some that it has kept.
         """
-        given = [name for name, each in self._loaders.items() if each._has_delivered]
+        given = [name for name, each in self._loaders.items() if each.has_delivered]
         if given:
             self._commits, self._steps = self._commits + 1, 0
             self._whole = {
                 name: each
                 for name, each in self._whole.items()
-                if name in given and self._loaders[name]._cursor.pending == each.end
+                if name in given and self._loaders[name].cursor.pending == each.end
             }
             if self._whole:
                 self._is_trained, self._is_alone = has_stepped, len(given) == 1
@@ -183,11 +183,13 @@ class KeptBatches:
 class PassBegun:
     """Where a loader stood when a pass over it began."""
 
-    def __init__(self, kept: KeptBatches, name: str, loader: "Loader", *, may_cycle: bool) -> None:
+    def __init__(
+        self, kept: KeptBatches, name: str, loader: "LoaderCore", *, may_cycle: bool
+    ) -> None:
         self._kept, self._name, self._loader = kept, name, loader
         self._may_cycle = may_cycle
-        self._start = loader._cursor.pending
-        self._committed = loader._cursor.committed
+        self._start = loader.cursor.pending
+        self._committed = loader.cursor.committed
         self._given: list[_Tensors] = []
 
     def gave(self, batch: object) -> bool:
@@ -203,7 +205,7 @@ class PassBegun:
         """
         if self._may_cycle and any(map(_is_cycle, gc.get_referrers(iterator))):
             raise _cycled()
-        cursor, size = self._loader._cursor, self._loader._batch_size
+        cursor, size = self._loader.cursor, self._loader.batch_size
         if self._name and cursor.pending.epoch == self._start.epoch:
             samples = cursor.pending.consumed - self._start.consumed
             is_whole = cursor.committed == self._committed

@@ -10,7 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from elasticd.errors import CallError
 from elasticd.train.data.kept_batches import Check, KeptBatches
 from elasticd.train.data.ledger import Ledger
-from elasticd.train.data.loader import Loader
+from elasticd.train.data.loader import Loader, loader_core_of
+from elasticd.train.data.loader_core import LoaderCore
 from elasticd.train.data.totals import DataTotals
 from elasticd.train.session.watch import EpochProgress, StateWatch
 from elasticd.train.world import World
@@ -28,8 +29,9 @@ class Loaders:
         """The number of epochs for which `state.epochs` was called; 0: it was not called."""
         self.steps = 0
         """The step at which the script said that it ends; 0: it did not."""
+        self._cores: dict[str, LoaderCore] = {}
         self._ledgers: dict[str, Ledger] = {}
-        self._kept = KeptBatches(self.named, checks)
+        self._kept = KeptBatches(self._cores, checks)
         self._checks = checks
         self._is_told = False
 
@@ -47,11 +49,11 @@ class Loaders:
         self.epochs, self.steps = epochs, steps
         if self.named and left > 1:
             self._checks[:] = [each for each in self._checks if not isinstance(each, _UsedUp)]
-            self._checks.append(_UsedUp(self.named, left))
+            self._checks.append(_UsedUp(self._cores, left))
 
     def add(self, name: str, loader: Loader) -> None:
         """Add a loader, or replace one of an earlier generation."""
-        self.named[name] = loader
+        self.named[name], self._cores[name] = loader, loader_core_of(loader)
         self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
     def place(self, world: World, watch: StateWatch, modules: Iterable[torch.nn.Module]) -> None:
@@ -63,9 +65,9 @@ class Loaders:
         parts = (part for module in modules for part in module.modules())
         least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
         has_begun = any((each.epoch, each.consumed) != (0, 0) for each in self.named.values())
-        for loader in self.named.values():
-            loader._place(world.rank, world.size, watch, least, has_begun=has_begun)
-            loader._kept = self._kept
+        for loader in self._cores.values():
+            loader.place(world.rank, world.size, watch, least, has_begun=has_begun)
+            loader.kept = self._kept
         self._kept.begin()
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
@@ -77,11 +79,11 @@ class Loaders:
         if is_waiting and epoch is None:
             self._tell_once()
             return
-        for name, loader in self.named.items():
+        for name, loader in self._cores.items():
             ledger = self._ledgers[name]
             if epoch is not None:
-                ledger.take(loader._end_epoch(epoch))
-            ledger.take(loader._commit())
+                ledger.take(loader.end_epoch(epoch))
+            ledger.take(loader.commit())
 
     @property
     def totals(self) -> DataTotals | None:
@@ -107,7 +109,7 @@ class Loaders:
             self._ledgers.setdefault(name, Ledger()).load_state_dict(counts)
 
     def _tell_once(self) -> None:
-        if not self._is_told and any(each._has_delivered for each in self.named.values()):
+        if not self._is_told and any(each.has_delivered for each in self._cores.values()):
             self._is_told = True
             sys.stderr.write(
                 "elasticd: a commit without an optimizer's step, and gradients are waiting: these "
@@ -119,7 +121,7 @@ class Loaders:
 class _UsedUp:
     """Looks whether all epochs end before the script has taken a batch or made a step."""
 
-    def __init__(self, loaders: Mapping[str, Loader], left: int) -> None:
+    def __init__(self, loaders: Mapping[str, LoaderCore], left: int) -> None:
         self._loaders, self._left = loaders, left
 
     def __call__(self, has_stepped: bool) -> bool:
@@ -128,7 +130,7 @@ class _UsedUp:
         Raises:
             CallError: the last epoch ends, and none had a batch or a step.
         """
-        cursors = [each._cursor for each in self._loaders.values()]
+        cursors = [each.cursor for each in self._loaders.values()]
         if has_stepped or any(each.pending != each.committed for each in cursors):
             return False
         self._left -= 1

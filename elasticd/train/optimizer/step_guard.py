@@ -62,7 +62,7 @@ class StepGuard:
         """It is one of samples whose gradients no optimizer has used yet."""
         self._leads: dict[_Optimizer, _Optimizer] = {}
         self._undo: dict[_Optimizer, OptimizerUndo] = {}
-        self._names: dict[int, str] = {}
+        self.names: dict[int, str] = {}  # of parameters, by their ids
         self._parameters: list[torch.Tensor] = []
         self._known: frozenset[int] = frozenset()
         self._is_on_gpu = False
@@ -119,7 +119,7 @@ class StepGuard:
             each: lead for lead, others in optimizers.items() for each in (lead, *others)
         }
         self._undo = {lead: self._undo.get(lead) or OptimizerUndo(lead) for lead in optimizers}
-        self._names = names
+        self.names = names
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
         self._known = frozenset((*every, *names))
@@ -345,7 +345,7 @@ class StepGuard:
             loss = closure(*values, **names)
             self._settle()
             if self._on_nan is not OnNan.IGNORE and self._has_bad(lead):
-                raise not_finite(lead, self._names)
+                raise not_finite(lead, self.names)
             return loss
 
         return (
@@ -358,7 +358,7 @@ class StepGuard:
         if getattr(lead, "found_inf", None) is not None or not self._has_bad(lead):
             return
         if self._on_nan is OnNan.STOP:
-            raise not_finite(lead, self._names)
+            raise not_finite(lead, self.names)
         nonfinite_gradient.clear(lead)
         self.skipped += 1
 

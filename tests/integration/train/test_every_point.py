@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from elasticd.train.data.loader import loader_core_of
 from tests.fixtures.cluster import SCRIPTS, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.scripts.points import Parts, dataset, loader
@@ -149,7 +150,7 @@ def test_each_step_has_the_batch_of_an_undisturbed_run(case: Case, story: Story)
     wanted: list[list[int]] = []
     while len(wanted) < len(found):
         wanted += [sorted(index.tolist()) for _, _, index in alone]
-        alone._commit()
+        loader_core_of(alone).commit()
     assert found == wanted[: len(found)]
     per_pass = len(alone)
     for start in range(0, len(found), per_pass):

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from elasticd.train.data.loader import Loader
+from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.time_spent import SecondsSpent
 
@@ -56,5 +56,5 @@ def world_of(dataset: Any, batch_size: int, size: int, **options: Any) -> list[L
     """Return the loaders of all ranks of a world."""
     loaders = [loader_of(dataset, batch_size, **options) for _ in range(size)]
     for rank, loader in enumerate(loaders):
-        loader._place(rank, size, Watch())
+        loader_core_of(loader).place(rank, size, Watch())
     return loaders

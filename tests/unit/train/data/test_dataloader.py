@@ -15,6 +15,7 @@ import pytest
 
 from elasticd.train.data import dataloader
 from elasticd.train.data.ledger import Ledger
+from elasticd.train.data.loader import loader_core_of
 from elasticd.train.interrupt import may_be_left
 from tests.fixtures.patience import patience_s
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of
@@ -43,8 +44,8 @@ def test_a_new_world_ends_data_workers_that_are_busy(persistent: bool) -> None:
     assert [next(iterator), next(iterator)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     workers = set(multiprocessing.active_children()) - before
     assert len(workers) == 2
-    loader._commit()
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).commit()
+    loader_core_of(loader).place(0, 1, Watch())
     assert not any(worker.is_alive() for worker in workers)
     # By SIGTERM at once, neither by SIGKILL nor after torch's patience.
     assert {worker.exitcode for worker in workers} <= {0, -15}
@@ -66,7 +67,7 @@ def test_end_of_data_workers_is_not_left_in_the_middle(
     monkeypatch.setattr(dataloader, "_end", end)
     loader = loader_of(Numbers(40), 4, num_workers=1, persistent_workers=persistent)
     next(iter(loader))
-    loader._reader.close()
+    loader_core_of(loader)._reader.close()
     assert seen == [False]
 
 
@@ -82,15 +83,15 @@ def test_only_what_was_delivered_counts_with_data_workers(persistent: bool) -> N
         iterator = iter(loader)
         for _ in range(3):
             counts.update(next(iterator))
-        ledger.take(loader._commit())
+        ledger.take(loader_core_of(loader).commit())
         next(iterator)
-        loader._place(0, 1, Watch())
+        loader_core_of(loader).place(0, 1, Watch())
         for batch in loader:
             counts.update(batch)
-        ledger.take(loader._commit())
+        ledger.take(loader_core_of(loader).commit())
     assert counts == Counter(dict.fromkeys(range(41), 2))
     assert (ledger.samples, ledger.repeated, ledger.skipped) == (82, 0, 0)
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).place(0, 1, Watch())
     assert set(multiprocessing.active_children()) <= before
 
 
@@ -99,9 +100,9 @@ def test_persistent_data_workers_stay_over_the_end_of_an_epoch() -> None:
     loader = loader_of(_Pid(), 4, num_workers=1, persistent_workers=True)
     pids = {pid for _ in range(2) for batch in loader for pid in batch}
     assert len(pids) == 1
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).place(0, 1, Watch())
     assert len({pid for batch in loader for pid in batch} | pids) == 2
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).place(0, 1, Watch())
 
 
 class _Pid:
@@ -161,7 +162,7 @@ def test_persistent_data_workers_are_replaced_when_one_died(
         batches.extend(iter(loader))
     batches.extend(loader)
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).place(0, 1, Watch())
 
 
 def _hold_a_busy_worker(pipe: Connection) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.data.loader import Loader
+from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state.state import State
 from tests.unit.train.data.loader_case import Watch
@@ -162,15 +162,15 @@ def test_each_sample_is_applied_once_whenever_the_loop_is_interrupted(name: str)
 def test_weight_is_that_of_the_batch_that_is_trained_on() -> None:
     """The tail is half a batch; the newest batch is not the one in hand."""
     training = Training(read_ahead=True)
-    training.data._batch_size = 4
-    training.data._place(0, 3, Watch())
+    loader_core_of(training.data).batch_size = 4
+    loader_core_of(training.data).place(0, 3, Watch())
     seen = []
     batches = iter(training.data)
     following = next(batches, None)
     while following is not None:
         x, following = following, next(batches, None)
         seen.append((len(x), training.data.weight))
-        training.data._commit()
+        loader_core_of(training.data).commit()
     assert seen == [(2, 1.5), (2, 1.5), (1, 1.5)]
 
 
@@ -188,7 +188,7 @@ def test_batch_that_is_held_when_a_loop_is_left_is_delivered_again() -> None:
     loader = Loader(Rows(), BATCH, shuffle=False, read_ahead=True)
     batches = iter(loader)
     assert [next(batches).tolist(), next(batches).tolist()] == [[0, 1], [2, 3]]
-    loader._commit()
+    loader_core_of(loader).commit()
     assert loader.consumed == 2
     assert next(iter(loader)).tolist() == [2, 3]
 

@@ -21,9 +21,9 @@ from torch.utils.data import (
 )
 
 from elasticd.errors import CallError
-from elasticd.train.data import loader as loader_module
+from elasticd.train.data import loader_core
 from elasticd.train.data.ledger import Ledger
-from elasticd.train.data.loader import Loader
+from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.time_spent import SecondsSpent
@@ -116,7 +116,7 @@ def test_each_sample_counts_once_however_the_world_changes(
             loader.load_state_dict(json.loads(json.dumps(job.saved)))
             is_last = rank == world.size - 1
             watch = Watch(at=world.deliveries + (world.lag if is_last else 0))
-            loader._place(rank, world.size, watch)
+            loader_core_of(loader).place(rank, world.size, watch)
         with contextlib.suppress(Interrupted):
             job.train(loaders, world)
     assert job.counts == Counter(dict.fromkeys(range(length), epochs))
@@ -149,12 +149,14 @@ class _Job:
                     is_last = number >= world.deliveries - world.batches_per_commit
                     self._commit(loaders, is_torn=world.is_torn and is_last)
             following = loaders[0].epoch + 1
-            spans = [loader._end_epoch(following) for loader in loaders]
+            spans = [loader_core_of(loader).end_epoch(following) for loader in loaders]
             self.ledger.take(spans[0])
             self._commit(loaders, is_torn=False)
 
     def _commit(self, loaders: list[Loader], *, is_torn: bool) -> None:
-        spans = [loader._commit() for loader in (loaders[-1:] if is_torn else loaders)]
+        spans = [
+            loader_core_of(loader).commit() for loader in (loaders[-1:] if is_torn else loaders)
+        ]
         assert all(s == spans[0] for s in spans)
         self.ledger.take(spans[-1])
         self.counts.update(self._uncommitted)
@@ -167,14 +169,14 @@ class _Job:
 def test_an_interrupted_delivery_does_not_count() -> None:
     """It was fetched, but the script never had it: it comes again."""
     loader = loader_of(Numbers(20), 4, shuffle=False)
-    loader._place(0, 1, Watch(at=1))
+    loader_core_of(loader).place(0, 1, Watch(at=1))
     iterator = iter(loader)
     assert next(iterator) == [0, 1, 2, 3]
     with pytest.raises(Interrupted):
         next(iterator)
-    (span,) = loader._commit()
+    (span,) = loader_core_of(loader).commit()
     assert (span.start, span.stop) == (0, 4)
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).place(0, 1, Watch())
     assert next(iter(loader)) == [4, 5, 6, 7]
 
 
@@ -184,14 +186,14 @@ def test_without_a_commit_a_new_loop_goes_on_and_a_new_world_goes_back() -> None
     assert next(iter(loader)) == [0, 1, 2, 3]
     assert next(iter(loader)) == [4, 5, 6, 7]
     assert (loader.epoch, loader.consumed) == (0, 0)
-    loader._commit()
-    assert loader._commit() == ()
+    loader_core_of(loader).commit()
+    assert loader_core_of(loader).commit() == ()
     assert list(loader) == [[8, 9]]
     assert next(iter(loader)) == [0, 1, 2, 3]  # of the next epoch
     assert (loader.epoch, loader.consumed) == (0, 8)
-    loader._place(0, 1, Watch())
+    loader_core_of(loader).place(0, 1, Watch())
     assert list(loader) == [[8, 9]]
-    assert [(s.epoch, s.start, s.stop) for s in loader._commit()] == [(0, 8, 10)]
+    assert [(s.epoch, s.start, s.stop) for s in loader_core_of(loader).commit()] == [(0, 8, 10)]
 
 
 def test_reading_on_after_a_break_drops_nothing_that_was_read_ahead() -> None:
@@ -222,7 +224,7 @@ def test_an_iterator_of_an_earlier_generation_is_refused() -> None:
     loader = loader_of(Numbers(8), 4)
     iterator = iter(loader)
     next(iterator)
-    loader._place(0, 2, Watch())
+    loader_core_of(loader).place(0, 2, Watch())
     with pytest.raises(CallError, match="before the world changed"):
         next(iterator)
 
@@ -232,7 +234,7 @@ def test_several_passes_make_one_commit_of_several_spans() -> None:
     loader = loader_of(Numbers(10), 4)
     list(loader)
     next(iter(loader))
-    spans = loader._commit()
+    spans = loader_core_of(loader).commit()
     assert [(s.epoch, s.start, s.stop) for s in spans] == [(0, 0, 10), (1, 0, 4)]
     assert (loader.epoch, loader.consumed) == (1, 4)
 
@@ -242,15 +244,15 @@ def test_what_a_script_leaves_of_an_epoch_is_left_out_not_skipped() -> None:
     ledger = Ledger()
     loader = loader_of(Numbers(10), 4)
     next(iter(loader))
-    ledger.take(loader._end_epoch(1) + loader._commit())
+    ledger.take(loader_core_of(loader).end_epoch(1) + loader_core_of(loader).commit())
     assert (ledger.samples, ledger.left_out) == (4, 6)
-    ledger.take(loader._end_epoch(3) + loader._commit())
+    ledger.take(loader_core_of(loader).end_epoch(3) + loader_core_of(loader).commit())
     assert (ledger.samples, ledger.left_out, loader.epoch) == (4, 26, 3)
     dropping = loader_of(Numbers(10), 4, drop_last=True)
     dropping.load_state_dict(loader.state_dict())
     assert len(list(dropping)) == len(dropping) == 2
     iter(dropping)  # The epoch ends where the next one begins.
-    ledger.take(dropping._commit())
+    ledger.take(loader_core_of(dropping).commit())
     assert (ledger.samples, ledger.left_out, ledger.skipped, ledger.repeated) == (12, 28, 0, 0)
     assert (dropping.epoch, dropping.consumed) == (4, 0)
 
@@ -260,8 +262,8 @@ def test_the_end_of_an_epoch_never_goes_back() -> None:
     loader = loader_of(Numbers(10), 4)
     list(loader)
     list(loader)
-    assert len(loader._end_epoch(1)) == 2
-    loader._commit()
+    assert len(loader_core_of(loader).end_epoch(1)) == 2
+    loader_core_of(loader).commit()
     assert (loader.epoch, loader.consumed) == (2, 0)
 
 
@@ -269,7 +271,7 @@ def test_lengths_are_those_of_the_global_batches() -> None:
     """Before and after the world changed."""
     loader = loader_of(Numbers(10), 4)
     assert len(loader) == 3 == len(list(loader))
-    loader._place(1, 4, Watch())
+    loader_core_of(loader).place(1, 4, Watch())
     assert len(loader) == 3 == len(list(loader))
     assert len(loader_of(Numbers(10), 4, drop_last=True)) == 2
     assert list(loader_of(Numbers(0), 4)) == []
@@ -290,7 +292,7 @@ def test_the_state_is_plain_and_positions_are_in_samples() -> None:
     """So that the batch size may change, also to one that does not divide the position."""
     loader = loader_of(Numbers(50), 10, seed=4)
     first = next(iter(loader))
-    loader._commit()
+    loader_core_of(loader).commit()
     state = json.loads(json.dumps(loader.state_dict()))
     assert state == {
         "epoch": 0,
@@ -315,7 +317,7 @@ def test_resumption_at_step_ten_million_fetches_one_batch() -> None:
     loader = loader_of(dataset, 512, seed=1)
     state = loader.state_dict() | {"consumed": 512 * 10**7}
     loader.load_state_dict(state)
-    loader._place(3, 4, Watch())
+    loader_core_of(loader).place(3, 4, Watch())
     batch = next(iter(loader))
     assert len(batch) == len(set(batch)) == 128 == len(dataset.fetched)
     fresh = loader_of(Numbers(10**12), 512, seed=1)
@@ -368,8 +370,8 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
 def test_a_batch_smaller_than_the_world_is_refused() -> None:
     """With both numbers: each full batch would leave workers without samples."""
     with pytest.raises(CallError, match=r"4 samples are too few for 5 workers.*at least 5"):
-        loader_of(Numbers(8), 4)._place(0, 5, Watch())
-    loader_of(Numbers(8), 4)._place(0, 4, Watch())
+        loader_core_of(loader_of(Numbers(8), 4)).place(0, 5, Watch())
+    loader_core_of(loader_of(Numbers(8), 4)).place(0, 4, Watch())
 
 
 def test_a_dataset_whose_length_changed_is_refused() -> None:
@@ -378,7 +380,7 @@ def test_a_dataset_whose_length_changed_is_refused() -> None:
     loader = loader_of(dataset, 4)
     dataset.length = 90
     with pytest.raises(CallError, match="90 samples, but had 100"):
-        loader._place(0, 1, Watch())
+        loader_core_of(loader).place(0, 1, Watch())
     with pytest.raises(CallError, match="80 samples, but had 100"):
         loader_of(Numbers(80), 4).load_state_dict(loader.state_dict())
 
@@ -400,13 +402,13 @@ def test_a_damaged_state_is_refused() -> None:
 def test_world_that_outgrows_the_batch_goes_on() -> None:
     """The ranks that are too many repeat a sample with weight 0; all others' are counted once."""
     first = loader_of(Numbers(40), 4)
-    first._place(0, 1, Watch())
+    loader_core_of(first).place(0, 1, Watch())
     next(iter(first))
-    first._commit()
+    loader_core_of(first).commit()
     loaders = [loader_of(Numbers(40), 4) for _ in range(6)]
     for rank, loader in enumerate(loaders):
         loader.load_state_dict(first.state_dict())
-        loader._place(rank, 6, Watch())
+        loader_core_of(loader).place(rank, 6, Watch())
     shares = [next(iter(loader)) for loader in loaders]
     weights = [loader.weight for loader in loaders]
     assert sorted(weights)[:2] == [0.0, 0.0]
@@ -435,11 +437,11 @@ def test_the_time_in_a_loader_is_measured_for_whoever_watches(
 ) -> None:
     """A batch that could not be fetched is no time of a step: what comes of it is a failure."""
     times = iter([10.0, 12.5, 20.0, 20.25, 30.0])
-    monkeypatch.setattr(loader_module, "monotonic", lambda: next(times))
+    monkeypatch.setattr(loader_core, "monotonic", lambda: next(times))
     watch = Watch()
     watch.spent = SecondsSpent()
     loader = loader_of(Numbers(20), 10)
-    loader._place(0, 1, watch)
+    loader_core_of(loader).place(0, 1, watch)
     batches = iter(loader)
     next(batches), next(batches)
     assert watch.spent.data_s == 2.75
@@ -492,16 +494,16 @@ def test_batch_that_is_read_while_the_world_changes_does_not_count() -> None:
     class Moving(Numbers):
         def __getitem__(self, index: int) -> int:
             if index == 4:
-                loader._place(0, 1, Watch())
+                loader_core_of(loader).place(0, 1, Watch())
             return super().__getitem__(index)
 
     loader = loader_of(Moving(12), 4, shuffle=False)
     iterator = iter(loader)
     next(iterator)
-    loader._commit()
+    loader_core_of(loader).commit()
     with pytest.raises(CallError, match="before the world changed"):
         next(iterator)
-    assert not loader._has_delivered
+    assert not loader_core_of(loader).has_delivered
 
 
 def test_world_that_grows_beyond_a_loader_that_waits_for_its_turn_goes_on() -> None:
