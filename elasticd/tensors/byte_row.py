@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ctypes import c_ubyte
 
 import torch
+import xxhash
 
 __all__ = ["ByteRow", "is_in_a_row"]
 
@@ -56,6 +57,10 @@ class ByteRow:
     def is_current(self) -> bool:
         """Return whether they are what was copied; as bytes, in which NaN is equal to itself."""
         return self._bytes == b"".join(self._sources)
+
+    def hashes(self) -> list[int]:
+        """Return a hash of the bytes of each as they are now; nothing is copied."""
+        return list(map(xxhash.xxh3_64_intdigest, self._sources))
 
     def copies(self) -> list[torch.Tensor]:
         """Return what was copied, as tensors of their own memory."""

@@ -20,7 +20,16 @@ import xxhash
 from elasticd.tensors.local_shard import has_replicas, local_part
 from elasticd.tensors.tensor_bytes import TensorBytes, is_plain
 
-__all__ = ["ROUNDING", "Measure", "comparable", "digest", "is_near", "measured", "owned_tensors"]
+__all__ = [
+    "ROUNDING",
+    "Measure",
+    "comparable",
+    "digest",
+    "is_near",
+    "measured",
+    "numbers_of",
+    "owned_tensors",
+]
 
 ROUNDING = 1e-3
 """How far a tensor may lie from another rank's, relative to its length. A step of a usual learning
@@ -83,7 +92,7 @@ def comparable(
 @torch.no_grad()
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """Return a text that differs where a bit of a tensor, or a name, does."""
-    numbers: list[int | torch.Tensor] = [_number(tensor) for tensor in tensors.values()]
+    numbers = numbers_of(tensors.values())
     # One wait for each device, and not for each tensor.
     by_device: dict[torch.device, list[int]] = {}
     for place, number in enumerate(numbers):
@@ -95,6 +104,14 @@ def digest(tensors: Mapping[str, torch.Tensor]) -> str:
             numbers[place] = number
     text = json.dumps(list(zip(tensors, numbers, strict=True)))
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+@torch.no_grad()
+def numbers_of(tensors: Iterable[torch.Tensor]) -> list[int | torch.Tensor]:
+    """Return for each a hash of its bytes; for what is not in the host's memory the sum, as a
+    number there, for which nobody waits here.
+    """
+    return [_number(tensor) for tensor in tensors]
 
 
 @torch.no_grad()

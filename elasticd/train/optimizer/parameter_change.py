@@ -2,12 +2,20 @@
 
 An evaluation puts an average in their place and takes it out again, a script clamps them. torch's
 counters grow with each write. So they cannot tell whether what was taken out was put back, and they
-do not grow at all where it was done through `tensor.data`. The first elements of a parameter can
-tell both: whoever replaces a parameter replaces them. Those of two parameters are copied at each
-commit, and looked at when a rank was interrupted. Those of all are copied where a write of the same
-values is to be expected: as a generation begins (DistributedDataParallel writes to all parameters
-when it is built), as a pause begins, and at each commit of a script that was seen to write.
-Rejected: to copy those of all at each commit of every script, which would cost a tenth of it.
+do not grow at all where it was done through `tensor.data`. Three samples can tell both:
+
+- The first elements of two parameters are copied at each commit, and looked at when a rank was
+  interrupted. Whoever replaces all parameters replaces these.
+- A hash of all bytes finds also who writes to a part of one parameter. It is taken where a write
+  is to be expected: as a generation begins (DistributedDataParallel writes to all parameters when
+  it is built), as a pause begins, and at each commit of a script that was seen to write. That is
+  found out at the commits that `is_probed` chooses, as most scripts that write do it in each step.
+- The first elements of all parameters stand in for the hash as a generation of a large model on the
+  host begins, which would wait for it.
+
+On the host a hash takes a thirtieth of the time of a step of AdamW (256 MB: 29 and 900 ms on one
+core). Rejected: to take it at each commit of every script. On a GPU that is a kernel for each
+parameter, and on the host much for a small model, whose commit takes microseconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +26,29 @@ from typing import Any
 import torch
 
 from elasticd.tensors.byte_row import ByteRow, is_in_a_row
+from elasticd.tensors.fingerprint import numbers_of
 from elasticd.tensors.local_shard import memory_of
 
-__all__ = ["ParameterWatch"]
+__all__ = ["ParameterWatch", "is_probed"]
 
 BEGINNING = 16
 """Elements of a parameter."""
 
+FIRST_COMMITS = 8
+"""After each of these of a process all bytes are hashed, and compared when the next step begins."""
+
+COMMITS_APART = 61
+"""So often they are hashed later, too: a prime, so that what a script does in each tenth or each
+hundredth step is met as well. It is two passes over the memory in 61 steps."""
+
 _state = attrgetter("state")
 _version = attrgetter("_version")
 _address = torch.Tensor.data_ptr
+
+
+def is_probed(commits: int) -> bool:
+    """Return whether a script's habits are looked at after this many commits."""
+    return commits < FIRST_COMMITS or commits % COMMITS_APART == 0
 
 
 class ParameterWatch:
@@ -38,11 +59,14 @@ class ParameterWatch:
         self._parameters: list[torch.Tensor] = []
         self._version_sum: int | None = None
         self._states: list[Any] = []
-        self._few = self._all = _Sample(())
-        """Samples as of the last commit: of the first and the last parameter, and of all
-        parameters."""
-        self._is_sampled = False
-        """True if the sample of all parameters is that of the last commit."""
+        self._few: _Sample = _Beginnings(())
+        """Of the first and the last parameter, as of the last commit."""
+        self._all: _Sample = _Beginnings(())
+        self._whole: _Sample = _Whole(())
+        self._taken: _Sample | None = None
+        """The one of all parameters that is of the last commit."""
+        self._is_expected = False
+        """True if a write that changes nothing is no habit of the script."""
         self.is_usual = False
         """True if the script was seen to write into parameters."""
 
@@ -56,22 +80,29 @@ class ParameterWatch:
     ) -> None:
         """Watch these from the next `look_away` on."""
         self._optimizers, self._parameters = optimizers, parameters
-        self._few = _Sample([parameters[0], parameters[-1]] if parameters else [])
-        self._all = _Sample(parameters)
+        self._few = _Beginnings([parameters[0], parameters[-1]] if parameters else [])
+        self._all, self._whole = _Beginnings(parameters), _Whole(parameters)
         self.forget()
 
     def forget(self) -> None:
         """Forget what was committed."""
         self._version_sum = None
 
-    def look_away(self, *, is_sampled: bool = False) -> None:
-        """Take the present values for those that were committed."""
+    def look_away(self, *, is_expected: bool = False, is_whole: bool = False) -> None:
+        """Take the present values for those that were committed.
+
+        `is_whole`: so that a change of any byte is seen. `is_expected`: values will be written that
+        are there already, or are put back; so a change of each parameter is seen at least.
+        """
         self._version_sum = sum(map(_version, self._parameters))
         self._states = list(map(_state, self._optimizers))
         self._few.take()
-        self._is_sampled = is_sampled or self.is_usual
-        if self._is_sampled:
-            self._all.take()
+        self._taken = self._whole if is_whole or self.is_usual else None
+        self._is_expected = is_expected
+        if self._taken is None and is_expected:
+            self._taken = self._all
+        if self._taken is not None:
+            self._taken.take()
 
     def look(self, *, is_close: bool = False) -> bool:
         """Return whether something is not what was committed.
@@ -84,46 +115,48 @@ class ParameterWatch:
         # Loading into an optimizer makes another dict.
         has_loaded = any(map(is_not, map(_state, self._optimizers), self._states))
         if has_loaded or version_sum != self._version_sum:
-            if has_loaded or not self._is_sampled or not self._all.is_current():
-                self.is_usual = True
-                return True
+            is_other = has_loaded or self._taken is None or not self._taken.is_current()
+            self.is_usual |= is_other or not self._is_expected
             self._version_sum = version_sum
-        sample = self._all if self._is_sampled else self._few
-        return is_close and not sample.is_current()
+            return is_other
+        is_other = is_close and self.has_moved()
+        self.is_usual |= is_other
+        return is_other
 
     def has_moved(self) -> bool:
         """Return whether parameters are different now, whatever was written to them meanwhile."""
-        return self._version_sum is not None and not self._few.is_current()
+        return self._version_sum is not None and not (self._taken or self._few).is_current()
 
 
 class _Sample:
-    """The beginnings of some parameters, and where their memory is."""
+    """What some parameters are like, and where their memory is."""
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self._parameters = parameters
         self._row: ByteRow | None = None
-        self._find()
+        self._views: list[torch.Tensor] = []
+        self._addresses: list[int] | None = None
+        """Where they were at the last `take`."""
 
     def take(self) -> None:
-        """Copy what is there now."""
-        if self._now() != self._addresses:
+        """Take note of what is there now."""
+        if self._addresses is None or self._now() != self._addresses:
             self._find()
-        elif self._row is not None:
-            self._row.copy()
-        elif self._copies:
-            torch._foreach_copy_(self._copies, self._views)
+        self._note()
 
     def is_current(self) -> bool:
-        """Return whether all is as it was copied."""
-        if self._now() != self._addresses:
-            return False
-        if self._row is not None:
-            return self._row.is_current()
-        return all(
-            # As bytes, in which NaN is equal to itself.
-            torch.equal(view.contiguous().view(torch.uint8), copied.view(torch.uint8))
-            for view, copied in zip(self._views, self._copies, strict=True)
-        )
+        """Return whether all is as it was noted."""
+        return self._addresses is not None and self._now() == self._addresses and self._is_noted()
+
+    def _part(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Return the elements that are looked at."""
+        raise NotImplementedError
+
+    def _note(self) -> None:
+        raise NotImplementedError
+
+    def _is_noted(self) -> bool:
+        raise NotImplementedError
 
     def _find(self) -> None:
         here = [memory_of(each) for each in self._parameters]
@@ -132,16 +165,66 @@ class _Sample:
         parameters = self._parameters
         self._now: Callable[[], list[int]] = partial(_places, parameters) if is_plain else self._ask
         self._addresses = self._now()
-        self._views = [_beginning(each) for each in self._parameters]
-        self._row, self._copies = None, []
-        if all(map(is_in_a_row, self._views)):
-            self._row = ByteRow(self._views)
-            self._row.copy()
-        else:
-            self._copies = [view.clone() for view in self._views]
+        self._views = [self._part(each) for each in self._parameters]
+        self._row = ByteRow(self._views) if all(map(is_in_a_row, self._views)) else None
 
     def _ask(self) -> list[int]:
         return _places([memory_of(each) for each in self._parameters])
+
+
+class _Beginnings(_Sample):
+    """Copies of the first elements."""
+
+    _copies: list[torch.Tensor]
+
+    def _part(self, parameter: torch.Tensor) -> torch.Tensor:
+        return _beginning(parameter)
+
+    def _find(self) -> None:
+        super()._find()
+        self._copies = [] if self._row is not None else list(map(torch.empty_like, self._views))
+
+    def _note(self) -> None:
+        if self._row is not None:
+            self._row.copy()
+        elif self._copies:
+            torch._foreach_copy_(self._copies, self._views)
+
+    def _is_noted(self) -> bool:
+        if self._row is not None:
+            return self._row.is_current()
+        return all(
+            # As bytes, in which NaN is equal to itself.
+            torch.equal(view.contiguous().view(torch.uint8), copied.view(torch.uint8))
+            for view, copied in zip(self._views, self._copies, strict=True)
+        )
+
+
+class _Whole(_Sample):
+    """A hash of all bytes of each; of what is on a GPU a sum, which is a number there."""
+
+    _noted: Sequence[int | torch.Tensor] = ()
+
+    def _part(self, parameter: torch.Tensor) -> torch.Tensor:
+        return memory_of(parameter).detach()
+
+    def _note(self) -> None:
+        self._noted = self._numbers()
+
+    def _is_noted(self) -> bool:
+        pairs = list(zip(self._noted, self._numbers(), strict=True))
+        on_host = [(one, other) for one, other in pairs if isinstance(one, int)]
+        if any(one != other for one, other in on_host):
+            return False
+        waiting = [one != other for one, other in pairs if isinstance(one, torch.Tensor)]
+        # One wait for each device, and not for each parameter.
+        by_device: dict[torch.device, list[torch.Tensor]] = {}
+        for each in waiting:
+            by_device.setdefault(each.device, []).append(each)
+        return not any(bool(torch.stack(each).any()) for each in by_device.values())
+
+    def _numbers(self) -> Sequence[int | torch.Tensor]:
+        return self._row.hashes() if self._row is not None else numbers_of(self._views)
 
 
 def _places(tensors: Sequence[torch.Tensor]) -> list[int]:

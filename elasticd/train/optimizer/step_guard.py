@@ -25,7 +25,7 @@ from elasticd.train.optimizer import nonfinite_gradient, unsupported
 from elasticd.train.optimizer.grad_scaler import drop_scale
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo, parameters_of
-from elasticd.train.optimizer.parameter_change import ParameterWatch
+from elasticd.train.optimizer.parameter_change import ParameterWatch, is_probed
 from elasticd.train.optimizer.waiting_gradient import WaitingGradients
 from elasticd.train.session.watch import StateWatch
 
@@ -148,10 +148,10 @@ class StepGuard:
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
         # in its first step then counts as one that has stepped, which is nearly as good.
         self._generations += 1
-        is_early = self._generations == 1 and self._is_on_gpu
-        if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
+        is_small = sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES
+        if is_small and (self._generations > 1 or not self._is_on_gpu):
             self._copy_all(is_required=False)
-        self.touch.look_away(is_sampled=True)
+        self.touch.look_away(is_expected=True, is_whole=is_small or self._is_on_gpu)
         self._hooks.callback(step_hooks.register_optimizer_step_pre_hook(self._before).remove)
         self._hooks.callback(step_hooks.register_optimizer_step_post_hook(self._after).remove)
 
@@ -166,7 +166,7 @@ class StepGuard:
         if not self.is_dirty:
             if self.touch.is_usual:
                 self._copy_all(is_required=True)
-            self.touch.look_away(is_sampled=True)
+            self.touch.look_away(is_expected=True, is_whole=True)
 
     def begin_commit(self) -> None:
         """Make sure that the step may count; the state is not clean before `end_commit`.
@@ -206,7 +206,7 @@ class StepGuard:
             for undo in self._undo.values():
                 undo.release()
             self._holds_copies = False
-        self.touch.look_away()
+        self.touch.look_away(is_whole=self._touches > 0 or is_probed(self._commits))
         self.is_busy = False
 
     def undo(self) -> bool:
@@ -266,7 +266,7 @@ class StepGuard:
             if self._meet is not None:
                 self._meet_others()
             # Some scripts write past torch's counters at each step; they are known by the first.
-            is_probe = self._touches > 0 or self._commits & (self._commits - 1) == 0
+            is_probe = self._touches > 0 or is_probed(self._commits)
             self._is_touched |= self.touch.look(is_close=is_probe)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.

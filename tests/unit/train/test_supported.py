@@ -459,6 +459,14 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="parameters added in training (`add_param_group`)",
         in_process="no", said="`given other parameters in train`", check=shown(
             f"{_AGAIN}::test_parameters_that_are_added_in_training_are_refused_at_the_commit")),
+    Row(area="Optimizers", what="writes to parameters, or parts of them, before `optimizer.step()` "
+        "or after `commit()` (a clamp, rows that are normalised)",
+        in_process="yes, a copy at each step; a write that the script makes once in many steps may "
+        "be done twice the first time", check=shown(
+            "unit/train/optimizer/test_parameter_change.py::"
+            "test_write_to_a_part_of_a_parameter_before_each_step_is_not_done_twice",
+            "unit/train/optimizer/test_parameter_change.py::"
+            "test_second_write_to_a_part_of_a_parameter_is_seen_however_rare_they_are")),
     Row(area="Optimizers", what="another tensor in the place of a parameter, put there in `train`",
         in_process="no", said="`is another tensor in train`", check=shown(
             f"{_TIED}::test_another_tensor_in_the_place_of_a_trained_parameter_is_refused")),

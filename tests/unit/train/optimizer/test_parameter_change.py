@@ -8,6 +8,13 @@ import torch
 
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer import step_guard
+from elasticd.train.optimizer.parameter_change import (
+    BEGINNING,
+    COMMITS_APART,
+    FIRST_COMMITS,
+    ParameterWatch,
+    is_probed,
+)
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import (
     Killer,
@@ -218,3 +225,87 @@ def test_write_to_a_part_of_a_parameter_between_step_and_commit_is_of_that_step(
     train((undisturbed, step), steps=STEP + 2)
     assert train((state, step), at=Killer(state, point, STEP), steps=STEP + 2) == 1
     assert same(facts(state), facts(undisturbed))
+
+
+def write_beyond_the_beginning(state: State, way: str) -> None:
+    """A part that has neither a parameter's first elements nor one that is the first or last."""
+    weight = state.model[0].weight
+    assert weight.numel() > BEGINNING
+    WAYS[way](weight)[-1].mul_(0.5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("point", ["begin", "forward", "backward", "step", "commit"])
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_write_to_a_part_of_a_parameter_before_each_step_is_not_done_twice(
+    way: str, point: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first steps show that the script does it; from then on it is undone."""
+    monkeypatch.setattr(step_guard, "COPY_LIMIT_BYTES", limit)
+
+    def step(state: State, at: Callable[[str], None]) -> None:
+        write_beyond_the_beginning(state, way)
+        plain_step(state, at)
+
+    first = 1 if point == "commit" else 0  # It is counted by then.
+    for killed_at in (first, STEP) if limit else (STEP,):
+        state, undisturbed = made(), made()
+        train((undisturbed, step), steps=STEP + 2)
+        assert train((state, step), at=Killer(state, point, killed_at), steps=STEP + 2) == 1
+        assert same(facts(state), facts(undisturbed))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_second_write_to_a_part_of_a_parameter_is_seen_however_rare_they_are(way: str) -> None:
+    """Once in ten steps, where nothing is expected any more."""
+    state, killed_at = made(), COMMITS_APART * 10 + 9
+
+    def step(at: Callable[[str], None] = lambda _: None) -> None:
+        if state.step % 10 == 9:
+            write_beyond_the_beginning(state, way)
+        plain_step(state, at)
+
+    with suppress(Interrupted), entered(state):
+        while state.step < killed_at:
+            step()
+        step(Killer(state, "backward", killed_at))
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
+    assert not core_of(state).has_stepped
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_evaluation_in_a_pause_that_changes_a_part_and_does_not_put_it_back_is_seen(
+    way: str,
+) -> None:
+    state = made()
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP + 2:
+            plain_step(state, lambda _: None)
+        with state.pause("evaluation"):
+            write_beyond_the_beginning(state, way)
+            raise Interrupted
+    core_of(state).settle_back()
+    assert not core_of(state).is_clean
+
+
+def test_what_cannot_be_hashed_where_it_stands_is_summed_up() -> None:
+    """A parameter with gaps in its memory, as one on a GPU."""
+    wide = torch.randn(8, 8)
+    parameter = torch.nn.Parameter(wide[:, :4])
+    watch = ParameterWatch()
+    watch.bind([], [parameter])
+    watch.look_away(is_whole=True)
+    assert not watch.look(is_close=True)
+    parameter.data[5, 3] += 1
+    assert watch.look(is_close=True)
+    watch.look_away()
+    assert not watch.look(is_close=True), "the present values count now"
+
+
+def test_script_that_writes_to_nothing_is_read_in_few_of_its_steps() -> None:
+    """Reading all parameters at each commit would be felt."""
+    assert sum(map(is_probed, range(1000))) <= 1000 / COMMITS_APART + FIRST_COMMITS
+    for period in (1, 2, 5, 10, 25, 50, 100):
+        for phase in range(period):
+            assert any(map(is_probed, range(phase, COMMITS_APART * period, period)))
