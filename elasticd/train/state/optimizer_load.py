@@ -13,7 +13,8 @@ one would be missing in the other, which makes the step. So each keeps the group
 it has, with the values that were saved.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
@@ -21,15 +22,52 @@ from typing import Any
 import torch
 
 from elasticd.errors import CallError
+from elasticd.train.device.device import CPU
+from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.state.entry import held_optimizers
 
-__all__ = ["fits", "load_optimizer", "own_groups_and_types"]
+__all__ = [
+    "Hosted",
+    "fits",
+    "is_off_host",
+    "kept_on_host",
+    "load_optimizer",
+    "optimizers_of",
+    "own_groups_and_types",
+]
+
+Hosted = Sequence[Mapping[str, Any]]
+"""What some optimizers keep on the host while their parameters are on another device: for each
+optimizer the names of its state, with the numbers of the parameters, or with True for all."""
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, *, is_placed: bool = True) -> None:
+def optimizers_of(entry: object) -> tuple[torch.optim.Optimizer, ...]:
+    """Return the entry itself if it is one, and those that it holds; its load may load them all."""
+    own = (entry,) if isinstance(entry, torch.optim.Optimizer) else ()
+    return tuple(dict.fromkeys((*own, *held_optimizers(entry))))
+
+
+def is_off_host(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a parameter is on another device."""
+    return any(each.device.type != CPU.type for each in parameters_of(optimizer))
+
+
+def kept_on_host(optimizers: Iterable[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    """Return what these keep on the host; empty if none of them does it.
+
+    It is read where it lives, since a class with a `state_dict` of its own may save copies.
+    """
+    found = [_kept(each) for each in optimizers]
+    return found if any(found) else []
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer, state: Any, *, is_placed: bool = True, on_host: Hosted = ()
+) -> None:
     """Load a state in place, because a compiled or captured step holds its tensors.
 
-    `is_placed`: its tensors are on the devices on which they were; else torch's choice counts.
+    `is_placed`: its tensors are on the devices on which they were; else torch's choice counts for
+    what is not `on_host` (see `kept_on_host`).
     A tensor that has no place yet is not copied, but becomes part of the optimizer's state.
 
     Raises:
@@ -37,10 +75,11 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, *, is_placed: b
     """
     before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
     try:
-        every = (optimizer, *held_optimizers(optimizer))
         # A class with a state_dict of its own may copy what it saves to the host.
         is_live = type(optimizer).state_dict is torch.optim.Optimizer.state_dict
-        with own_groups_and_types(every, is_placed=is_placed and is_live):
+        is_told = is_placed and is_live
+        every = optimizers_of(optimizer)
+        with own_groups_and_types(every, is_placed=is_told, on_host=on_host):
             optimizer.load_state_dict(state)
     except ValueError as exc:
         raise CallError(
@@ -59,15 +98,16 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, *, is_placed: b
 
 @contextmanager
 def own_groups_and_types(
-    optimizers: Iterable[torch.optim.Optimizer], *, is_placed: bool = False
+    optimizers: Iterable[torch.optim.Optimizer], *, is_placed: bool = False, on_host: Hosted = ()
 ) -> Iterator[None]:
     """Let these optimizers keep groups, devices and the saved types in every load inside.
 
     `is_placed`: a tensor that is new here goes to the device on which it was saved.
     """
     with ExitStack() as hooks:
-        for optimizer in dict.fromkeys(optimizers):
-            for hook in _hooks(optimizer, is_placed):
+        for number, optimizer in enumerate(dict.fromkeys(optimizers)):
+            names = on_host[number] if number < len(on_host) else {}
+            for hook in _hooks(optimizer, is_placed, names):
                 hooks.callback(hook.remove)
         yield
 
@@ -82,7 +122,25 @@ def fits(old: torch.Tensor, new: Any) -> bool:
     )
 
 
-def _hooks(optimizer: torch.optim.Optimizer, is_placed: bool) -> Iterator[Any]:
+def _kept(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    numbers: dict[str, list[int]] = {}
+    counts: Counter[str] = Counter()
+    for number, parameter in enumerate(parameters_of(optimizer)):
+        entry = optimizer.state.get(parameter)
+        if parameter.device.type == CPU.type or not isinstance(entry, dict):
+            continue
+        for name, value in entry.items():
+            # torch has rules of its own for the number of steps.
+            if isinstance(value, torch.Tensor) and isinstance(name, str) and name != "step":
+                counts[name] += 1
+                if value.device.type == CPU.type:
+                    numbers.setdefault(name, []).append(number)
+    return {name: len(each) == counts[name] or each for name, each in numbers.items()}
+
+
+def _hooks(
+    optimizer: torch.optim.Optimizer, is_placed: bool, on_host: Mapping[str, Any]
+) -> Iterator[Any]:
     """Register what torch calls before and after a load; a class of its own may call none."""
     given: list[tuple[dict[str, Any], list[dict[str, Any]], Any]] = []
 
@@ -92,7 +150,7 @@ def _hooks(optimizer: torch.optim.Optimizer, is_placed: bool) -> Iterator[Any]:
     def after(_: torch.optim.Optimizer) -> None:
         if given:
             state, groups, entries = given.pop()
-            _put_types_back(optimizer, state, entries, is_placed)
+            _put_types_back(optimizer, state, entries, is_placed, on_host)
             _put_groups_back(optimizer, groups)
             loaded: Any = optimizer.state
             if loaded is not entries:
@@ -107,29 +165,40 @@ def _hooks(optimizer: torch.optim.Optimizer, is_placed: bool) -> Iterator[Any]:
 
 
 def _put_types_back(
-    optimizer: torch.optim.Optimizer, given: dict[str, Any], before: Any, is_placed: bool
+    optimizer: torch.optim.Optimizer,
+    given: dict[str, Any],
+    before: Any,
+    is_placed: bool,
+    on_host: Mapping[str, Any],
 ) -> None:
-    """Give what was loaded its saved types, and the devices on which it was `before`, or else those
-    of the saved state if it `is_placed`.
+    """Give what was loaded its saved types, and the devices on which it was `before`, or else the
+    host if it was there, or those of the saved state if it `is_placed`.
     """
     numbers = chain.from_iterable(group["params"] for group in given["param_groups"])
     parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
-    by_number = dict(zip(numbers, parameters, strict=True))
+    places = {n: (i, each) for i, (n, each) in enumerate(zip(numbers, parameters, strict=True))}
     for number, entry in given["state"].items():
-        key = by_number.get(number)
+        place, key = places.get(number, (-1, None))
         if key is not None and isinstance(entry, dict):
             loaded = optimizer.state[key] = _typed(optimizer.state[key], entry)
             old = before.get(key) if isinstance(before, dict) else None
             for name, saved in entry.items() if isinstance(loaded, dict) else ():
                 here = old.get(name) if isinstance(old, dict) else saved if is_placed else None
-                if name in loaded and isinstance(here, torch.Tensor):
-                    loaded[name] = _moved(loaded[name], saved, here.device)
+                device = here.device if isinstance(here, torch.Tensor) else None
+                if not isinstance(old, dict) and _is_among(on_host.get(name), place):
+                    device = CPU
+                if name in loaded and device is not None:
+                    loaded[name] = _moved(loaded[name], saved, device)
 
 
 def _moved(loaded: Any, saved: Any, device: torch.device) -> Any:
     """Return what was loaded, or what was saved if that was moved to a device of another type."""
     are_tensors = isinstance(loaded, torch.Tensor) and isinstance(saved, torch.Tensor)
     return saved.to(device) if are_tensors and loaded.device.type != device.type else loaded
+
+
+def _is_among(told: Any, number: int) -> bool:
+    return told is True or (isinstance(told, list) and number in told)
 
 
 @torch.no_grad()

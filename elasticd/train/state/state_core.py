@@ -32,12 +32,16 @@ from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.commit_scalars import CommitScalars, Tensors
 from elasticd.train.state.entry import StateEntries, StateEntryKind, kind_of
+from elasticd.train.state.optimizer_load import is_off_host, kept_on_host, optimizers_of
 from elasticd.train.state.ownership import Ownership, TiedEntries
 from elasticd.train.state.script_hooks import ScriptHooks
 from elasticd.train.state.state_dict import described, load, saved
 from elasticd.train.world import World
 
 __all__ = ["StateCore"]
+
+HOSTED = "_hosted"
+"""What a state has beside its entries if an optimizer keeps some of its state on the host."""
 
 
 class StateCore:
@@ -59,6 +63,10 @@ class StateCore:
         self.built: dict[str, Any] = {}
         self._loaded: dict[str, Any] = {}
         """The states of entries that are not built yet."""
+        self._on_host: dict[str, Any] = {}
+        """What optimizers among them keep on the host."""
+        self._off_host: dict[str, tuple[torch.optim.Optimizer, ...]] | None = None
+        """The optimizers of each entry that have a parameter on another device; None: not known."""
         self.is_prebuilt = False
         """True if `_build` ran ahead of `enter`, so that a state can be loaded in its place."""
         self.step = self.epoch = 0
@@ -186,7 +194,7 @@ class StateCore:
 
     def prebuild(self, world: World) -> None:
         """Build what depends on the world, into which another state will be loaded."""
-        self.built, self._loaded = {}, {}
+        self.built, self._loaded, self._on_host = {}, {}, {}
         self.is_broken = self.position != (0, 0)  # It stays so until that is loaded.
         self._build(world)
         self.is_prebuilt = True
@@ -226,6 +234,8 @@ class StateCore:
         live = self.objects | self.loaders.named | self.built
         entries = {name: saved(value) for name, value in live.items()}
         entries |= self.values | self._loaded | self._tied.told()
+        if on_host := self._on_host | self._hosted(live):
+            entries[HOSTED] = on_host
         return tree.flatten("state", {**entries, "_ledgers": self.loaders.state_dict()})
 
     def retie(self, skeleton: str) -> None:
@@ -239,10 +249,15 @@ class StateCore:
         self.loaders.load_state_dict(entries.pop("_ledgers"))
         self._keep.forget()
         self._tied.adopt(ties := entries.pop(TiedEntries.KEY, None))
+        on_host = entries.pop(HOSTED, {})  # Nothing of that, or a state of an older version.
         later = () if self.is_prebuilt else [name for name in entries if name in self.builders]
         self._loaded = {name: entries.pop(name) for name in later}
+        self._on_host = {name: on_host[name] for name in later if name in on_host}
         homes = self.objects | self.loaders.named | self.built | self.values
-        loaded = {name: load(homes[name], each, source.is_placed) for name, each in entries.items()}
+        loaded = {
+            name: load(homes[name], each, source.is_placed, on_host.get(name, ()))
+            for name, each in entries.items()
+        }
         self.values.update((name, loaded[name]) for name in self.values.keys() & loaded.keys())
         self._tied.adopt(ties)  # What is new here had no place before.
         if not self.is_prebuilt:
@@ -312,6 +327,7 @@ class StateCore:
         self._hooks.note(self.objects.values())
         loaders = {n: v for n, v in self.loaders.named.items() if n in self.builders}
         before = {name: saved(value) for name, value in (self.built | loaders).items()}
+        self._on_host |= self._hosted(self.built)
         # The states stay until all are built: a builder may be interrupted, too.
         self._loaded = before | self._loaded
         self.built = {}
@@ -324,8 +340,9 @@ class StateCore:
                 else:
                     self.built[name] = value
         for name in filter(self._loaded.__contains__, self.builders):
-            load(self._entry(name), self._loaded[name])
-        self._loaded = {}
+            on_host = self._on_host.get(name, ())
+            load(self._entry(name), self._loaded[name], on_host=on_host)
+        self._loaded, self._on_host = {}, {}
 
     def _bind(self) -> None:
         """Sort the entries: what optimizers own, and what is copied at each commit."""
@@ -337,6 +354,16 @@ class StateCore:
         self.guard.bind(owned.optimizers, owned.names)
         self._optimizers: tuple[torch.optim.Optimizer, ...] = self.guard.optimizers
         self._groups = BuiltGroups(self._optimizers)
+        every = {name: optimizers_of(each) for name, each in (self.objects | self.built).items()}
+        self._off_host = {name: each for name, each in every.items() if any(map(is_off_host, each))}
+
+    def _hosted(self, entries: dict[str, Any]) -> dict[str, Any]:
+        """Return what optimizers among these entries keep on the host, for `load` elsewhere."""
+        every = self._off_host
+        if every is None:
+            every = {name: optimizers_of(each) for name, each in entries.items()}
+        found = {name: kept_on_host(each) for name, each in every.items() if name in entries}
+        return {name: each for name, each in found.items() if each}
 
     def _entry(self, name: str) -> Any:
         """Return the entry of this name; None if it is not built yet."""

@@ -10,8 +10,14 @@ from elasticd.tensors.local_shard import memory_of
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
-from elasticd.train.state.entry import StateEntryKind, held_optimizers, unwrapped
-from elasticd.train.state.optimizer_load import fits, load_optimizer, own_groups_and_types
+from elasticd.train.state.entry import StateEntryKind, unwrapped
+from elasticd.train.state.optimizer_load import (
+    Hosted,
+    fits,
+    load_optimizer,
+    optimizers_of,
+    own_groups_and_types,
+)
 
 __all__ = ["described", "load", "saved"]
 
@@ -23,10 +29,10 @@ def saved(value: Any) -> Any:
     return (unwrapped(value) if isinstance(value, torch.nn.Module) else value).state_dict()
 
 
-def load(value: Any, state: Any, is_placed: bool = True) -> Any:
+def load(value: Any, state: Any, is_placed: bool = True, on_host: Hosted = ()) -> Any:
     """Load what `saved` returned, in place if there is a place; return the entry, or a plain value.
 
-    `is_placed`: its tensors are on the devices on which they were.
+    `is_placed`: its tensors are on the devices on which they were; `on_host`: see `kept_on_host`.
     Tensors of an optimizer's state that have no place become part of it. The caller must not change
     them afterwards.
     """
@@ -34,9 +40,9 @@ def load(value: Any, state: Any, is_placed: bool = True) -> Any:
         module = unwrapped(value)
         module.load_state_dict(_with_own(module, state))
     elif isinstance(value, torch.optim.Optimizer):
-        load_optimizer(value, state, is_placed=is_placed)
+        load_optimizer(value, state, is_placed=is_placed, on_host=on_host)
     elif hasattr(value, "load_state_dict"):
-        with own_groups_and_types(held_optimizers(value)):
+        with own_groups_and_types(optimizers_of(value), on_host=on_host):
             value.load_state_dict(_own(state))
     else:
         return _filled(value, state)

@@ -429,6 +429,13 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="state in types of its own (float32 moments of bfloat16 "
         "parameters, 8 bits)", restart="saved so; torch's `load_state_dict` casts it to the "
         "parameters' type", check=works(matrices(Mixed))),
+    Row(area="Optimizers", what="state that the script keeps on the host, with parameters on a GPU",
+        in_process="yes; never run on a GPU",
+        restart="torch's `load_state_dict` moves it to the GPU", check=shown(
+            "unit/train/state/test_optimizer_load.py::"
+            "test_restored_state_is_on_the_host_where_it_was_there",
+            "unit/train/state/test_optimizer_load.py::"
+            "test_state_that_a_script_keeps_on_the_host_stays_there_on_a_new_rank")),
     Row(area="Optimizers", what="an object that wraps an optimizer and saves it",
         check=shown("unit/train/state/test_optimizer_load.py::"
                     "test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean")),

@@ -1,6 +1,7 @@
 """An optimizer's state keeps its types, whatever the parameters are, on whoever loads it."""
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +9,14 @@ import pytest
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.state.optimizer_load import load_optimizer
+from elasticd.tensors.tree import unflatten
+from elasticd.train.state import state_core
+from elasticd.train.state.optimizer_load import kept_on_host, load_optimizer
 from elasticd.train.state.state import State, core_of
+from elasticd.train.state.state_core import HOSTED
 from elasticd.train.state.state_dict import load
-from tests.unit.train.state.state_case import entered
+from tests.unit.train.state.state_case import entered, facts, plain, plain_step, same
+from tests.unit.train.state.state_case import train as train_to
 
 
 class Mixed(torch.optim.Optimizer):
@@ -185,3 +190,77 @@ def test_other_groups_are_refused_with_what_to_do() -> None:
     saved = torch.optim.SGD([{"params": [one]}, {"params": [two]}], lr=0.1).state_dict()
     with pytest.raises(CallError, match="SGD has other parameter groups"):
         load_optimizer(optimizer, saved)
+
+
+class Copying(torch.optim.Adam):
+    """Saves copies on the host, wherever its state is."""
+
+    def state_dict(self) -> dict[str, Any]:
+        saved = super().state_dict()
+        for number, entry in saved["state"].items():
+            saved["state"][number] = dict.fromkeys(entry, torch.zeros(3))
+        return saved
+
+
+def off_host(kind: type[torch.optim.Adam], where: dict[str, str]) -> torch.optim.Optimizer:
+    """An optimizer of a parameter on another device, with its state where it is told."""
+    parameter = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    optimizer = kind([parameter])
+    for name, device in where.items():
+        optimizer.state[parameter][name] = torch.zeros(3, device=device)
+    return optimizer
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, Copying])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_restored_state_is_on_the_host_where_it_was_there(
+    kind: type[torch.optim.Adam], is_wrapped: bool
+) -> None:
+    """All tensors of a checkpoint are on the host: the state itself says where they were."""
+    where = {"exp_avg": "cpu", "exp_avg_sq": "meta", "step": "cpu"}
+    source, target = off_host(kind, where), off_host(kind, {})
+    told = json.loads(json.dumps(kept_on_host([source])))
+    assert told == [{"exp_avg": True}]
+    state = off_host(Copying, where).state_dict()
+    if is_wrapped:
+        load(Scaled(target), {"optimizer": state, "scale": 1.0}, False, told)
+    else:
+        load(target, state, False, told)
+    (entry,) = target.state.values()
+    assert {name: entry[name].device.type for name in where} == where
+
+
+def test_state_of_some_parameters_on_the_host_is_told_by_their_numbers() -> None:
+    """And nothing is told where all is with its parameter, or torch decides."""
+    source = off_host(torch.optim.Adam, {"exp_avg": "cpu", "step": "cpu"})
+    other = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    source.add_param_group({"params": [other]})
+    source.state[other]["exp_avg"] = torch.zeros(3, device="meta")
+    assert kept_on_host([source]) == [{"exp_avg": [0]}]
+    assert kept_on_host([off_host(torch.optim.Adam, {"exp_avg": "meta", "step": "cpu"})]) == []
+
+
+def test_state_says_what_its_optimizers_keep_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is something to say; a state that says nothing of it, an older one, loads too."""
+    one, other, old = (plain(torch.optim.Adam)[0] for _ in range(3))
+    train_to((one, plain_step), steps=2)
+    usual = core_of(one).tree()
+    assert HOSTED not in unflatten(usual)
+    monkeypatch.setattr(state_core, "kept_on_host", lambda _: [{"exp_avg": True}])
+    monkeypatch.setattr(core_of(one), "_off_host", {"optimizer": (one.optimizer,)})
+    tree = core_of(one).tree()
+    assert unflatten(tree)[HOSTED] == {"optimizer": [{"exp_avg": True}]}
+    given: list[Any] = []
+
+    def noted(value: Any, state: Any, is_placed: bool = True, on_host: Any = ()) -> Any:
+        if value is other.optimizer:
+            given.append(on_host)
+        return load(value, state, is_placed, on_host)
+
+    monkeypatch.setattr(state_core, "load", noted)
+    core_of(other).load(copy.deepcopy(tree), core_of(one).position)
+    assert given == [[{"exp_avg": True}]]
+    monkeypatch.undo()
+    core_of(old).load(copy.deepcopy(usual), core_of(one).position)
+    assert same(facts(old), facts(other))
+    assert same(facts(old), facts(one))
