@@ -19,6 +19,10 @@ class OutputFile(io.FileIO):
 
     _missing_bytes = 0
 
+    def __repr__(self) -> str:
+        # From Python 3.13 on it names the class; a script's stdout has FileIO there.
+        return super().__repr__().replace(type(self).__name__, "_io.FileIO", 1)
+
     def write(self, data: Any, /) -> int:
         rest = memoryview(data).cast("B")
         size = rest.nbytes
