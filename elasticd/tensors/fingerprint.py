@@ -27,8 +27,8 @@ __all__ = [
     "digest",
     "is_near",
     "measured",
-    "numbers_of",
     "owned_tensors",
+    "placed_numbers_of",
 ]
 
 ROUNDING = 1e-3
@@ -38,6 +38,13 @@ rate with gradients of its own is beyond it, and the moments of an optimizer are
 _WORD_BYTES = 8
 _AT_ONCE = 1 << 20
 """How many elements are converted to double precision at a time: 8 MB."""
+
+_PIECE = 1 << 20
+"""How many words are mixed at a time: 8 MB."""
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIXER = 0xBF58476D1CE4E5B9 - (1 << 64)
+"""The odd factors of splitmix64 (Steele, Lea and Flood 2014), as signed numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def comparable(
 @torch.no_grad()
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """Return a text that differs where a bit of a tensor, or a name, does."""
-    numbers = numbers_of(tensors.values())
+    numbers = [_number(tensor) for tensor in tensors.values()]
     # One wait for each device, and not for each tensor.
     by_device: dict[torch.device, list[int]] = {}
     for place, number in enumerate(numbers):
@@ -107,11 +114,23 @@ def digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 @torch.no_grad()
-def numbers_of(tensors: Iterable[torch.Tensor]) -> list[int | torch.Tensor]:
-    """Return for each a hash of its bytes; for what is not in the host's memory the sum, as a
-    number there, for which nobody waits here.
+def placed_numbers_of(tensors: Iterable[torch.Tensor]) -> list[int | torch.Tensor]:
+    """Return for each a hash of its bytes; for what cannot be hashed where it stands a number on
+    its device, for which nobody waits here, and in which each word's place counts too.
+
+    A plain sum of words (see `digest`, which ranks of two versions compare) stays what it is if
+    rows change places, or an even number of float64 their signs.
     """
-    return [_number(tensor) for tensor in tensors]
+    factors: dict[torch.device, torch.Tensor] = {}
+    found: list[int | torch.Tensor] = []
+    for tensor in tensors:
+        if is_plain(tensor):
+            found.append(_number(tensor))
+            continue
+        if tensor.device not in factors:
+            factors[tensor.device] = _factors(tensor.device)
+        found.append(_placed_sum(tensor, factors[tensor.device]))
+    return found
 
 
 @torch.no_grad()
@@ -164,4 +183,28 @@ def _sum_of_words(tensor: torch.Tensor) -> torch.Tensor:
         total = raw[:count].view(torch.int64).sum()
     for number, piece in enumerate(torch.split(raw[count:], _AT_ONCE), 1):
         total = total + number * piece.sum(dtype=torch.int64)
+    return total
+
+
+def _factors(device: torch.device) -> torch.Tensor:
+    """Return an odd pseudo-random factor for each place of a piece."""
+    factors = torch.arange(1, _PIECE + 1, device=device).mul_(_GOLDEN)
+    factors ^= factors >> 29
+    factors *= _MIXER
+    factors ^= factors >> 32
+    return factors.bitwise_or_(1)
+
+
+def _placed_sum(tensor: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Return a sum of the memory's words in which each has a factor of its own."""
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    raw = _flat(tensor).view(torch.uint8)
+    is_aligned = raw.storage_offset() % _WORD_BYTES == 0
+    count = len(raw) // _WORD_BYTES * _WORD_BYTES if is_aligned else 0
+    for part in (raw[:count].view(torch.int64), raw[count:]):
+        for piece in torch.split(part, _PIECE) if len(part) else ():
+            words = piece.long()
+            # A product keeps the change of a high bit high, where an even number of them cancel.
+            mixed = (words >> 32).bitwise_xor_(words).mul_(factors[: len(words)])
+            total = total * _GOLDEN + mixed.sum()
     return total

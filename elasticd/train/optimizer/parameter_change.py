@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from elasticd.tensors.byte_row import ByteRow, is_in_a_row
-from elasticd.tensors.fingerprint import numbers_of
+from elasticd.tensors.fingerprint import placed_numbers_of
 from elasticd.tensors.local_shard import memory_of
 
 __all__ = ["ParameterWatch", "is_probed"]
@@ -67,6 +67,9 @@ class ParameterWatch:
         """The one of all parameters that is of the last commit."""
         self._is_expected = False
         """True if a write that changes nothing is no habit of the script."""
+        self._is_known = False
+        """True if it may be that what was written was put back. Elsewhere a write counts as a
+        change where no hash of all bytes tells otherwise."""
         self.is_usual = False
         """True if the script was seen to write into parameters."""
 
@@ -99,6 +102,7 @@ class ParameterWatch:
         self._few.take()
         self._taken = self._whole if is_whole or self.is_usual else None
         self._is_expected = is_expected
+        self._is_known = is_expected or self.is_usual
         if self._taken is None and is_expected:
             self._taken = self._all
         if self._taken is not None:
@@ -115,7 +119,8 @@ class ParameterWatch:
         # Loading into an optimizer makes another dict.
         has_loaded = any(map(is_not, map(_state, self._optimizers), self._states))
         if has_loaded or version_sum != self._version_sum:
-            is_other = has_loaded or self._taken is None or not self._taken.is_current()
+            may_be_same = self._taken is not None and (self._taken.is_exact or self._is_known)
+            is_other = has_loaded or not may_be_same or self.has_moved()
             self.is_usual |= is_other or not self._is_expected
             self._version_sum = version_sum
             return is_other
@@ -130,6 +135,11 @@ class ParameterWatch:
 
 class _Sample:
     """What some parameters are like, and where their memory is."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether each change is seen."""
+        return False
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self._parameters = parameters
@@ -201,15 +211,27 @@ class _Beginnings(_Sample):
 
 
 class _Whole(_Sample):
-    """A hash of all bytes of each; of what is on a GPU a sum, which is a number there."""
+    """A hash of all bytes of each; of what is on a GPU a sum, which is a number there, and the
+    first elements.
+    """
 
     _noted: Sequence[int | torch.Tensor] = ()
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        super().__init__(parameters)
+        self._first = _Beginnings(parameters)
+
+    @property
+    def is_exact(self) -> bool:
+        return self._row is not None
 
     def _part(self, parameter: torch.Tensor) -> torch.Tensor:
         return memory_of(parameter).detach()
 
     def _note(self) -> None:
         self._noted = self._numbers()
+        if not self.is_exact:
+            self._first.take()
 
     def _is_noted(self) -> bool:
         pairs = list(zip(self._noted, self._numbers(), strict=True))
@@ -221,10 +243,12 @@ class _Whole(_Sample):
         by_device: dict[torch.device, list[torch.Tensor]] = {}
         for each in waiting:
             by_device.setdefault(each.device, []).append(each)
-        return not any(bool(torch.stack(each).any()) for each in by_device.values())
+        if any(bool(torch.stack(each).any()) for each in by_device.values()):
+            return False
+        return self.is_exact or self._first.is_current()
 
     def _numbers(self) -> Sequence[int | torch.Tensor]:
-        return self._row.hashes() if self._row is not None else numbers_of(self._views)
+        return self._row.hashes() if self._row is not None else placed_numbers_of(self._views)
 
 
 def _places(tensors: Sequence[torch.Tensor]) -> list[int]:

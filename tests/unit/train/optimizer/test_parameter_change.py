@@ -303,6 +303,49 @@ def test_what_cannot_be_hashed_where_it_stands_is_summed_up() -> None:
     assert not watch.look(is_close=True), "the present values count now"
 
 
+def negate(parameter: torch.Tensor) -> None:
+    parameter.neg_()
+
+
+def halve(parameter: torch.Tensor) -> None:
+    parameter.mul_(0.5)
+
+
+def flip(parameter: torch.Tensor) -> None:
+    parameter.copy_(parameter.flip(0))
+
+
+def exchange_rows(parameter: torch.Tensor) -> None:
+    parameter[2:] = parameter[2:].roll(1, 0).clone()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("write", [negate, halve, flip, exchange_rows])
+def test_write_in_which_a_sum_of_words_cancels_is_seen(
+    write: Callable[[torch.Tensor], None], way: str
+) -> None:
+    """In a parameter of float64 with gaps in its memory, of which a sum is taken."""
+    torch.manual_seed(0)
+    parameter = torch.nn.Parameter(torch.randn(65, 80, dtype=torch.float64)[:, :64])
+    watch = ParameterWatch()
+    watch.bind([], [parameter])
+    for is_expected in (True, False):
+        watch.look_away(is_whole=True, is_expected=is_expected)
+        assert not watch.look(is_close=True)
+        write(WAYS[way](parameter)[1:])  # The beginning stays.
+        assert watch.look(is_close=True)
+
+
+def test_write_that_torch_counted_after_a_sum_was_taken_is_a_change() -> None:
+    """A sum is no proof that what was written was there; a hash of all bytes is."""
+    for parameter, is_seen in ((torch.randn(8, 8)[:, :4], True), (torch.randn(8, 4), False)):
+        watch = ParameterWatch()
+        watch.bind([], [parameter])
+        watch.look_away(is_whole=True)
+        parameter.copy_(parameter.clone())
+        assert watch.look() == is_seen
+
+
 def test_script_that_writes_to_nothing_is_read_in_few_of_its_steps() -> None:
     """Reading all parameters at each commit would be felt."""
     assert sum(map(is_probed, range(1000))) <= 1000 / COMMITS_APART + FIRST_COMMITS
