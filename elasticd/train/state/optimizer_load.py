@@ -38,7 +38,8 @@ __all__ = [
 
 Hosted = Sequence[Mapping[str, Any]]
 """What some optimizers keep on the host while their parameters are on another device: for each
-optimizer the names of its state, with the numbers of the parameters, or with True for all."""
+optimizer the `names` of its state, with the numbers of the parameters, or with True for all, and
+how many `parameters` it has."""
 
 
 def optimizers_of(entry: object) -> tuple[torch.optim.Optimizer, ...]:
@@ -57,8 +58,10 @@ def kept_on_host(optimizers: Iterable[torch.optim.Optimizer]) -> list[dict[str, 
 
     It is read where it lives, since a class with a `state_dict` of its own may save copies.
     """
-    found = [_kept(each) for each in optimizers]
-    return found if any(found) else []
+    found = [
+        {"parameters": len(list(parameters_of(each))), "names": _kept(each)} for each in optimizers
+    ]
+    return found if any(each["names"] for each in found) else []
 
 
 def load_optimizer(
@@ -102,11 +105,16 @@ def own_groups_and_types(
 ) -> Iterator[None]:
     """Let these optimizers keep groups, devices and the saved types in every load inside.
 
-    `is_placed`: a tensor that is new here goes to the device on which it was saved.
+    `is_placed`: a tensor that is new here goes to the device on which it was saved. What was
+    `on_host` counts for as many optimizers, each of as many parameters; elsewhere nobody knows
+    which is which.
     """
     with ExitStack() as hooks:
-        for number, optimizer in enumerate(dict.fromkeys(optimizers)):
-            names = on_host[number] if number < len(on_host) else {}
+        every = tuple(dict.fromkeys(optimizers))
+        told: Hosted = on_host if len(on_host) == len(every) else [{}] * len(every)
+        for optimizer, record in zip(every, told, strict=True):
+            is_alike = record.get("parameters") == len(list(parameters_of(optimizer)))
+            names = record["names"] if is_alike else {}
             for hook in _hooks(optimizer, is_placed, names):
                 hooks.callback(hook.remove)
         yield

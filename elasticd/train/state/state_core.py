@@ -257,6 +257,7 @@ class StateCore:
         loaded = {
             name: load(homes[name], each, source.is_placed, on_host.get(name, ()))
             for name, each in entries.items()
+            if name in homes or not name.startswith("_")  # A newer version says it beside entries.
         }
         self.values.update((name, loaded[name]) for name in self.values.keys() & loaded.keys())
         self._tied.adopt(ties)  # What is new here had no place before.

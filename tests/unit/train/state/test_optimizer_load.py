@@ -220,7 +220,7 @@ def test_restored_state_is_on_the_host_where_it_was_there(
     where = {"exp_avg": "cpu", "exp_avg_sq": "meta", "step": "cpu"}
     source, target = off_host(kind, where), off_host(kind, {})
     told = json.loads(json.dumps(kept_on_host([source])))
-    assert told == [{"exp_avg": True}]
+    assert told == [{"parameters": 1, "names": {"exp_avg": True}}]
     state = off_host(Copying, where).state_dict()
     if is_wrapped:
         load(Scaled(target), {"optimizer": state, "scale": 1.0}, False, told)
@@ -230,13 +230,26 @@ def test_restored_state_is_on_the_host_where_it_was_there(
     assert {name: entry[name].device.type for name in where} == where
 
 
+def test_what_was_told_of_other_optimizers_is_not_paired_by_their_order() -> None:
+    """Another number of optimizers, or of an optimizer's parameters, may mean another order."""
+    where = {"exp_avg": "cpu", "step": "cpu"}
+    source = off_host(torch.optim.Adam, where)
+    one, two = kept_on_host([source]), kept_on_host([source, source])
+    more = [{**one[0], "parameters": 2}]
+    for told, device in ((one, "cpu"), (two, "meta"), (more, "meta")):
+        target = off_host(torch.optim.Adam, {})
+        load(target, off_host(Copying, where).state_dict(), False, told)
+        (entry,) = target.state.values()
+        assert entry["exp_avg"].device.type == device
+
+
 def test_state_of_some_parameters_on_the_host_is_told_by_their_numbers() -> None:
     """And nothing is told where all is with its parameter, or torch decides."""
     source = off_host(torch.optim.Adam, {"exp_avg": "cpu", "step": "cpu"})
     other = torch.nn.Parameter(torch.zeros(3, device="meta"))
     source.add_param_group({"params": [other]})
     source.state[other]["exp_avg"] = torch.zeros(3, device="meta")
-    assert kept_on_host([source]) == [{"exp_avg": [0]}]
+    assert kept_on_host([source]) == [{"parameters": 2, "names": {"exp_avg": [0]}}]
     assert kept_on_host([off_host(torch.optim.Adam, {"exp_avg": "meta", "step": "cpu"})]) == []
 
 

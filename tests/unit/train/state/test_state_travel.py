@@ -9,6 +9,7 @@ import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
 from elasticd.errors import CallError
+from elasticd.tensors.tree import flatten, unflatten
 from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import state_dict as transfer
@@ -109,6 +110,17 @@ def test_what_was_received_for_an_optimizer_becomes_its_state_without_a_copy() -
         assert entry["exp_avg"].data_ptr() in addresses
     for parameter in target[0].model.parameters():
         assert parameter.data_ptr() not in addresses, "it has had its place before"
+
+
+def test_what_a_newer_version_says_beside_the_entries_is_left_out() -> None:
+    """It begins with an underscore, as what this version says itself."""
+    one, other = plain(torch.optim.SGD)[0], plain(torch.optim.SGD)[0]
+    train((one, plain_step), steps=2)
+    entries = unflatten(copy.deepcopy(core_of(one).tree()))
+    newer = flatten("state", {**entries, "_newer": {"optimizer": [1]}})
+    core_of(other).load(newer, core_of(one).position)
+    assert core_of(other).is_clean
+    assert same(facts(other), facts(one))
 
 
 def test_load_that_failed_in_the_middle_leaves_the_rank_dirty() -> None:
