@@ -8,8 +8,9 @@ do not grow at all where it was done through `tensor.data`. Three samples can te
   interrupted. Whoever replaces all parameters replaces these.
 - A hash of all bytes finds also who writes to a part of one parameter. It is taken where a write
   is to be expected: as a generation begins (DistributedDataParallel writes to all parameters when
-  it is built), as a pause begins, and at each commit of a script that was seen to write. That is
-  found out at the commits that `is_probed` chooses, as most scripts that write do it in each step.
+  it is built), as a pause begins, and at each commit of a script that was seen to write, until it
+  has not for a while. That is found out at the commits that `is_probed` chooses, as most scripts
+  that write do it in each step; where it would take long, later.
 - The first elements of all parameters stand in for the hash as a generation of a large model on the
   host begins, which would wait for it.
 
@@ -18,6 +19,7 @@ core). Rejected: to take it at each commit of every script. On a GPU that is a k
 parameter, and on the host much for a small model, whose commit takes microseconds.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter, is_not
@@ -41,6 +43,17 @@ COMMITS_APART = 61
 """So often they are hashed later, too: a prime, so that what a script does in each tenth or each
 hundredth step is met as well. It is two passes over the memory in 61 steps."""
 
+QUIET_COMMITS = 2 * COMMITS_APART
+"""After so many in which nothing was found a script that was seen to write is read as any other."""
+
+SHARE = 0.02
+"""Of a script's time at most so much goes into a hash: steps may be much shorter than AdamW's
+(sparse rows of 128 MB by SGD: 1.2 ms, where a hash takes 22). A look at its habits that would take
+more waits, and what is done meanwhile is as if it were not due."""
+
+LIGHT_BYTES = 1 << 20
+"""Parameters up to this size take a hash of 0.1 ms, and are read whenever a look is due."""
+
 _state = attrgetter("state")
 _version = attrgetter("_version")
 _address = torch.Tensor.data_ptr
@@ -54,7 +67,8 @@ def is_probed(commits: int) -> bool:
 class ParameterWatch:
     """Watches what some optimizers own, from one commit to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._optimizers: Sequence[torch.optim.Optimizer] = ()
         self._parameters: list[torch.Tensor] = []
         self._version_sum: int | None = None
@@ -72,6 +86,17 @@ class ParameterWatch:
         change where no hash of all bytes tells otherwise."""
         self.is_usual = False
         """True if the script was seen to write into parameters."""
+        self._quiet_commits = 0
+        """Since it was seen the last time."""
+        self._is_due = self._is_light = False
+        self._hash_s: float | None = None
+        """The least time that a hash took; a process that was stopped meanwhile tells nothing."""
+        self._hashed_at_s = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether a change of any byte since the last commit is seen."""
+        return self._taken is self._whole
 
     @property
     def is_watched(self) -> bool:
@@ -85,26 +110,35 @@ class ParameterWatch:
         self._optimizers, self._parameters = optimizers, parameters
         self._few = _Beginnings([parameters[0], parameters[-1]] if parameters else [])
         self._all, self._whole = _Beginnings(parameters), _Whole(parameters)
+        self._taken = self._hash_s = None
+        self._is_light = sum(each.nbytes for each in parameters) <= LIGHT_BYTES
         self.forget()
 
     def forget(self) -> None:
         """Forget what was committed."""
         self._version_sum = None
 
-    def look_away(self, *, is_expected: bool = False, is_whole: bool = False) -> None:
+    def look_away(
+        self, *, is_expected: bool = False, is_whole: bool = False, is_probe: bool = False
+    ) -> None:
         """Take the present values for those that were committed.
 
-        `is_whole`: so that a change of any byte is seen. `is_expected`: values will be written that
-        are there already, or are put back; so a change of each parameter is seen at least.
+        `is_whole`: so that a change of any byte is seen; `is_probe`: so too, but as soon as a hash
+        takes little of the time since the last one. `is_expected`: values will be written that are
+        there already, or are put back; so a change of each parameter is seen at least.
         """
         self._version_sum = sum(map(_version, self._parameters))
         self._states = list(map(_state, self._optimizers))
         self._few.take()
-        self._taken = self._whole if is_whole or self.is_usual else None
         self._is_expected = is_expected
         self._is_known = is_expected or self.is_usual
-        if self._taken is None and is_expected:
-            self._taken = self._all
+        self._quiet_commits += not is_expected
+        self._is_due = is_probe or (self._is_due and not is_expected)
+        is_recent = self.is_usual and self._quiet_commits < QUIET_COMMITS
+        if is_whole or is_recent or (self._is_due and self._is_cheap()):
+            self._take_whole()
+            return
+        self._taken = self._all if self._is_known else None
         if self._taken is not None:
             self._taken.take()
 
@@ -121,16 +155,34 @@ class ParameterWatch:
         if has_loaded or version_sum != self._version_sum:
             may_be_same = self._taken is not None and (self._taken.is_exact or self._is_known)
             is_other = has_loaded or not may_be_same or self.has_moved()
-            self.is_usual |= is_other or not self._is_expected
+            self._note_write(is_other or not self._is_expected)
             self._version_sum = version_sum
             return is_other
         is_other = is_close and self.has_moved()
-        self.is_usual |= is_other
+        self._note_write(is_other)
         return is_other
 
     def has_moved(self) -> bool:
         """Return whether parameters are different now, whatever was written to them meanwhile."""
         return self._version_sum is not None and not (self._taken or self._few).is_current()
+
+    def _note_write(self, is_found: bool) -> None:
+        if is_found:
+            self.is_usual = True
+            self._quiet_commits = 0
+
+    def _is_cheap(self) -> bool:
+        if self._is_light or self._hash_s is None:
+            return True
+        return self._hash_s <= SHARE * (self._clock() - self._hashed_at_s)
+
+    def _take_whole(self) -> None:
+        self._taken, self._is_due = self._whole, False
+        began_s = self._clock()
+        self._whole.take()
+        self._hashed_at_s = self._clock()
+        took_s = self._hashed_at_s - began_s
+        self._hash_s = took_s if self._hash_s is None else min(took_s, self._hash_s)
 
 
 class _Sample:

@@ -166,7 +166,7 @@ class StepGuard:
         if not self.is_dirty:
             if self.touch.is_usual:
                 self._copy_all(is_required=True)
-            self.touch.look_away(is_expected=True, is_whole=True)
+            self.touch.look_away(is_expected=True, is_probe=True)
 
     def begin_commit(self) -> None:
         """Make sure that the step may count; the state is not clean before `end_commit`.
@@ -206,7 +206,7 @@ class StepGuard:
             for undo in self._undo.values():
                 undo.release()
             self._holds_copies = False
-        self.touch.look_away(is_whole=self._touches > 0 or is_probed(self._commits))
+        self.touch.look_away(is_whole=self._touches > 0, is_probe=is_probed(self._commits))
         self.is_busy = False
 
     def undo(self) -> bool:
@@ -266,8 +266,7 @@ class StepGuard:
             if self._meet is not None:
                 self._meet_others()
             # Some scripts write past torch's counters at each step; they are known by the first.
-            is_probe = self._touches > 0 or is_probed(self._commits)
-            self._is_touched |= self.touch.look(is_close=is_probe)
+            self._is_touched |= self.touch.look(is_close=self._touches > 0 or self.touch.is_whole)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.
         # The optimizer itself is among the arguments; most steps have no other.

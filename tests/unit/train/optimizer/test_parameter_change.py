@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.optimizer import step_guard
+from elasticd.train.optimizer import parameter_change, step_guard
 from elasticd.train.optimizer.parameter_change import (
     BEGINNING,
     COMMITS_APART,
     FIRST_COMMITS,
+    QUIET_COMMITS,
+    SHARE,
     ParameterWatch,
     is_probed,
 )
@@ -344,6 +346,55 @@ def test_write_that_torch_counted_after_a_sum_was_taken_is_a_change() -> None:
         watch.look_away(is_whole=True)
         parameter.copy_(parameter.clone())
         assert watch.look() == is_seen
+
+
+def test_script_that_wrote_once_is_not_read_at_each_commit_for_ever() -> None:
+    """Nor one that loaded into its optimizer; what it writes later is seen once more."""
+    state = made()
+    reads = []
+    with entered(state):
+        while state.step < STEP + QUIET_COMMITS + COMMITS_APART:
+            if state.step == STEP:
+                write_beyond_the_beginning(state, "counted by torch")
+            plain_step(state, lambda _: None)
+            reads.append(core_of(state).guard.touch.is_whole)
+    assert all(reads[STEP : STEP + QUIET_COMMITS - 1])
+    assert sum(reads[-COMMITS_APART:]) == 1
+    assert core_of(state).guard.touch.is_usual, "a pause begins with a copy as before"
+
+
+class ReadingClock:
+    """A clock that goes on by itself only while a parameter is read."""
+
+    def __init__(self, hash_s: float) -> None:
+        self.now_s = 0.0
+        self._hash_s = hash_s
+
+    def __call__(self) -> float:
+        self.now_s += self._hash_s
+        return self.now_s
+
+
+@pytest.mark.parametrize("is_expected", [False, True])
+def test_look_that_would_take_much_of_the_time_since_the_last_waits(
+    is_expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a commit, and as a pause begins; then only the beginnings are looked at."""
+    monkeypatch.setattr(parameter_change, "LIGHT_BYTES", 0)
+    clock = ReadingClock(1.0)
+    watch = ParameterWatch(clock)
+    watch.bind([], [torch.nn.Parameter(torch.ones(8, 8))])
+    watch.look_away(is_probe=True)
+    assert watch.is_whole
+    for _ in range(3):
+        watch.look_away(is_probe=True, is_expected=is_expected)
+        assert not watch.is_whole
+    clock.now_s += 1 / SHARE
+    watch.look_away(is_probe=is_expected, is_expected=is_expected)
+    assert watch.is_whole, "it was due"
+    clock.now_s += 1 / SHARE
+    watch.look_away()
+    assert not watch.is_whole, "once"
 
 
 def test_script_that_writes_to_nothing_is_read_in_few_of_its_steps() -> None:
