@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from elasticd.telemetry import log
+from tests.fixtures.history import has_history
 from tests.fixtures.patience import patience_s
 
 pytest_plugins = ["tests.fixtures.etcd", "tests.fixtures.store"]
@@ -41,8 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = patience_s(_TEST_LIMIT_S)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stretch the limits that tests set for themselves, as the one for all is stretched."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Stretch the limits that tests set for themselves, as the one for all is stretched; leave out
+    what needs commits that an archive or a shallow clone has not.
+    """
+    if not has_history():
+        lacking = [item for item in items if item.get_closest_marker("history") is not None]
+        config.hook.pytest_deselected(items=lacking)
+        items[:] = [item for item in items if item not in lacking]
     for item in items:
         mark = item.get_closest_marker("timeout")
         if mark is not None:

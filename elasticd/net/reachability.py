@@ -30,7 +30,8 @@ _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 def unreachable(peers: Iterable[Peer], *, limit_s: float = PROBE_S) -> tuple[NodeId, ...]:
     """Return the nodes that did not answer within the time limit; many are tried at a time.
 
-    A node for which this process has no descriptor left is not named, since nothing is known of it.
+    A node for which this process has no descriptor left, or whose name no resolver looks up at
+    present, is not named, since nothing is known of it.
     """
     waiting = deque(peers)
     silent: dict[socket.socket, tuple[NodeId, float]] = {}
@@ -41,6 +42,9 @@ def unreachable(peers: Iterable[Peer], *, limit_s: float = PROBE_S) -> tuple[Nod
                 while waiting and len(silent) < AT_ONCE:
                     try:
                         one = _begin(waiting[0])
+                    except _NoResolver:  # It took its time, and would take it for each name.
+                        waiting.clear()
+                        break
                     except _NoDescriptor:
                         if not silent:  # Nobody who answers will give one back.
                             waiting.clear()
@@ -72,6 +76,10 @@ class _NoDescriptor(Exception):
     pass
 
 
+class _NoResolver(Exception):
+    pass
+
+
 def _end(
     ready: selectors.BaseSelector,
     silent: dict[socket.socket, tuple[NodeId, float]],
@@ -85,7 +93,9 @@ def _end(
 def _begin(peer: Peer) -> socket.socket | None:
     """Begin to connect; return None if there is no route.
 
-    Raises: _NoDescriptor: this process has none left.
+    Raises:
+        _NoDescriptor: this process has none left.
+        _NoResolver: nobody says which address a name has.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -93,6 +103,8 @@ def _begin(peer: Peer) -> socket.socket | None:
         )[0]
         one = socket.socket(family, kind, protocol)
     except OSError as exc:
+        if isinstance(exc, socket.gaierror) and exc.errno == socket.EAI_AGAIN:
+            raise _NoResolver from exc
         if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
             raise _NoDescriptor from exc
         return None

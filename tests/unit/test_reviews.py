@@ -1,14 +1,12 @@
 """What docs/reviews.md names is there: commits, files, tests and mutants."""
 
 import re
-import shutil
-import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fixtures.history import ROOT, git
+
 PAGE = ROOT / "docs" / "reviews.md"
 HASH = r"[0-9a-f]{7,9}"
 COMMITS = re.compile(rf"{HASH}(, {HASH})*|this one|none: \S.*")
@@ -69,21 +67,6 @@ def numbers_in(text: str) -> set[int]:
     return found
 
 
-def git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def has_history() -> bool:
-    """A source archive has none, and a shallow clone has the last commits alone."""
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        return False
-    try:
-        return git("rev-parse", "--is-shallow-repository") == "false"
-    except subprocess.CalledProcessError:
-        return False
-
-
 def test_each_row_names_its_commits_or_says_why_there_is_none() -> None:
     found = rows()
     assert len(found) > 200
@@ -91,9 +74,8 @@ def test_each_row_names_its_commits_or_says_why_there_is_none() -> None:
     assert [(n, cells[2]) for n, cells in found if not COMMITS.fullmatch(cells[2])] == []
 
 
+@pytest.mark.history
 def test_each_commit_that_is_named_came_before_this_one() -> None:
-    if not has_history():
-        pytest.skip("there is no history of the repository here")
     commits = git("rev-list", "HEAD").splitlines()
     known = {commit[:length] for commit in commits for length in (7, 8, 9)}
     column = " ".join(cells[2] for _, cells in rows())
@@ -102,9 +84,8 @@ def test_each_commit_that_is_named_came_before_this_one() -> None:
     assert named - known == set()
 
 
+@pytest.mark.history
 def test_row_that_says_this_one_gets_its_hash_soon() -> None:
-    if not has_history():
-        pytest.skip("there is no history of the repository here")
     young = {"0" * 40, *git("rev-list", "-n", str(YOUNG), "HEAD").splitlines()}
     late = []
     for number in [number for number, cells in rows() if cells[2] == "this one"]:

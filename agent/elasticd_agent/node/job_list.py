@@ -128,7 +128,8 @@ class JobList:
             self._effect_thread.send(lambda: None, self._look_known, self._look_known)
 
     def _look_known(self, _: object) -> None:
-        if self._unread:
+        # A job that ended while its spec was asked for anew is in nobody's way.
+        if self._unread & self._known.keys():
             later(RETRY_S, self._after_list)
         elif not self._is_told:
             self._is_told = True

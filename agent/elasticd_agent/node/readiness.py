@@ -33,7 +33,7 @@ class Readiness:
     """Not ready before the first list of jobs was read, since a state may have to be taken over."""
 
     def __init__(self) -> None:
-        self._are_jobs_known = False
+        self._are_jobs_known, self._began_s = False, now_s()
         self._waits: dict[JobName, _Wait] = {}
         """The jobs whose state is missing here. Replaced and never changed: other threads read
         it."""
@@ -59,9 +59,9 @@ class Readiness:
     @property
     def why_not(self) -> str:
         """Return why this node is not ready, as a sentence; empty if it is."""
-        if not self._are_jobs_known:
-            return "This node has not read yet which jobs there are."
         at_s = now_s()
+        if not self._are_jobs_known and at_s < self._began_s + LIMIT_S:
+            return "This node has not read yet which jobs there are."
         jobs = sorted(job for job, wait in self._waits.items() if at_s < wait.until_s)
         if not jobs:
             return ""

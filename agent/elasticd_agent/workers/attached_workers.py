@@ -139,6 +139,13 @@ class AttachedWorkers:
         known = self._known.get(pid)
         return known.agents.get(generation, ()) if known is not None else ()
 
+    def has_news(self, pid: int, generation: Generation) -> bool:
+        """Return whether it was told to enter a world after this one: that this one is broken is
+        no event to the core then.
+        """
+        known = self._known.get(pid)
+        return known is not None and any(told > generation for told in known.ranks)
+
     def say_apart(self, pid: int, generation: Generation, unreachable: tuple[NodeId, ...]) -> None:
         """Say of a worker what it would say itself if its connections told of the silence."""
         why = "It makes no progress, and other nodes of its world do not answer."

@@ -138,7 +138,8 @@ class StallProbe:
             lost = held.among(silent)
             is_over = self._now_s() - held.since_s >= HOLD_S
             is_due = is_over or held.verdict.limit is StallLimit.PROGRESS
-            if not lost or (is_over and not held.among(twice)):
+            is_left = is_due and self._attached.has_news(pid, held.verdict.generation)
+            if not lost or is_left or (is_over and not held.among(twice)):
                 self.drop(pid)
                 self._judge(held.verdict)
             elif (known := held.among(twice)) and is_due:

@@ -1,20 +1,18 @@
 """The agents of a cluster are replaced by those of another version, one by one and back again."""
 
 import io
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from elasticd.records.reason import Phase
 from tests.fixtures.cluster import Cluster, Job, cluster_on
 from tests.fixtures.fork_server import SERVER_VARIABLE
+from tests.fixtures.history import ROOT
 from tests.fixtures.undisturbed import assert_losses_are_undisturbed
 
-ROOT = Path(__file__).parents[3]
 BEFORE = "d256e58c80e744104dcb4c4da473096e6aacf0c0"
 """The version before, as long as none is released: a commit that is a day older than this test."""
 NODES = ("a", "b")
@@ -23,12 +21,7 @@ NODES = ("a", "b")
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a process that runs the version before."""
-    git = shutil.which("git")
-    if git is None or not (ROOT / ".git").exists():
-        pytest.skip("there is no history of the repository here, so no older version to run")
-    made = subprocess.run([git, "archive", BEFORE], cwd=ROOT, capture_output=True)
-    if made.returncode:
-        pytest.skip(f"this clone does not reach back to the version before, {BEFORE[:8]}")
+    made = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=True)
     tree = tmp_path_factory.mktemp("older")
     with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
         archive.extractall(tree, filter="data")
@@ -74,6 +67,7 @@ def replace(cluster: Cluster, jobs: list[Job], node: str, environ: dict[str, str
 
 
 @pytest.mark.slow
+@pytest.mark.history
 @pytest.mark.timeout(1200)
 def test_jobs_train_on_while_the_agents_are_replaced_one_by_one(
     cluster: Cluster, jobs: list[Job], older: dict[str, str]

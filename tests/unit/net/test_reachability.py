@@ -62,6 +62,19 @@ def test_who_cannot_be_asked_for_want_of_descriptors_is_not_accused(
     assert unreachable([peer("a", HERE, 1), peer("b", HERE, 2)]) == ()
 
 
+def test_nobody_is_accused_where_no_resolver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked once: each name would take as long again."""
+    asked = []
+
+    def later(host: str, *args: object, **kwargs: object) -> None:
+        asked.append(host)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", later)
+    assert unreachable([peer("a", "a.example", 1), peer("b", "b.example", 2)]) == ()
+    assert asked == ["a.example"]
+
+
 def test_all_are_asked_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who answers makes room for the next."""
     monkeypatch.setattr(reachability, "AT_ONCE", 2)

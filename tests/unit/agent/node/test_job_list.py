@@ -115,6 +115,29 @@ def test_jobs_are_known_once_all_of_the_first_list_were_read(effect_thread: Effe
     none.close()
 
 
+def test_job_that_ends_while_it_is_asked_for_again_is_waited_for_by_nobody(
+    effect_thread: EffectThread,
+) -> None:
+    """A retry looks on one thread whether the job is still there, and its end comes on another."""
+    store = Limping()
+    store.failures = 10**6
+    jobs.submit(store, KEYS, SPEC)
+    heard = Heard(store, effect_thread)
+    known = heard.list._known
+
+    class EndsAfterTheLook(dict[JobName, str]):
+        def get(self, job: JobName, default: object = None) -> object:  # type: ignore[override]
+            found = super().get(job, default)
+            if job in self:
+                heard.list._gone(job)
+            return found
+
+    heard.list._known = EndsAfterTheLook(known)
+    assert heard.next() == ("vanished", SPEC.name)
+    assert heard.known.wait(WAIT_S)
+    heard.close()
+
+
 def test_name_that_was_used_again_is_noticed_after_a_gap(effect_thread: EffectThread) -> None:
     """Between two lists the first job ended and another took its name: both are told."""
     store = MemoryStore()

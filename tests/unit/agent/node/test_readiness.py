@@ -39,6 +39,15 @@ def test_node_is_not_ready_before_it_knows_which_jobs_there_are(clock: Clock) ->
     assert readiness.why_not == ""
 
 
+def test_job_that_cannot_be_read_keeps_no_node_from_being_ready_for_ever(clock: Clock) -> None:
+    """A rollout would stop at this node, and the job would be no better for it."""
+    readiness = Readiness()
+    clock.at_s += LIMIT_S - 1.0
+    assert readiness.why_not
+    clock.at_s += 1.0
+    assert readiness.why_not == ""
+
+
 def test_node_is_ready_once_it_has_the_state_of_all_its_jobs(
     clock: Clock, readiness: Readiness
 ) -> None:

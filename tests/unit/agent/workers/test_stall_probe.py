@@ -206,6 +206,16 @@ def test_nodes_that_stay_apart_are_told_where_no_connection_ever_falls_silent() 
     assert [event.unreachable for event in node.broken] == [(AWAY,)] and not node.judged
 
 
+def test_worker_that_was_told_of_the_next_world_is_told_as_hung() -> None:
+    """That the group which it is still in is broken would be no event to the core any more."""
+    node = Node()
+    node.enter(2, 0, 1, 2, forms=False)
+    node.silent = (AWAY,)
+    node.probe.hear(stalled(limit=StallLimit.PROGRESS))
+    node.answers(1)
+    assert [verdict.pid for verdict in node.judged] == [10] and not node.broken
+
+
 def test_longer_limit_that_is_passed_meanwhile_is_the_one_that_is_told() -> None:
     node, later = Node(), stalled(limit=StallLimit.PROGRESS)
     node.silent = (AWAY,)
