@@ -35,9 +35,10 @@ __all__ = ["ClusterApi", "NotStruck", "Right", "rights"]
 AGENT = "app.kubernetes.io/part-of=elasticd,app.kubernetes.io/component=agent"
 CONTAINER = "agent"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-DEED_S = 30.0
-"""The most time for the answer to a deed. An API server tries an eviction that conflicts, as with a
-pod of another uid, again and again for 10 s before it says no."""
+DEED_S = 40.0
+"""The most time for the answer to a deed: more than a webhook may take (30 s). An API server tries
+an eviction that conflicts again for 10 s before it says no, as of a Pending pod with another
+uid."""
 _WAYS = {Kind.WORKER_KILL: "kill", Kind.WORKER_STOP: "stop"}
 
 

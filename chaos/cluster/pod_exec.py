@@ -57,6 +57,7 @@ class PodExec:
             raise ChaosError(f"A program in pod {pod} did not end in {ANSWER_S:.0f} s.") from exc
         except (
             ConnectionRefusedError,
+            TimeoutError,  # Of the connection: a later one is an error of websocket's.
             websocket.WebSocketAddressException,
             websocket.WebSocketBadStatusException,
         ) as exc:

@@ -31,7 +31,10 @@ LONG = 100_000
 LABELS = {"app.kubernetes.io/component": "agent", "app.kubernetes.io/part-of": "elasticd"}
 ARGS = (
     *("--faults=4", "--interval=5"),
-    *(f"--recover-within={patience_s(240.0):.0f}", f"--timeout={patience_s(600.0):.0f}"),
+    *(
+        f"--recover-within={patience_s(240.0):.0f}",
+        f"--timeout={min(patience_s(600.0), 3600.0):.0f}",
+    ),
 )
 
 

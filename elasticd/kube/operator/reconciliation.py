@@ -106,7 +106,8 @@ class Reconciliation:
             return self._holds.next_s()
         found = self._objects.jobs()
         # Before it is decided: what ended meanwhile would be wanted, and done, a second time.
-        self._take_in(self._threads.take_ended(), {uid: job for uid, (job, _) in found.items()})
+        # A status that was written was decided from an older object, so it holds nothing back.
+        self._take_in(self._threads.take_ended(), {})
         cluster = self._look()
         unreadable = self._records.unreadable
         jobs = {uid: job for uid, (job, _) in found.items() if job.status.job not in unreadable}

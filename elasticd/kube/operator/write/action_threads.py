@@ -8,7 +8,7 @@ the next looks go on with everything else, and hear how it went when it has ende
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Lock
@@ -25,7 +25,7 @@ __all__ = ["API", "ETCD", "LOOK_S", "ActionThreads", "Done", "server_of"]
 API, ETCD = "the API server", "etcd"
 THREADS = 8
 """How many things one look is at, at once."""
-HUNG_THREADS = 24
+HUNG_THREADS = 32
 """How many more threads there are, in the places of those that hang."""
 SLOW_THREADS = 4
 """How many of the things that hung before are tried at once, at each of the two servers."""
@@ -83,8 +83,8 @@ class ActionThreads:
         self._lock = Lock()
         self._running: set[str] = set()
         self._slow: dict[str, str] = {}
-        """What hung before, and its server; it is not waited for, until it went well again. What
-        was tried last stands last, so that each of them has its turn."""
+        """What hung before, and the server at which it was tried last; it is not waited for, until
+        it went well again. What was tried last stands last, so that each of them has its turn."""
         self._ended: list[Done] = []
         self.late: set[str] = set()
         """What the last look had no time for: it comes first in the next one."""
@@ -116,7 +116,7 @@ class ActionThreads:
             if len(self._slow) > SLOW_LIMIT:
                 self._slow.clear()
             for about in sorted(look.running):
-                self._slow.setdefault(about, server_of(look.groups[about][0]))
+                self._slow.setdefault(about, _server_of_all(look.groups[about]))
             self.late = look.late | set(look.waiting)
             look.waiting.clear()
         return self.take_ended()
@@ -134,21 +134,30 @@ class ActionThreads:
         def rank(about: str) -> tuple[bool, bool]:
             return server_of(look.groups[about][0]) != ETCD, about not in self.late
 
-        free = [about for about in sorted(look.groups, key=rank) if about not in self._running]
+        # What ended while it was decided is not known to who decided, and would be done again.
+        unheard = {group_of(one.action) for one in self._ended}
+        look.late |= unheard & look.groups.keys()
+        free = [
+            about
+            for about in sorted(look.groups, key=rank)
+            if about not in self._running and about not in unheard
+        ]
         look.waiting.extend(about for about in free if about not in self._slow)
-        slow = [*self._slow_turn(API, free), *self._slow_turn(ETCD, free)]
+        hung = {about: _server_of_all(look.groups[about]) for about in free if about in self._slow}
+        slow = [*self._slow_turn(API, hung), *self._slow_turn(ETCD, hung)]
         for about in slow:
-            self._slow[about] = self._slow.pop(about)
+            del self._slow[about]
+            self._slow[about] = hung[about]
         self._running.update(slow)
         return slow
 
-    def _slow_turn(self, server: str, free: Container[str]) -> list[str]:
-        """Return what hung at this server and is tried now: what was not for longest comes first,
-        and a server that hangs takes no room of the other's.
+    def _slow_turn(self, server: str, hung: Mapping[str, str]) -> list[str]:
+        """Return what hung before and is tried at this server now: what was not for longest comes
+        first, and a server that hangs takes no room of the other's.
         """
-        known = [about for about, at in self._slow.items() if at == server]
-        room = SLOW_THREADS - sum(about in self._running for about in known)
-        return [about for about in known if about in free][: max(0, room)]
+        busy = sum(about in self._running for about, at in self._slow.items() if at == server)
+        room = max(0, SLOW_THREADS - busy)
+        return [about for about in self._slow if hung.get(about) == server][:room]
 
     def _serve(self, look: _Look) -> None:
         """Do one thing after the other, as long as the look lasts."""
@@ -172,7 +181,8 @@ class ActionThreads:
                 look.running.discard(about)
                 is_quick = self._now_s() < began_s + QUICK_S
                 # What did nothing, as its time or its server was gone, has not gone well.
-                if is_quick and ended and all(not one.ends_its_group for one in ended):
+                is_whole = len(ended) == len(look.groups[about])
+                if is_quick and is_whole and all(not one.ends_its_group for one in ended):
                     self._slow.pop(about, None)
                 self._ended += ended
                 is_late = look.is_over
@@ -188,6 +198,11 @@ class ActionThreads:
                 ended.append(_done(look.effects, action, look.away))
                 if ended[-1].ends_its_group:
                     return
+
+
+def _server_of_all(group: Iterable[Action]) -> str:
+    """Return etcd only if no action of a group waits for the API server."""
+    return ETCD if all(server_of(action) == ETCD for action in group) else API
 
 
 def server_of(action: Action) -> str:

@@ -69,10 +69,13 @@ def stop(job: str) -> Action:
 
 
 def end_all(threads: ActionThreads, webhook: Webhook) -> None:
-    """Have all that hangs fail; what is begun afterwards hangs anew."""
+    """Have all that hangs fail, and hear of it, as each look does; what is begun afterwards hangs
+    anew.
+    """
     webhook.may_end.set()
     wait_until(lambda: not threads._running)
     webhook.may_end.clear()
+    threads.take_ended()
     webhook.begun.clear()
     webhook.ended.clear()
 
@@ -108,6 +111,21 @@ def test_what_hangs_at_the_api_server_keeps_nothing_from_etcd(threads: ActionThr
         wait_until(lambda: webhook.begun[SLOW_THREADS:] == [group_of(stop("job"))])
     finally:
         end_all(threads, webhook)
+
+
+def test_what_ended_unheard_is_not_done_again(threads: ActionThreads) -> None:
+    """It ended while it was decided what to do, and who decided knew nothing of it."""
+    action = release("a")
+    webhook = Webhook([action])
+    while not webhook.begun:
+        threads.carry_out(webhook, [action])  # type: ignore[arg-type]
+    webhook.may_end.set()
+    wait_until(lambda: not threads._running)
+    (heard,) = threads.carry_out(webhook, [action])  # type: ignore[arg-type]
+    assert heard.action is action and len(webhook.begun) == 1
+    assert threads.late == {group_of(action)}, "the next look comes at once"
+    threads.carry_out(webhook, [action])  # type: ignore[arg-type]
+    wait_until(lambda: len(webhook.begun) == 2)
 
 
 def test_what_did_nothing_is_waited_for_no_more_than_before(
