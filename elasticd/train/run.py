@@ -38,6 +38,7 @@ from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
 from elasticd.train.restore.restore_result import RestoreResult
+from elasticd.train.scalars.event_feed import EventFeed
 from elasticd.train.session.agent_link import AgentLink
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.session.output_file import redirect
@@ -48,7 +49,6 @@ from elasticd.train.state.state import State, core_of
 from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.tcp_store.end_barrier import wait_for_all
-from elasticd.train.tensorboard.feed import EventFeed
 from elasticd.train.world import World
 
 __all__ = ["run"]

@@ -24,9 +24,9 @@ import torch
 
 from elasticd.script.events import StepEvents
 from elasticd.tensorboard.sender import Sender
+from elasticd.train.scalars.event_feed import EventFeed
+from elasticd.train.scalars.histogram import counted
 from elasticd.train.state.state import core_of
-from elasticd.train.tensorboard.feed import EventFeed
-from elasticd.train.tensorboard.histogram import counted
 from tests.benchmarks.commit_cost import Training
 from tests.benchmarks.report import Figure, Result, Series, dump, show
 

@@ -17,8 +17,8 @@ from typing import Any
 from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.data.loader_core import LoaderCore
 from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.scalars.commit_scalars import CommitScalars
 from elasticd.train.session.agent_session import AgentSession
-from elasticd.train.state.commit_scalars import CommitScalars
 from elasticd.train.state.state import core_of
 
 __all__ = [

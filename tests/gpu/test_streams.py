@@ -12,7 +12,7 @@ from elasticd.train.device.pinned_memory import Pinned
 from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.group import Group
 from elasticd.train.save.overlapped_copy import OverlappedCopy, copy_now
-from elasticd.train.state.commit_scalars import CommitScalars
+from elasticd.train.scalars.commit_scalars import CommitScalars
 from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note, spin
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.autoscale.metrics import AutoscalerCounts
 from elasticd.control.report.report import read_job
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import HoldReason

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.short_files import SHORT_FILES
+
 ROOT = Path(__file__).parents[2]
 PRODUCT = sorted(
     path
@@ -25,6 +27,9 @@ NAMES = [str(path.relative_to(ROOT)) for path in PRODUCT]
 MOST_LINES = 400
 LONGER: dict[str, int] = {}
 """Files that have outgrown the rule, with the lines at which they may stand: none may grow."""
+
+FEWEST_LINES = 40
+"""A shorter file needs a reason, in `short_files.py`."""
 
 MEDIAN_LINES = 150
 
@@ -56,6 +61,15 @@ NEVER_WRITTEN = {"PREEMPTED", "BELOW_MIN", "ISOLATED", "OTHER"}
 
 MOST_FILES = 13
 """Twelve modules of a room, and its charter."""
+
+FEWEST_MODULES = 3
+SMALLER_ROOMS = {
+    "elasticd/keeper/wire": (
+        "Messages, and the connection that carries them with open files, are all that a worker and "
+        "its keeper must agree on; the room above has eleven modules, and may have twelve."
+    ),
+}
+"""Rooms with fewer modules, and why: two at most. See docs/adr/0034-rooms.md."""
 
 NO_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc|told|said|gone)$")
 """Leftover words, and participles that nobody searches for."""
@@ -130,9 +144,38 @@ def test_list_of_longer_files_has_no_others() -> None:
     assert {n for n in LONGER if len((ROOT / n).read_text().splitlines()) <= MOST_LINES} == set()
 
 
+def test_short_files_are_those_that_have_a_reason() -> None:
+    short = {
+        name
+        for name in NAMES
+        if len((ROOT / name).read_text().splitlines()) < FEWEST_LINES and not is_charter(name)
+    }
+    assert short == SHORT_FILES.keys()
+    no_sentence = {
+        name for name, why in SHORT_FILES.items() if not re.fullmatch(r"[A-Z`].+\.", why)
+    }
+    assert no_sentence == set()
+
+
+def is_charter(name: str) -> bool:
+    """Return whether it is an `__init__.py` that only documents its room and re-exports names."""
+    return name.endswith("__init__.py") and all(
+        isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        or (isinstance(node, ast.Assign | ast.AnnAssign) and "__all__" in ast.unparse(node))
+        for node in tree_of(name).body
+    )
+
+
 def test_no_room_is_crowded() -> None:
     full = Counter(str(Path(name).parent) for name in NAMES)
     assert {room: n for room, n in full.items() if n > MOST_FILES} == {}
+
+
+def test_no_room_is_nearly_empty() -> None:
+    modules = Counter(str(Path(name).parent) for name in NAMES if not name.endswith("__init__.py"))
+    assert {room for room, n in modules.items() if n < FEWEST_MODULES} == SMALLER_ROOMS.keys()
+    assert len(SMALLER_ROOMS) <= 2
 
 
 def test_each_room_says_what_it_is_for() -> None:

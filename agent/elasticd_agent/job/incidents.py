@@ -13,7 +13,7 @@ from pathlib import Path
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.incident import Incident
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.conduct.in_process import counted_once
+from elasticd.rendezvous.conduct.change_incident import counted_once
 from elasticd.rendezvous.effect import WriteIncident
 from elasticd.rendezvous.state import JobState, WorkerStage
 from elasticd_agent.account.incident_file import IncidentFile

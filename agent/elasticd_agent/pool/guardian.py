@@ -38,7 +38,7 @@ from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process.mark import NAME_LIMIT_BYTES
 from elasticd_agent.pool.process.process_table import children_of, look_up
 from elasticd_agent.pool.process.subtree import Subtree
-from elasticd_agent.pool.stores.store_keeper import StoreKeeper
+from elasticd_agent.pool.store_keeper import StoreKeeper
 from elasticd_agent.pool.warmup import Warmth
 from elasticd_agent.pool.zygote.zygote_keeper import ZygoteKeeper, ZygotePlan
 

@@ -31,7 +31,7 @@ _SPAWN_WORKER = (
 )
 _SPAWN_STORE_HOST = (
     "import sys; sys.path[:0] = sys.argv[1:3]; "
-    "from elasticd_agent.pool.stores.store_host import main; main(*sys.argv[1:])"
+    "from elasticd_agent.pool.store_host import main; main(*sys.argv[1:])"
 )
 _HIGH_FD = 200
 """Above what a young process has open, so that the low numbers are free for dup2."""

@@ -13,7 +13,7 @@ from elasticd.autoscale.loop.job_book import JobBook
 from elasticd.autoscale.loop.job_input import job_seen
 from elasticd.autoscale.loop.job_readings import JobReadings
 from elasticd.autoscale.loop.queries import queries_of
-from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.autoscale.metrics import AutoscalerCounts
 from elasticd.autoscale.source import MetricsSource, Query
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.leader.election import Term, boottime_s

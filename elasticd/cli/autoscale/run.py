@@ -26,7 +26,7 @@ from elasticd.telemetry import log
 
 if TYPE_CHECKING:
     from elasticd.autoscale.loop.evaluation import JobEvaluation
-    from elasticd.autoscale.metrics.counts import AutoscalerCounts
+    from elasticd.autoscale.metrics import AutoscalerCounts
     from elasticd.autoscale.source import MetricsSource
     from elasticd.leader.election import Term
 
@@ -109,7 +109,7 @@ def run(
         hide_from_user()
     with ExitStack() as stack:
         # Only now what costs: grpc, urllib3.
-        from elasticd.autoscale.metrics.counts import AutoscalerCounts
+        from elasticd.autoscale.metrics import AutoscalerCounts
         from elasticd.autoscale.prometheus.credentials import Credentials
         from elasticd.leader.daemon import Daemon
         from elasticd.leader.http_server import MetricsServer

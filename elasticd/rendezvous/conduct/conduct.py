@@ -11,16 +11,15 @@ from elasticd.records.ids import Generation, Nonce
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Placement, WorldNode
+from elasticd.rendezvous.conduct.change_incident import begin_incident, phases_until, write_incident
 from elasticd.rendezvous.conduct.in_process import (
     are_idle,
-    begin_incident,
     enter,
     is_hung_one,
     is_kept,
     is_membership_over,
     leave,
     prepare,
-    record,
 )
 from elasticd.rendezvous.effect import (
     Effect,
@@ -64,7 +63,7 @@ def conduct(state: JobState, *, now_s: float) -> Step:
         enter,
         leave,
         _arrive,
-        record,
+        write_incident,
         prepare,
         _leave,
         _write_result,
@@ -205,27 +204,13 @@ def _arrive(state: JobState, now_s: float) -> Step:
         world_size=world.size,
         nodes=len(world.nodes),
         note=world.note,
-        phases_s=_phases_s(state.timing, now_s),
+        phases_s=phases_until(state.timing, now_s),
     )
     state = replace(state, adopted_arrival=world.generation)
     if any(worker.is_attached for worker in ours):
         return begin_incident(state, incident, world), ()
     state = replace(state, timing=Timing())
     return state, (WriteIncident(incident=incident),) if not state.is_fenced else ()
-
-
-def _phases_s(timing: Timing, now_s: float) -> dict[str, float]:
-    marks = (
-        ("detect", timing.fact_s, timing.proposed_s),
-        ("agree", timing.proposed_s or timing.fact_s, timing.world_s),
-        ("stop", timing.world_s, timing.stopped_s),
-        ("start", timing.stopped_s, now_s),
-    )
-    return {
-        name: round(max(0.0, end_s - begin_s), 4)
-        for name, begin_s, end_s in marks
-        if begin_s is not None and end_s is not None
-    }
 
 
 def _leave(state: JobState, now_s: float) -> Step:

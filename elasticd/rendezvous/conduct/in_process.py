@@ -6,20 +6,17 @@ It is level-triggered, like the rest of the conduct.
 """
 
 import dataclasses
-from collections.abc import Mapping
 
-from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, Rank
 from elasticd.records.member import Exit
 from elasticd.records.reason import Reason
-from elasticd.records.world import World, WorldNode
+from elasticd.records.world import WorldNode
 from elasticd.rendezvous.effect import (
     Effect,
     EnterWorld,
     LeaveWorld,
     PrepareWorker,
     UseStore,
-    WriteIncident,
 )
 from elasticd.rendezvous.next_world.handover import keeps_state
 from elasticd.rendezvous.own_record import (
@@ -32,7 +29,6 @@ from elasticd.rendezvous.own_record import (
 from elasticd.rendezvous.state import (
     JobState,
     Stage,
-    Timing,
     Worker,
     WorkerStage,
     due_in_s,
@@ -41,15 +37,13 @@ from elasticd.rendezvous.state import (
 
 __all__ = [
     "are_idle",
-    "begin_incident",
-    "counted_once",
     "enter",
     "is_hung_one",
     "is_kept",
     "is_membership_over",
     "leave",
+    "living_workers",
     "prepare",
-    "record",
 ]
 
 Step = tuple[JobState, tuple[Effect, ...]]
@@ -57,9 +51,6 @@ Step = tuple[JobState, tuple[Effect, ...]]
 NO_GENERATION = Generation(0)
 NO_RANK = Rank(0)
 """The rank of a worker that is in no world; nobody reads it."""
-
-LEAST_UNNOTICED_S = 1.0
-"""The least time that counts: steps are heard of five times a second, so less would be noise."""
 
 
 def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
@@ -254,11 +245,12 @@ def _is_under_way(state: JobState, mine: WorldNode) -> bool:
         return True
     if state.adopted < world.generation:
         # It is yet to be entered, unless nobody of those whom it names is left here.
-        return not any(_living(state, mine))
-    return all(worker.stepped == world.generation for worker in _living(state, mine))
+        return not any(living_workers(state, mine))
+    return all(worker.stepped == world.generation for worker in living_workers(state, mine))
 
 
-def _living(state: JobState, mine: WorldNode) -> list[Worker]:
+def living_workers(state: JobState, mine: WorldNode) -> list[Worker]:
+    """Return our workers of the standing world that have not failed, in the order of ranks."""
     found = [state.workers.get(named.slot) for named in mine.workers]
     return [
         worker
@@ -267,62 +259,3 @@ def _living(state: JobState, mine: WorldNode) -> list[Worker]:
         and worker.nonce == named.nonce
         and worker.stage is not WorkerStage.FAILED
     ]
-
-
-def begin_incident(state: JobState, incident: Incident, world: World) -> JobState:
-    """Begin the incident when our workers have entered; the rest follows with their
-    first commit.
-    """
-    phases = dict(incident.phases_s)
-    timing = state.timing
-    if world.at_step is None and timing.world_s is not None and timing.entered_s is not None:
-        phases["push"] = round(max(0.0, timing.entered_s - timing.world_s), 4)
-    for name in ("stop", "start"):
-        phases.pop(name, None)
-    kept = dataclasses.replace(
-        incident, phases_s=phases, unnoticed_s=_unnoticed_s(state, world, incident)
-    )
-    return replace(state, incident=kept, timing=Timing())
-
-
-def _unnoticed_s(state: JobState, world: World, incident: Incident) -> float:
-    """Return how long a hang or a lease that had to run out stopped the training before anybody
-    knew.
-    """
-    pace, noticed_s = state.pace, state.timing.world_s
-    if pace is None or noticed_s is None or world.reason.is_planned:
-        return 0.0
-    if pace.generation != world.generation - 1:
-        return 0.0  # Not known, or told with the change before.
-    if state.ended_s > pace.stepped_s:
-        noticed_s = state.ended_s  # Then it waited for nodes.
-    else:
-        noticed_s -= sum(incident.phases_s.get(name, 0.0) for name in ("detect", "agree"))
-    idle_s = noticed_s - pace.stepped_s - pace.step_s
-    return round(idle_s, 2) if idle_s >= LEAST_UNNOTICED_S else 0.0
-
-
-def record(state: JobState, now_s: float) -> Step:
-    """Write the incident down once our workers have stepped, or when the next change came first."""
-    incident, world = state.incident, state.world
-    if incident is None or world is None or state.is_fenced:
-        return state, ()
-    if state.stage not in (Stage.MEMBER, Stage.LEAVING):
-        return state, ()
-    if world.generation == incident.generation and not state.is_over:
-        mine = my_node(state)
-        living = _living(state, mine) if mine is not None else []
-        if any(worker.stepped != world.generation for worker in living):
-            return state, ()
-    incident = dataclasses.replace(incident, phases_s=counted_once(incident.phases_s))
-    return replace(state, incident=None), (WriteIncident(incident=incident),)
-
-
-def counted_once(phases_s: Mapping[str, float]) -> dict[str, float]:
-    """Return the phases with the time to close the old group counted once, since the worker's push
-    includes it.
-    """
-    phases = dict(phases_s)
-    if "push" in phases and "abort" in phases:
-        phases["push"] = round(max(0.0, phases["push"] - phases["abort"]), 4)
-    return phases

@@ -7,13 +7,14 @@ that a position is one sample and always the same one is the permutation's busin
 
 Every position that goes by is exactly one of: counted, skipped (a bug of ours), left out (the
 script ended the epoch early, or `drop_last` cut its tail). So ``samples + skipped + left_out ==
-epochs * length + consumed`` from the beginning of an epoch on.
+epochs * length + consumed`` from the beginning of an epoch on. What all loaders of a run counted
+together is its `DataTotals`, and `summary` says it in a sentence.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Ledger", "SampleSpan"]
+__all__ = ["DataTotals", "Ledger", "SampleSpan", "summary"]
 
 
 class SampleSpan(NamedTuple):
@@ -112,3 +113,33 @@ class Ledger:
         self.epoch += 1
         self.consumed = 0
         self._length = None
+
+
+class DataTotals(NamedTuple):
+    """What the loaders' ledgers counted, of all ranks, in committed steps."""
+
+    samples: int
+    repeated: int
+    skipped: int
+
+    @classmethod
+    def of(cls, ledgers: Iterable[Ledger]) -> "DataTotals":
+        every = tuple(ledgers)
+        return cls(*(sum(getattr(each, name) for each in every) for name in cls._fields))
+
+
+def summary(step: int, epoch: int, totals: DataTotals | None, skipped_steps: int) -> str:
+    """Return the sentence; without totals there was no loader, and skipped steps are an
+    optimizer's.
+    """
+    text = f"{_counted(step, 'step')}, {_counted(epoch, 'epoch')}"
+    if totals is not None:
+        samples, repeated, skipped = totals
+        text += f", {_counted(samples, 'sample')} ({repeated} repeated, {skipped} skipped)"
+    if skipped_steps:
+        text += f"; {_counted(skipped_steps, 'optimizer step')} left out for bad gradients"
+    return f"{text}."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -20,8 +20,8 @@ from elasticd.train.data.dataloader import BatchReader, FetchSettings
 from elasticd.train.data.kept_batches import KeptBatches, PassBegun
 from elasticd.train.data.ledger import SampleSpan
 from elasticd.train.data.prefetched_batch import PrefetchCheck
+from elasticd.train.data.selection import selection_of
 from elasticd.train.introspection.time_spent import SecondsSpent
-from elasticd.train.selection import selection_of
 
 __all__ = ["LoaderCore", "LoaderPass"]
 

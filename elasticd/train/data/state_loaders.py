@@ -9,10 +9,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from elasticd.errors import CallError
 from elasticd.train.data.kept_batches import Check, KeptBatches
-from elasticd.train.data.ledger import Ledger
+from elasticd.train.data.ledger import DataTotals, Ledger
 from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.data.loader_core import LoaderCore
-from elasticd.train.data.totals import DataTotals
 from elasticd.train.session.watch import EpochProgress, StateWatch
 from elasticd.train.world import World
 

@@ -10,8 +10,8 @@ from typing import Any, Never
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.data.totals import DataTotals, summary
-from elasticd.train.state.commit_scalars import Tensors
+from elasticd.train.data.ledger import DataTotals, summary
+from elasticd.train.scalars.commit_scalars import Tensors
 from elasticd.train.state.entry import not_assignable, plain
 from elasticd.train.state.state_core import StateCore
 

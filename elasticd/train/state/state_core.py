@@ -18,8 +18,8 @@ from elasticd.errors import CallError
 from elasticd.tensors import tree
 from elasticd.tensors.tree import Tree
 from elasticd.train.data.kept_batches import Check
+from elasticd.train.data.ledger import DataTotals
 from elasticd.train.data.state_loaders import Loaders
-from elasticd.train.data.totals import DataTotals
 from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
@@ -27,10 +27,10 @@ from elasticd.train.optimizer.optimizer_coverage import check_coverage
 from elasticd.train.optimizer.param_groups import groups_kept
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import StepGuard
+from elasticd.train.scalars.commit_scalars import CommitScalars, Tensors
 from elasticd.train.session.watch import EpochProgress, Pauses, StateWatch
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
-from elasticd.train.state.commit_scalars import CommitScalars, Tensors
 from elasticd.train.state.entry import StateEntries, StateEntryKind, kind_of
 from elasticd.train.state.optimizer_load import is_off_host, kept_on_host, optimizers_of
 from elasticd.train.state.ownership import Ownership, TiedEntries

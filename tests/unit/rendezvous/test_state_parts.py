@@ -25,8 +25,8 @@ MAY_CHANGE: dict[type, set[str]] = {
         "stages",
     },
     ChangeRecord: {
+        "conduct.change_incident",
         "conduct.conduct",
-        "conduct.in_process",
         "facts.etcd_facts",
         "facts.worker_facts",
         "next_world.propose",

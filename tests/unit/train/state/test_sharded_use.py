@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from elasticd.errors import CallError
 from elasticd.tensors.fingerprint import comparable, digest, owned_tensors
 from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite
-from elasticd.train.state.commit_scalars import CommitScalars
+from elasticd.train.scalars.commit_scalars import CommitScalars
 from elasticd.train.state.state import State, core_of
 from elasticd.train.world import World
 from tests.fixtures.ranks import Cast

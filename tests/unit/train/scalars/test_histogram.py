@@ -9,8 +9,8 @@ import torch
 from elasticd.errors import CallError
 from elasticd.tensorboard.event import Histogram
 from elasticd.tensorboard.histogram import BINS, LENGTH, histogram_of, not_finite
-from elasticd.train.tensorboard import histogram as module
-from elasticd.train.tensorboard.histogram import check_histograms, counted
+from elasticd.train.scalars import histogram as module
+from elasticd.train.scalars.histogram import check_histograms, counted
 
 
 def made(tensor: torch.Tensor) -> Histogram:

@@ -18,7 +18,7 @@ import torch
 
 from elasticd.tensorboard.sender import Sender
 from elasticd.tensors import cuda
-from elasticd.train.tensorboard.histogram import counted
+from elasticd.train.scalars.histogram import counted
 
 __all__ = ["EventFeed"]
 

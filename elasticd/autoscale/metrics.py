@@ -1,4 +1,8 @@
-"""What the autoscaler counts of itself; safe to use from several threads."""
+"""What the autoscaler counts of itself for Prometheus; safe to use from several threads.
+
+Each name is in the list of `elasticd.telemetry.metrics`; every series is there from the beginning,
+at 0.
+"""
 
 from bisect import bisect_left
 from enum import StrEnum

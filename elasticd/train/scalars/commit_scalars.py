@@ -12,7 +12,7 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.tensors import cuda
-from elasticd.train.tensorboard.histogram import check_histograms
+from elasticd.train.scalars.histogram import check_histograms
 
 __all__ = ["ScalarFeed", "CommitScalars", "Tensors"]
 
@@ -21,7 +21,7 @@ COPY_EVERY_S = 0.2
 
 
 class ScalarFeed(Protocol):
-    """Takes the numbers of each commit, not only the newest; `train.tensorboard.feed` is one."""
+    """Takes the numbers of each commit, not only the newest; `train.scalars.event_feed` is one."""
 
     def commit(
         self,

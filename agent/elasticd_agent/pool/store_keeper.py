@@ -10,9 +10,9 @@ from os import kill
 
 from elasticd.channel.pool import FromPool, KeepStores, StoresReady
 from elasticd.records.member import StoreAddress
+from elasticd_agent.pool import store_host
 from elasticd_agent.pool.launch import Launcher
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.stores import store_host
 
 __all__ = ["StoreKeeper"]
 

@@ -8,9 +8,9 @@ import torch
 
 from elasticd.tensorboard.histogram import LENGTH
 from elasticd.tensorboard.sender import Sender
-from elasticd.train.state.commit_scalars import CommitScalars
-from elasticd.train.tensorboard import feed as module
-from elasticd.train.tensorboard.feed import FETCH_EVERY_S, EventFeed
+from elasticd.train.scalars import event_feed as module
+from elasticd.train.scalars.commit_scalars import CommitScalars
+from elasticd.train.scalars.event_feed import FETCH_EVERY_S, EventFeed
 from tests.unit.train.device.gpu_case import FakeGpu, FakeStream
 
 
@@ -300,7 +300,7 @@ def test_numbers_on_gpus_come_in_one_pinned_row_of_each(
     def row_of(parts: list[OnGpu]) -> OnGpu:
         return OnGpu(parts[0].device, *(value for part in parts for value in part.values))
 
-    monkeypatch.setattr("elasticd.train.tensorboard.feed.torch.Tensor", OnGpu)
+    monkeypatch.setattr("elasticd.train.scalars.event_feed.torch.Tensor", OnGpu)
     monkeypatch.setattr(torch, "empty", pinned)
     monkeypatch.setattr(torch, "cat", row_of)
     options = {"dtype": torch.float64, "pin_memory": True}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.state.commit_scalars import CommitScalars
+from elasticd.train.scalars.commit_scalars import CommitScalars
 from tests.unit.train.device.gpu_case import FakeGpu
 
 
@@ -36,7 +36,7 @@ def test_a_number_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatc
     """The event is of the device that the number is on, after the copy."""
     gpu = FakeGpu(monkeypatch, own=2)
     monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: Pinned(gpu))
-    monkeypatch.setattr("elasticd.train.state.commit_scalars.torch.Tensor", Fetched)
+    monkeypatch.setattr("elasticd.train.scalars.commit_scalars.torch.Tensor", Fetched)
     scalars = CommitScalars()
     gpu.compute.is_done = False
     given: Any = {"loss": Fetched(gpu, 0.5)}

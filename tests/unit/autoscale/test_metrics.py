@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.autoscale.metrics import AutoscalerCounts
 from elasticd.errors import EnvironmentProblem
 from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.decision import Rule
