@@ -32,7 +32,7 @@ from elasticd_agent.node.job_list import JobList
 from elasticd_agent.node.presence import Presence
 from elasticd_agent.node.rejoin import Rejoins
 from elasticd_agent.node.slot_allotment import SlotClaim, allot, claim_of, rivals
-from elasticd_agent.node.state_wait import limits_s
+from elasticd_agent.node.state_wait import held_back, limits_s
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.pool_client import fork_server_client
 from elasticd_agent.workers.workers import Workers
@@ -161,7 +161,7 @@ class Agent:
         if self._is_dirty:
             self._is_dirty = False
             self._settle()
-        self._presence.readiness.look(limits_s(self._runners), at_s)
+        self._presence.readiness.look(limits_s(self._runners), held_back(self._runners), at_s)
 
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]

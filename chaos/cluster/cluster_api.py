@@ -2,7 +2,7 @@
 
 Everything that is deleted or evicted is named with its uid, so a pod that has taken the name of
 another one is never struck. Nothing is asked twice by itself: a deletion whose answer was lost may
-have been done.
+have been done. Whether it was, the pod itself shows: it is looked at once more.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from chaos.cluster import in_pod
 from chaos.cluster.decide import Victim
-from chaos.cluster.fault import TRAITS, Kind
+from chaos.cluster.fault import LOST, TRAITS, Kind
 from chaos.cluster.observation import (
     ALLOWED,
     LABEL,
@@ -140,11 +140,11 @@ class ClusterApi:
                 "metadata": {"name": pod.name, "namespace": self._agents},
                 "deleteOptions": options,
             }
-            return self._deed("POST", PODS.path(name, "eviction"), body, f"evict pod {pod.name}")
+            return self._deed(pod, "POST", PODS.path(name, "eviction"), body, "evict")
         if kind is Kind.POD_FORCE_DELETE:
             options["gracePeriodSeconds"] = 0
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-        return self._deed("DELETE", PODS.path(name), body, f"delete pod {pod.name}")
+        return self._deed(pod, "DELETE", PODS.path(name), body, "delete")
 
     def close(self) -> None:
         self._connection.close()
@@ -178,7 +178,8 @@ class ClusterApi:
         found = self._connection.ask("GET", path, chosen, what=f"list {kind.resource}")
         return [item for item in found.get("items") or () if isinstance(item, Mapping)]
 
-    def _deed(self, method: str, path: str, body: object, what: str) -> str:
+    def _deed(self, pod: AgentPod, method: str, path: str, body: object, verb: str) -> str:
+        what = f"{verb} pod {pod.name}"
         try:
             self._connection.ask(method, path, {}, body, what=what, read_s=DEED_S)
         except NotFound as exc:
@@ -186,8 +187,21 @@ class ClusterApi:
         except ElasticdError as exc:
             if _is_undone(exc):
                 raise NotStruck(str(exc)) from exc
-            return f"the answer was lost, so it may not have been done ({exc})"
+            match self._stays(pod):
+                case False:
+                    return f"it was done, whatever the answer says ({exc})"
+                case True if _is_no(exc):
+                    raise NotStruck(str(exc)) from exc
+            return f"{LOST} ({exc})"
         return ""
+
+    def _stays(self, pod: AgentPod) -> bool | None:
+        """Return whether nobody wants this pod gone; None: that cannot be seen."""
+        try:
+            found = agent_pods(self._list(PODS, self._agents, {"labelSelector": AGENT}))
+        except ElasticdError:
+            return None
+        return any(each.uid == pod.uid and not each.is_deleted for each in found)
 
     def _in_pod(self, pod: AgentPod, *words: str, is_deed: bool = False) -> dict[str, Any]:
         """Run our program in a pod; what it says of a deed counts as done if it cannot be read."""
@@ -198,7 +212,7 @@ class ClusterApi:
                 raise ValueError("no object")
         except ChaosError as exc:
             if is_deed and not isinstance(exc, NotStarted):
-                return {"lost": f"the answer was lost, so it may not have been done ({exc})"}
+                return {"lost": f"{LOST} ({exc})"}
             raise NotStruck(str(exc)) from exc
         except ValueError as exc:
             raise NotStruck(f"Our program in pod {pod.name} printed something else.") from exc
@@ -235,10 +249,19 @@ def rights(kinds: Sequence[Kind], namespace: str, agents: str) -> Iterator[Right
 def _is_undone(exc: ElasticdError) -> bool:
     """Whether it is known that nothing was done: the API server has said no, or was not reached.
 
-    A 429 is what it says of a pod under a budget. A webhook is asked before anything is written.
+    A 429 is what it says of a pod under a budget.
     """
     if isinstance(exc, Refused | Fenced | Unreached):
         return True
-    if isinstance(exc, Failed):
-        return "failed calling webhook" in str(exc)
     return isinstance(exc, Busy) and "(429:" in str(exc)
+
+
+def _is_no(exc: ElasticdError) -> bool:
+    """Whether a failure is the API server's last word on a request.
+
+    A webhook is asked before anything is written; for a deletion without a grace period once more
+    after the pod was marked, so that pod may end all the same. An eviction fails if two
+    PodDisruptionBudgets select the pod. Other failures, as of its etcd, may be done later.
+    """
+    words = ("failed calling webhook", "more than one PodDisruptionBudget")
+    return isinstance(exc, Failed) and any(each in str(exc) for each in words)

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CONSEQUENCES", "TRAITS", "Kind", "Traits"]
+__all__ = ["CONSEQUENCES", "LOST", "TRAITS", "Kind", "Traits"]
+
+LOST = "the answer was lost, so it may not have been done"
+"""So begins the note of a fault of which nobody can tell whether it was done."""
 
 
 class Kind(StrEnum):

@@ -15,6 +15,9 @@ from chaos.cluster.observation import FINAL, JobView, Observation
 
 __all__ = ["Fall", "Fault", "Log", "Track", "begin", "disturbed", "follow", "struck"]
 
+UNHEARD_S = 60.0
+"""So long after it was asked for, the API server may do what it has not answered to: its own limit
+for a request, by default."""
 UNNOTICED_S = 25.0
 """What a fault that may change nothing has not changed after two statuses, it does not change."""
 
@@ -33,6 +36,14 @@ class Fault:
     before: Mapping[str, JobView]
     """The jobs that the pod served, as they were seen last before it."""
     note: str = ""
+    is_sure: bool = True
+    """It is known that it was done."""
+
+    def may_have_passed(self, now_s: float) -> bool:
+        """Return whether a fault that changes nothing, or was never done, would be over by now."""
+        if self.is_sure:
+            return TRAITS[self.kind].may_pass and now_s > self.at_s + UNNOTICED_S
+        return now_s > self.at_s + UNHEARD_S + UNNOTICED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +168,7 @@ def _track(track: Track, seen: Observation, ends: Mapping[str, JobView], now_s: 
         elif job.step > full.setdefault(name, job.step):
             complete.add(name)
     has_gone_on = went_on >= fault.before.keys()
-    is_back = complete >= fault.before.keys() and _is_served(fault, seen)
+    is_back = complete >= fault.before.keys() and _is_served(fault, seen, now_s)
     return replace(
         track,
         any_step=first,
@@ -173,13 +184,16 @@ def _is_after(fault: Fault, before: JobView, job: JobView, now_s: float) -> bool
     """Whether a status tells of the time after a fault."""
     if job.generation > before.generation:
         return True
-    return TRAITS[fault.kind].may_pass and now_s > fault.at_s + UNNOTICED_S
+    return fault.may_have_passed(now_s)
 
 
-def _is_served(fault: Fault, seen: Observation) -> bool:
+def _is_served(fault: Fault, seen: Observation, now_s: float) -> bool:
     """Whether an agent serves on the fault's node: after the end of a pod, another pod."""
     pod = seen.serving.get(fault.node)
-    return pod is not None and (TRAITS[fault.kind].is_of_worker or pod.uid != fault.pod_uid)
+    if pod is None:
+        return False
+    stays = TRAITS[fault.kind].is_of_worker or fault.may_have_passed(now_s)
+    return stays or pod.uid != fault.pod_uid
 
 
 def _has_grown(before: JobView, job: JobView) -> bool:

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from chaos.cluster.cluster_api import NotStruck
 from chaos.cluster.decide import Aim, End, Victim, Wait, decide, refusal, victim
-from chaos.cluster.fault import Kind
+from chaos.cluster.fault import LOST, Kind
 from chaos.cluster.observation import AgentPod, JobView, Observation, Worker
 from chaos.cluster.plan import Draw, Plan
-from chaos.cluster.recovery import Fault, Log, begin, follow, struck
+from chaos.cluster.recovery import Fault, Log, begin, disturbed, follow, struck
 from chaos.cluster.verdict import Verdict, judge
 from chaos.error import WrongInput
 from elasticd.errors import Refused, Unavailable
@@ -148,6 +148,8 @@ class ClusterRun:
         if self._now_s() < self._again_s:
             return None
         found = self._victim(aim, seen)
+        if isinstance(found, Victim):
+            found = self._spared(found, seen, log) or found
         note = found if isinstance(found, str) else ""
         if isinstance(found, Victim):
             try:
@@ -179,6 +181,7 @@ class ClusterRun:
             at_s=at_s,
             before={name: jobs[name] for name in found.jobs},
             note=note,
+            is_sure=not note.startswith(LOST),
         )
 
     def _victim(self, aim: Aim, seen: Observation) -> Victim | str:
@@ -195,6 +198,26 @@ class ClusterRun:
                 return found
             why = found
         return why
+
+    def _spared(self, found: Victim, seen: Observation, log: Log) -> str:
+        """Return why a victim is left alone, for it may be the last that has the state of a job
+        without a checkpoint; empty: it is not.
+
+        The status of a job may be older than the end of the others, so they are looked into.
+        """
+        hit = disturbed(log, seen) | {found.pod.node}
+        others = [pod for node, pod in sorted(seen.serving.items()) if node not in hit]
+        for name, job in sorted(found.jobs.items()):
+            if not job.has_checkpoint and not any(self._trains(pod, job) for pod in others):
+                return f"{found.pod.name} may be the last that has the state of {name}"
+        return ""
+
+    def _trains(self, pod: AgentPod, job: JobView) -> bool:
+        try:
+            found = self._cluster.workers(pod)
+        except NotStruck:
+            return False
+        return any(worker.job == job.job and worker.rank is not None for worker in found)
 
     def _tell(self, sentence: str) -> None:
         """Say what changed, and nothing twice in a row; a countdown is said once."""

@@ -109,10 +109,11 @@ def _alive(log: Log) -> Finding:
     if bad:
         told = "; ".join(f"{name} is {job.phase}: {job.message}" for name, job in bad.items())
         return Finding(rule="alive", result=Result.BROKEN, why=told.rstrip(".: "))
+    states = [f"job {name!r} is {job.phase}" for name, job in sorted(log.last.items())]
     return Finding(
         rule="alive",
         result=Result.HELD,
-        why=f"no job failed ({', '.join(f'{n}: {j.phase}' for n, j in sorted(log.last.items()))})",
+        why=f"no job failed ({', '.join(states)})",
     )
 
 
@@ -173,8 +174,9 @@ def _steps(log: Log, plan: Plan) -> Finding:
     if not log.most_step:
         why = "the status never showed a step that the ranks reported"
         return Finding(rule="steps", result=Result.NOT_JUDGED, why=why)
-    ends = ", ".join(f"{name}: {step}" for name, step in sorted(log.most_step.items()))
-    why = f"no step went back by more than {plan.steps_back} ({ends}), as the status shows it"
+    ends = [f"job {name!r} came to step {step}" for name, step in sorted(log.most_step.items())]
+    most = f"{plan.steps_back} step" + "s" * (plan.steps_back != 1)
+    why = f"no job went back by more than {most}, as the status shows it ({', '.join(ends)})"
     return Finding(rule="steps", result=Result.HELD, why=why)
 
 
@@ -183,7 +185,7 @@ def _at_once(log: Log, plan: Plan) -> Finding:
     return Finding(
         rule="at once",
         result=Result.HELD if is_so else Result.BROKEN,
-        why=f"at most {log.most_disturbed} pods were disturbed at once, of {plan.at_once}",
+        why=f"at once {_pods(log.most_disturbed)} disturbed at most, {plan.at_once} may be",
     )
 
 
@@ -204,7 +206,8 @@ def _losses(log: Log, plan: Plan) -> Finding:
 
 def _wrong(log: Log, name: str, plan: Plan) -> Iterator[str]:
     """Yield what is wrong with the losses of one job, as sentences."""
-    kinds = [track.fault.kind for track in log.tracks if name in track.fault.before]
+    faults = [track.fault for track in log.tracks if name in track.fault.before]
+    kinds = [fault.kind for fault in faults]
     grown = _grown(log, name)
     for reason, count in sorted(grown.items()):
         right = sum(reason in TRAITS[kind].reasons for kind in kinds)
@@ -215,7 +218,7 @@ def _wrong(log: Log, name: str, plan: Plan) -> Iterator[str]:
                 "explain that reason"
             )
     told = sum(count for reason, count in grown.items() if reason not in CONSEQUENCES)
-    needed = sum(not TRAITS[kind].may_pass for kind in kinds)
+    needed = sum(fault.is_sure and not TRAITS[fault.kind].may_pass for fault in faults)
     # Faults that overlap may fall into one change of world, which has one reason.
     least = needed if plan.at_once == 1 else min(needed, 1)
     if told > len(kinds):
@@ -246,6 +249,10 @@ def _told(track: Track) -> str:
     if track.recovered_s is not None:
         return f"{fault.victim}; overcome within {track.recovered_s - fault.at_s:.0f} s"
     return f"{fault.victim}; not seen to be overcome"
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{' was' if count == 1 else 's were'}"
 
 
 def _plain(track: Track, began_s: float) -> dict[str, object]:

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import elasticd
 from elasticd.errors import ElasticdError, Refused, Unavailable
+from elasticd.net.listener import host_port
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, Life, incarnation_of, life_of
 from elasticd.records.keys import Keys
@@ -105,9 +106,9 @@ class Registration:
                     "" if is_there else ", which cannot be reached from here and keeps its lease"
                 )
                 raise Refused(
-                    f"Node {found.node!r} is already served by an agent at {found.address}:"
-                    f"{found.port} (pid {found.pid} on {found.host}){silent}: stop that one, or "
-                    "give this one another --node-id."
+                    f"Node {found.node!r} is already served by an agent at "
+                    f"{host_port(found.address, found.port)} (pid {found.pid} on {found.host})"
+                    f"{silent}: stop that one, or give this one another --node-id."
                 )
             self._say_taken(found)
             time.sleep(RETRY_S)
@@ -291,7 +292,7 @@ class Registration:
         self._effect_thread.failed_writes.succeeded(OF_THE_NODE, what)
 
     def _say_taken(self, other: Node) -> None:
-        where = f"{other.address}:{other.port}"
+        where = host_port(other.address, other.port)
         self._say("node.name_taken", by=where, host=other.host, pid=other.pid)
 
     def _say(self, event: str, **more: object) -> None:

@@ -1,10 +1,13 @@
 """What keeps a node from being ready although it holds its lease: jobs whose state it waits for.
 
+A job whose workers crash here again and again holds this node back, takes it in and holds it back
+again: all of that is one wait, whose time goes on where it stood.
+
 The owner's thread looks; any thread may ask. Nothing here waits, and nobody is red for ever.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from elasticd.records.ids import JobName
 from elasticd_agent.loop.clock import now_s
@@ -23,10 +26,25 @@ class _Wait:
     limit_s: float
     limited_s: float
     """When that limit began to hold: each has a time of its own, within `LIMIT_S`."""
+    paused_s: float | None = None
+    """Since when the job has held this node back; None: it does not."""
 
-    @property
-    def until_s(self) -> float:
-        return min(self.since_s + LIMIT_S, self.limited_s + self.limit_s)
+    def keeps(self, at_s: float) -> bool:
+        """Return whether the node is not ready for it at this moment."""
+        until_s = min(self.since_s + LIMIT_S, self.limited_s + self.limit_s)
+        return self.paused_s is None and at_s < until_s
+
+    def paused(self, at_s: float) -> "_Wait":
+        return self if self.paused_s is not None else replace(self, paused_s=at_s)
+
+    def resumed(self, limit_s: float, at_s: float) -> "_Wait":
+        """Go on with it; what passed meanwhile does not count. A new limit has a time of its
+        own.
+        """
+        away_s = at_s - self.paused_s if self.paused_s is not None else 0.0
+        is_same = self.limit_s == limit_s
+        limited_s = self.limited_s + away_s if is_same else at_s
+        return _Wait(since_s=self.since_s + away_s, limit_s=limit_s, limited_s=limited_s)
 
 
 class Readiness:
@@ -42,18 +60,23 @@ class Readiness:
         """Take note that every job that there was has been read."""
         self._are_jobs_known = True
 
-    def look(self, limits_s: Mapping[JobName, float], at_s: float) -> None:
+    def look(
+        self, limits_s: Mapping[JobName, float], held_back: Collection[JobName], at_s: float
+    ) -> None:
         """Take in for how long each job served here may keep the node from being ready; 0: not at
         all.
+
+        `held_back`: the jobs whose world leaves this node out for what its workers did: a wait
+        for such a job is not over.
         """
         waits = {}
         for job, limit_s in limits_s.items():
+            before = self._waits.get(job)
             if limit_s:
-                before = self._waits.get(job) or _Wait(
-                    since_s=at_s, limit_s=limit_s, limited_s=at_s
-                )
-                is_same = before.limit_s == limit_s
-                waits[job] = before if is_same else _Wait(before.since_s, limit_s, at_s)
+                new = _Wait(since_s=at_s, limit_s=limit_s, limited_s=at_s)
+                waits[job] = before.resumed(limit_s, at_s) if before is not None else new
+            elif before is not None and job in held_back:
+                waits[job] = before.paused(at_s)
         self._waits = waits
 
     @property
@@ -62,7 +85,7 @@ class Readiness:
         at_s = now_s()
         if not self._are_jobs_known and at_s < self._began_s + LIMIT_S:
             return "This node has not read yet which jobs there are."
-        jobs = sorted(job for job, wait in self._waits.items() if at_s < wait.until_s)
+        jobs = sorted(job for job, wait in self._waits.items() if wait.keeps(at_s))
         if not jobs:
             return ""
         return f"Job {jobs[0]!r} has its state on other nodes and not yet on this one."

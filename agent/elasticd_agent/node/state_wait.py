@@ -16,7 +16,7 @@ from elasticd.rendezvous.own_record import is_shut_out
 from elasticd.rendezvous.state import JobState, Stage
 from elasticd_agent.node.readiness import LIMIT_S
 
-__all__ = ["STANDSTILL_LIMIT_S", "limits_s", "state_limit_s"]
+__all__ = ["STANDSTILL_LIMIT_S", "held_back", "limits_s", "state_limit_s"]
 
 STANDSTILL_LIMIT_S = 60.0
 """How long a node whose workers are up waits where the job stands still for want of nodes: others
@@ -33,6 +33,13 @@ def limits_s(served: Mapping[JobName, _Served]) -> dict[JobName, float]:
     return {job: state_limit_s(each.state) for job, each in served.items()}
 
 
+def held_back(served: Mapping[JobName, _Served]) -> frozenset[JobName]:
+    """Return the jobs whose world leaves this node out, and whose state it does not have."""
+    return frozenset(
+        job for job, each in served.items() if is_shut_out(each.state) and not _has_it(each.state)
+    )
+
+
 def state_limit_s(state: JobState) -> float:
     """Return for how long this node counts as not ready for want of the job's state, at most.
 
@@ -41,7 +48,7 @@ def state_limit_s(state: JobState) -> float:
     """
     if state.stage is not Stage.MEMBER or state.leaving is not None or state.is_over:
         return 0.0
-    if any(worker.has_state or worker.is_finished for worker in state.workers.values()):
+    if _has_it(state):
         return 0.0
     if state.status is None:
         return LIMIT_S  # What the job does was not read yet.
@@ -52,6 +59,10 @@ def state_limit_s(state: JobState) -> float:
     is_up = any(worker.is_attached for worker in state.workers.values())
     stands_still = state.status.phase is Phase.WAITING
     return STANDSTILL_LIMIT_S if is_up and stands_still else LIMIT_S
+
+
+def _has_it(state: JobState) -> bool:
+    return any(worker.has_state or worker.is_finished for worker in state.workers.values())
 
 
 def _do_others_have_it(state: JobState) -> bool:

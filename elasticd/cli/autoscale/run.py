@@ -20,6 +20,7 @@ from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
+from elasticd.net.listener import host_port
 from elasticd.records.keys import Keys
 from elasticd.store.api import LEAST_LEASE_TTL_S, Store
 from elasticd.telemetry import log
@@ -134,7 +135,7 @@ def run(
         stack.callback(server.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
-        at = f"{host}:{server.port}"
+        at = host_port(host, server.port)
         _log.info("autoscaler.started", listen=at, period_s=period_s, is_dry_run=is_dry_run)
         daemon.run()
     _log.info("autoscaler.ended")

@@ -25,6 +25,7 @@ from typing import Any
 import torch.distributed as dist
 
 from elasticd.errors import ElasticdError
+from elasticd.net.listener import host_port
 from elasticd.train.tcp_store import open_sockets
 from elasticd.train.tcp_store.open_sockets import Address, plain_host
 
@@ -98,7 +99,7 @@ def connect(
             pause_until_s = try_until_s if silent_tries else time.monotonic() + _REFUSED_PAUSE_S
             _pause(min(pause_until_s, deadline_s), is_over)
     raise StoreLost(
-        f"its store at {host}:{port} cannot be reached ({why}).",
+        f"its store at {host_port(host, port)} cannot be reached ({why}).",
         is_silent=silent_tries >= SILENT_TRIES,
     )
 

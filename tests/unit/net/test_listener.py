@@ -1,11 +1,21 @@
 """Ports of all addresses, and of IPv6 alone."""
 
+import ast
 import socket
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from elasticd.net.listener import address_of, host_port, listen
+
+HAVE_BRACKETS = {
+    "elasticd/autoscale/prometheus/settings.py",
+    "elasticd/cli/etcd_flags.py",
+    "elasticd/net/listener.py",
+    "elasticd/store/address.py",
+}
+"""They begin with brackets, or write what came with them."""
 
 
 def has_ipv6() -> bool:
@@ -50,3 +60,27 @@ def test_a_machine_without_ipv6_has_all_its_addresses(monkeypatch: pytest.Monkey
 )
 def test_an_address_of_ipv6_stands_in_brackets(host: str, text: str) -> None:
     assert host_port(host, 80) == text
+
+
+def test_nobody_writes_an_address_before_a_port_by_hand() -> None:
+    """`fd00::1:80` is another address, and no port; whoever reads a log cannot tell."""
+    root = Path(__file__).parents[3]
+    by_hand = {
+        f"{path.relative_to(root)}: {ast.unparse(found)}"
+        for folder in ("elasticd", "agent")
+        for path in (root / folder).rglob("*.py")
+        for found in ast.walk(ast.parse(path.read_text()))
+        if isinstance(found, ast.JoinedStr) and _is_host_and_port(found)
+    }
+    assert {each.partition(":")[0] for each in by_hand} == HAVE_BRACKETS, by_hand
+
+
+def _is_host_and_port(text: ast.JoinedStr) -> bool:
+    """Whether `{...}:{...port}` stands in an f-string, and the first is not a port itself."""
+    for host, colon, port in zip(text.values, text.values[1:], text.values[2:], strict=False):
+        if not isinstance(host, ast.FormattedValue) or not isinstance(port, ast.FormattedValue):
+            continue
+        is_joined = isinstance(colon, ast.Constant) and colon.value == ":"
+        if is_joined and ast.unparse(port.value).endswith("port"):
+            return True
+    return False

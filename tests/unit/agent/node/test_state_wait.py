@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
-from elasticd.records.ids import Nonce, Slot
+from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.reason import Phase, Reason
+from elasticd.records.world import Exclusion
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Worker, WorkerStage
 from elasticd_agent.node.readiness import LIMIT_S
-from elasticd_agent.node.state_wait import STANDSTILL_LIMIT_S, limits_s, state_limit_s
+from elasticd_agent.node.state_wait import STANDSTILL_LIMIT_S, held_back, limits_s, state_limit_s
 from tests.unit.rendezvous.cases import Told, incarnation, name, running, world
 from tests.unit.rendezvous.trainers import kept, trainer
 
@@ -127,3 +128,23 @@ def test_a_node_that_goes_does_not_wait() -> None:
     assert state_limit_s(finished.state) == 0.0
     told.tell(ev.LeaveRequested(reason=Reason.DRAINED))
     assert state_limit_s(told.state) == 0.0
+
+
+def test_a_job_that_leaves_the_node_out_holds_it_back_until_it_has_the_state() -> None:
+    """Its workers have crashed here too often; the next world may take it in again."""
+    told = listed(newcomer(), trainer(0), trainer(1))
+    job = told.state.spec.name
+    assert held_back({job: told}) == frozenset()
+    out = Exclusion(
+        node=name(ME),
+        incarnation=told.state.me.incarnation,
+        reason=Reason.WORKER_KILLED,
+        generation=Generation(2),
+    )
+    told.world(kept(2, 0, 1, excluded=(out,)))
+    assert held_back({job: told}) == {job} and state_limit_s(told.state) == 0.0
+    with_worker(told, has_state=True)
+    assert held_back({job: told}) == frozenset()
+    told = with_worker(told, has_state=False)
+    told.world(kept(3, 0, 1))
+    assert held_back({job: told}) == frozenset() and state_limit_s(told.state) == LIMIT_S

@@ -10,7 +10,7 @@ from typing import Any
 
 from chaos.cluster.cluster_api import NotStruck
 from chaos.cluster.decide import Victim
-from chaos.cluster.fault import TRAITS, Kind
+from chaos.cluster.fault import LOST, TRAITS, Kind
 from chaos.cluster.observation import AgentPod, JobView, Observation, Worker
 
 __all__ = ["SmallCluster"]
@@ -51,6 +51,10 @@ class SmallCluster:
     """When, what, on which node, and whether it was a dry run."""
     most_away: int = 0
     is_told_to_end: Callable[[float], bool] = lambda _: False
+    loses_answers: bool = False
+    """What it is asked to do it does not do, and nobody hears of that."""
+    idle: frozenset[str] = frozenset()
+    """The nodes whose workers are in no world; the status does not tell."""
     workers_s: float = 0.0
     """How long it takes to look into a pod."""
 
@@ -86,7 +90,8 @@ class SmallCluster:
 
     def workers(self, pod: AgentPod) -> tuple[Worker, ...]:
         self.now_s += self.workers_s
-        found = [Worker(pid=10, ticks=1, job=self.true.job, rank=self.nodes.index(pod.node))]
+        rank = None if pod.node in self.idle else self.nodes.index(pod.node)
+        found = [Worker(pid=10, ticks=1, job=self.true.job, rank=rank)]
         if pod.node in self.strangers:
             found.append(Worker(pid=11, ticks=1, job=self.strangers[pod.node], rank=0))
         return tuple(found)
@@ -98,6 +103,8 @@ class SmallCluster:
         self.deeds.append((self.now_s, kind, node, is_dry))
         if is_dry:
             return ""
+        if self.loses_answers:
+            return f"{LOST} (the connection ended)"
         self.away[node] = self.now_s + self.back_s
         self.most_away = max(self.most_away, len(self.away))
         self.uids[node] += not TRAITS[kind].is_of_worker

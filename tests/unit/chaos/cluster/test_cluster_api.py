@@ -8,7 +8,7 @@ import pytest
 
 from chaos.cluster.cluster_api import ClusterApi, NotStruck
 from chaos.cluster.decide import Victim
-from chaos.cluster.fault import Kind
+from chaos.cluster.fault import LOST, Kind
 from chaos.cluster.observation import AgentPod, JobView, Worker
 from chaos.cluster.pod_exec import NotStarted
 from chaos.error import ChaosError, WrongInput
@@ -20,6 +20,16 @@ POD = AgentPod(name="agent-1", uid="u1", node="n1", is_ready=True, is_deleted=Fa
 ON_POD = Victim(pod=POD, jobs={"x": JobView(name="x")})
 WORKER = Worker(pid=7, ticks=99, job="default.x", rank=1)
 ON_WORKER = Victim(pod=POD, jobs={"x": JobView(name="x")}, worker=WORKER)
+
+PODS_PATH = "/api/v1/namespaces/elasticd/pods"
+
+
+def listed(uid: str = "u1", **metadata: str) -> dict[str, Any]:
+    """What the API server says of a pod with the name of the victim."""
+    return {
+        "metadata": {"name": "agent-1", "uid": uid, **metadata},
+        "spec": {"nodeName": "n1"},
+    }
 
 
 class Asked:
@@ -129,11 +139,15 @@ def test_a_worker_that_has_ended_is_no_victim(api: ClusterApi, asked: Asked) -> 
         Busy("The server cannot evict it now (429: budget): try again.", 0.0),
         Unreached("The server refuses the connection."),
         Failed("The server cannot evict it now (500: failed calling webhook x): try again."),
+        Failed(
+            "(500: This pod has more than one PodDisruptionBudget, which the eviction does not)"
+        ),
     ],
 )
 def test_what_the_server_refuses_or_has_not_heard_was_not_done(
     api: ClusterApi, asked: Asked, error: ElasticdError
 ) -> None:
+    asked.answers[PODS_PATH] = {"items": [listed()]}
     asked.refuses = lambda method, path: error if method != "GET" else None
     with pytest.raises(NotStruck):
         strike(api, Kind.POD_EVICT, ON_POD)
@@ -144,9 +158,35 @@ def test_what_may_have_been_done_counts_as_done(api: ClusterApi, asked: Asked) -
     asked.refuses = lambda method, path: Unavailable("The server does not answer.")
     assert "may not have been done" in strike(api, Kind.POD_DELETE, ON_POD)
     asked.refuses = lambda method, path: Failed("(500: etcdserver: request timed out)")
+    assert strike(api, Kind.POD_DELETE, ON_POD).startswith(LOST)
+    asked.answers[PODS_PATH] = {"items": [listed()]}
+    asked.refuses = lambda method, path: None if method == "GET" else Unavailable("No answer.")
+    assert strike(api, Kind.POD_DELETE, ON_POD).startswith(LOST), "it may be done yet"
+    asked.refuses = lambda method, path: Failed("(500: etcdserver: request timed out)")
     assert "may not have been done" in strike(api, Kind.POD_DELETE, ON_POD)
     asked.printed = ChaosError("The connection ended.")
     assert "may not have been done" in strike(api, Kind.WORKER_KILL, ON_WORKER)
+
+
+@pytest.mark.parametrize("kind", [Kind.POD_DELETE, Kind.POD_FORCE_DELETE, Kind.POD_EVICT])
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        Failed("(500: etcdserver: request timed out)"),
+        Failed("(500: failed calling webhook x)"),
+        Unavailable("The server does not answer."),
+    ],
+)
+def test_a_pod_that_goes_was_struck_whatever_the_answer_says(
+    api: ClusterApi, asked: Asked, kind: Kind, is_gone: bool, error: ElasticdError
+) -> None:
+    """A forced deletion is marked before a webhook is asked for the second time."""
+    asked.refuses = lambda method, path: error if method != "GET" else None
+    others = [listed("another")] if is_gone else [listed(deletionTimestamp="2026-11-27T00:00:00Z")]
+    asked.answers[PODS_PATH] = {"items": others}
+    note = strike(api, kind, ON_POD)
+    assert note.startswith("it was done") and LOST not in note
 
 
 def test_a_program_that_was_not_started_has_struck_nobody(api: ClusterApi, asked: Asked) -> None:

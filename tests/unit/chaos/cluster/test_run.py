@@ -9,6 +9,7 @@ import pytest
 from chaos.cluster.fault import Kind
 from chaos.cluster.observation import AgentPod, Worker
 from chaos.cluster.plan import Plan
+from chaos.cluster.recovery import UNHEARD_S
 from chaos.cluster.run import ClusterRun
 from chaos.cluster.verdict import Result, Verdict
 from chaos.error import WrongInput
@@ -152,6 +153,17 @@ def test_what_is_refused_is_no_fault() -> None:
     assert verdict.exit_code == 3 and verdict.ended.startswith("--timeout")
 
 
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_was_never_done_is_not_judged_as_done(kind: Kind) -> None:
+    """Its answer was lost; nothing is seen to be wrong for longer than the API server may take."""
+    cluster = SmallCluster(loses_answers=True)
+    verdict = run_of(cluster, replace(PLAN, kinds=(kind,), faults=2)).run()
+    assert verdict.exit_code == 0 and len(verdict.log.tracks) == 2, verdict.to_text()
+    assert all(not track.fault.is_sure for track in verdict.log.tracks)
+    first, second = (at_s for at_s, *_ in cluster.deeds)
+    assert second - first > UNHEARD_S, "it may be done yet"
+
+
 def test_after_the_timeout_no_fault_begins() -> None:
     """And the last one is waited for."""
     cluster = SmallCluster()
@@ -198,6 +210,30 @@ def test_the_last_node_with_the_state_is_left_alone() -> None:
     plan = replace(PLAN, interval_s=1.0, at_once=1, faults=4)
     run_of(cluster, plan).run()
     assert cluster.most_away == 1
+
+
+def test_the_last_pod_in_a_world_is_left_alone_whatever_the_status_says() -> None:
+    """It is written every ten seconds. With a checkpoint nothing would be lost."""
+    idle = frozenset({"a", "b"})
+    plan = replace(PLAN, timeout_s=200.0)
+    cluster = SmallCluster(idle=idle)
+    assert run_of(cluster, plan).run().exit_code == 3 and not cluster.deeds
+    cluster = SmallCluster(idle=idle)
+    cluster.job = cluster.true = replace(cluster.job, has_checkpoint=True)
+    run_of(cluster, plan).run()
+    assert cluster.deeds
+    assert {node for _, _, node, _ in cluster.deeds} == {"c"}
+
+
+def test_a_verdict_reads_as_no_contradiction_whatever_a_job_is_called() -> None:
+    """`held ... (broken: 3240)` does."""
+    cluster = SmallCluster()
+    cluster.job = cluster.true = replace(cluster.job, name="broken")
+    told = run_of(cluster).run().to_text()
+    assert "no job failed (job 'broken' is Running)" in told
+    assert "by more than 1 step, as the status shows it (job 'broken' came to step" in told
+    assert "at once 1 pod was disturbed at most, 1 may be" in told
+    assert "broken:" not in told
 
 
 def test_the_same_seed_draws_the_same() -> None:
