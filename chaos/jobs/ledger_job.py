@@ -77,6 +77,10 @@ def loop(
     replica: torch.nn.Module,
     digest: Callable[[], str],
 ) -> None:
+    """Train until the last epoch, and record each step.
+
+    Raises: Ordered: the scenario poisons a step.
+    """
     for epoch in state.epochs(EPOCHS):
         for indices, x, y in state.data:
             step = state.step + 1

@@ -22,6 +22,10 @@ CHECKPOINT = "newest.pt"
 
 
 def main() -> None:
+    """Train in restart mode, with a file for a checkpoint.
+
+    Raises: RuntimeError: the scenario poisons a step.
+    """
     args = parse_args()
     torch.set_num_threads(1)
     if "RANK" not in os.environ:  # plain python: a world of one

@@ -164,7 +164,10 @@ def load(path: Path) -> Scenario:
 
 
 def parse(table: Mapping[str, Any], *, name: str) -> Scenario:
-    """Check what TOML gave and freeze it."""
+    """Check what TOML gave and freeze it.
+
+    Raises: WrongInput: a key or a value is none that a scenario may have.
+    """
     known = {"about", "site", "job", "fault", "random", "verdict"}
     for key in table:
         if key not in known:

@@ -49,7 +49,10 @@ NETWORK_SHARES: dict[Kind, float] = {
 def soak(
     faults: int, *, has_network: bool, nodes: int = 3, workers: int = 1, step_sleep_s: float = 0.04
 ) -> Scenario:
-    """Make the scenario of a soak."""
+    """Make the scenario of a soak.
+
+    Raises: WrongInput: one of the numbers is too small.
+    """
     if faults < 1:
         raise WrongInput(f"--faults {faults} is not a number above 0.")
     if nodes < 2:

@@ -45,7 +45,10 @@ class ActiveFaults:
         )
 
     def undo_all(self) -> None:
-        """Undo what stands, the newest first; what one of them raises is raised in the end."""
+        """Undo what stands, the newest first.
+
+        Raises: Exception: the first that an undo raised; the others are undone all the same.
+        """
         raised: Exception | None = None
         for undo in reversed(list(self._undos.values())):
             try:

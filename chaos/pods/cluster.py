@@ -34,6 +34,10 @@ class KubeCluster:
     """
 
     def __init__(self, kubeconfig: str) -> None:
+        """Connect to the cluster of this file.
+
+        Raises: ChaosError: no file is given, or its cluster cannot be reached.
+        """
         if not kubeconfig:
             raise ChaosError("A scenario in pods needs a cluster: set KUBECONFIG to its file.")
         try:
@@ -83,7 +87,10 @@ class KubeCluster:
             self._ask("DELETE", f"{PODS}/{name}", query, what=f"delete the pod {name}")
 
     def evict(self, name: str) -> None:
-        """Evict a pod as `kubectl drain` does; a budget that forbids it is respected."""
+        """Evict a pod as `kubectl drain` does; a budget that forbids it is respected.
+
+        Raises: ChaosError: the API server refuses.
+        """
         # Servers before 1.22 know no other version.
         body = {
             "apiVersion": "policy/v1beta1",
@@ -174,7 +181,10 @@ class KubeCluster:
         return found
 
     def give_node(self, was: Object) -> None:
-        """Make a node's object again, unless its kubelet has done so."""
+        """Make a node's object again, unless its kubelet has done so.
+
+        Raises: ChaosError: the API server refuses.
+        """
         kept = ("name", "labels", "annotations")
         metadata = {key: was["metadata"][key] for key in kept if key in was["metadata"]}
         body = {**was, "metadata": metadata}

@@ -135,7 +135,10 @@ def required_settings(
 
 
 def endpoints(urls: str) -> tuple[str, ...]:
-    """Split and check a list of endpoints; `host:port` counts as http."""
+    """Split and check a list of endpoints; `host:port` counts as http.
+
+    Raises: CallError: one is no endpoint, there is none, or they are of several schemes.
+    """
     found = []
     for url in filter(None, (part.strip() for part in urls.split(","))):
         if url.startswith("unix:///"):

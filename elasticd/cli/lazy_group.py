@@ -36,6 +36,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; those of the table are imported for it.
+
+        Raises: UsageError: there is no such command; the sentence names those with a similar name.
+        """
         name = args[0]
         if not (name in self._table or name.startswith("-") or ctx.resilient_parsing):
             near = " or ".join(repr(match) for match in get_close_matches(name, self._table))

@@ -49,7 +49,10 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def not_empty(value: str) -> str:
-    """Refuse the empty text that an unset variable leaves, as in `--checkpoint "$URL"`."""
+    """Refuse the empty text that an unset variable leaves, as in `--checkpoint "$URL"`.
+
+    Raises: BadParameter: it is empty.
+    """
     if not value:
         raise click.BadParameter("it is empty: give a value, or leave the flag out")
     return value
@@ -130,7 +133,10 @@ def is_signal(name: str) -> bool:
 
 
 def duration(text: str) -> float:
-    """Read a duration for click: "90", "90s", "1.5m", "2h" or "1d", in seconds."""
+    """Read a duration for click: "90", "90s", "1.5m", "2h" or "1d", in seconds.
+
+    Raises: BadParameter: it is no duration.
+    """
     number, unit_s = (text[:-1], UNITS_S[text[-1]]) if text[-1:] in UNITS_S else (text, 1.0)
     try:
         value_s = float(number) * unit_s
@@ -145,6 +151,8 @@ def moment(text: str) -> float:
     """Read a time for click: "10m" or "10m ago", or as in 2026-11-23T14:02.
 
     The result is in seconds since 1970; a time without a zone is one of this machine's.
+
+    Raises: BadParameter: it is no time.
     """
     with suppress(click.BadParameter):
         return time.time() - duration(text.removesuffix("ago").rstrip())

@@ -70,7 +70,10 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, 
 
 @contextmanager
 def sources(values: Values) -> Iterator[list[RecordSource]]:
-    """Open everything that `status` and `nodes` list: the cluster, or all local runs."""
+    """Open everything that `status` and `nodes` list: the cluster, or all local runs.
+
+    Raises: NotFound: there is no local run, and no cluster is given.
+    """
     settings = settings_from(values, os.environ)
     run_folder = _run_folder(values)
     if settings is not None:

@@ -132,6 +132,10 @@ class Reader(StorageReader):
         return [replace(plan, storage_data=agreed) for plan in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read what the plan asks for, from an older checkpoint if the newest is damaged.
+
+        Raises: CallError: the planner has dropped what the plan carries.
+        """
         agreed = plan.storage_data
         if not isinstance(agreed, _Agreed):
             raise CallError(

@@ -64,7 +64,10 @@ class Writer(StorageWriter):
         job: str = "",
         uid: str = "",
     ) -> None:
-        """`storage_options` go to fsspec; a value `env:NAME` or `file:PATH` is looked up there."""
+        """`storage_options` go to fsspec; a value `env:NAME` or `file:PATH` is looked up there.
+
+        Raises: CallError: `step` is no whole number of 0 or more.
+        """
         if type(step) is not int or step < 0:
             raise CallError(f"step is {step!r}: give a whole number, 0 or more.")
         self._options = dict(storage_options or {})
@@ -87,10 +90,18 @@ class Writer(StorageWriter):
         self._committer: Committer | None = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Check how the checkpoint is saved: together by all ranks.
+
+        Raises: CallError: `use_collectives` is False.
+        """
         if not kwargs.get("use_collectives", True):
             raise CallError("A checkpoint is one for all ranks; leave out use_collectives=False.")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan as it is.
+
+        Raises: CallError: the planner caches plans.
+        """
         if not plan.usable:
             raise CallError(
                 "A planner that caches plans would write to the place of the checkpoint before; "
@@ -107,6 +118,10 @@ class Writer(StorageWriter):
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write the tensors and values of the plan, as this rank's share.
+
+        Raises: CallError: the planner has dropped what the plan carries.
+        """
         order = plan.storage_data
         if not isinstance(order, _Order):
             raise CallError(

@@ -21,6 +21,10 @@ class CancellableBucket(ForwardingBucket):
         self._is_wanted = is_wanted
 
     def create(self, name: str, data: Data) -> bool:
+        """Create the object, unless nobody wants the upload any more.
+
+        Raises: Abandoned: nobody does.
+        """
         if not self._is_wanted():
             raise Abandoned
         return super().create(name, data)

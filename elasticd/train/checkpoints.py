@@ -154,7 +154,11 @@ class Checkpoints:
             self._state.prebuild(world)
 
     def restore(self, group: Group) -> RestoreResult:
-        """Restore a state that no rank has."""
+        """Restore a state that no rank has.
+
+        Raises: KeeperMissing: the keeper does not answer. StateLost: the state of every rank is
+        lost. NothingSaved: the same, and no checkpoint has been saved yet.
+        """
         saving, found = self._saving, self._survivors
         alive = SurvivingState(found, self._remnant, self._run) if found is not None else None
         is_stale = self._staleness(group.generation)

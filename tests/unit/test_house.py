@@ -205,6 +205,58 @@ def test_docstring_of_a_public_function_says_what_it_does() -> None:
     assert found == []
 
 
+SAYS_WHAT_IT_RAISES = re.compile(r"\bRaises:|\b[Rr]aises? [A-Z]\w+")
+"""`Raises: CallError: ...`, as a block or a line, "raises CallError if ..." or "Raise CallError
+unless ..."."""
+NEEDS_NO_WORD = {"AssertionError", "NotImplementedError"}
+"""They say that a line cannot be reached, or that nobody may call it."""
+
+
+def test_public_function_that_raises_says_so() -> None:
+    """A command of click says it to the user, in the sentence of the error. A method without a
+    docstring has that of the port that it implements, if the port says it.
+    """
+    ports = {
+        method.name
+        for _, node in nodes_of(ast.ClassDef)
+        if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases)
+        for method in node.body
+        if isinstance(method, ast.FunctionDef)
+        and SAYS_WHAT_IT_RAISES.search(ast.get_docstring(method) or "")
+    }
+    silent = [
+        f"{name}:{function.lineno} {function.name}"
+        for name in NAMES
+        for function in public_functions(tree_of(name))
+        if raised_by(function)
+        and not SAYS_WHAT_IT_RAISES.search(doc := ast.get_docstring(function) or "")
+        and not any("command(" in ast.unparse(each) for each in function.decorator_list)
+        and not (not doc and function.name in ports)
+    ]
+    assert silent == []
+
+
+def public_functions(scope: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions(node)
+        elif isinstance(node, ast.FunctionDef) and re.match(r"__init__$|[^_]", node.name):
+            yield node
+
+
+def raised_by(node: ast.AST) -> set[str]:
+    """Return the errors that a function raises by itself, without those that it passes on."""
+    found = set()
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            continue  # Called by somebody else, perhaps much later.
+        if isinstance(each, ast.Raise) and each.exc is not None:
+            error = each.exc.func if isinstance(each.exc, ast.Call) else each.exc
+            found.add(ast.unparse(error))
+        found |= raised_by(each)
+    return found - NEEDS_NO_WORD
+
+
 def test_no_file_has_a_leftover_word_for_a_name() -> None:
     assert [name for name in NAMES if NO_NAMES.search(Path(name).stem)] == []
 

@@ -66,7 +66,11 @@ class Launcher:
     kept_fds: Collection[int]
 
     def launch(self, start: Start) -> Child:
-        """Start a worker; raises OSError if the system gives no process."""
+        """Start a worker.
+
+        Raises: OSError: the system gives no process. BornChild: in the new process, which must
+        leave this loop by it.
+        """
         read_fd, write_fd = os.pipe()
         try:
             pid = fork() if self.can_fork else _spawn_worker(start, write_fd)

@@ -38,6 +38,8 @@ class Table:
             section: title in `KEYS`.
             values: what TOML had there.
             place: where it stands, for sentences; empty: the section's title.
+
+        Raises: CallError: it is no table, or has an unknown key.
         """
         self.file, self._section = file, section
         self._place = place or section
@@ -67,13 +69,19 @@ class Table:
         return self._values.get(key)
 
     def required(self, key: str) -> None:
-        """Refuse a table without this key."""
+        """Refuse a table without this key.
+
+        Raises: CallError: the key is missing.
+        """
         if self.value(key) is None:
             example = KEYS[self._section][key].form.example
             raise self.wrong(f"has no {key}: add {key} = {example}")
 
     def one_of(self, keys: tuple[str, ...], meaning: str) -> str:
-        """Return which of some keys is there; exactly one must be."""
+        """Return which of some keys is there; exactly one must be.
+
+        Raises: CallError: none of them is there, or several are.
+        """
         found = [key for key in keys if self.value(key) is not None]
         if len(found) > 1:
             raise self.wrong(f"has both {' and '.join(found)}: keep one of them, {meaning}")
@@ -86,6 +94,8 @@ class Table:
     ) -> float:
         """Return a number above a bound, or no less than another; NaN and infinities
         are refused.
+
+        Raises: CallError: it is no such number.
         """
         value = self.value(key)
         if value is None:
@@ -98,7 +108,10 @@ class Table:
         return number
 
     def share(self, key: str, default: float, *, may_be_zero: bool = False) -> float:
-        """Return a part of a whole, from 0 to 1."""
+        """Return a part of a whole, from 0 to 1.
+
+        Raises: CallError: it is no number in that range.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -109,7 +122,10 @@ class Table:
         return number
 
     def whole(self, key: str, default: int, *, least: int = 1) -> int:
-        """Return a whole number; 4.0 is one."""
+        """Return a whole number; 4.0 is one.
+
+        Raises: CallError: it is not whole, too small or too large.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -125,7 +141,10 @@ class Table:
     def duration(
         self, key: str, default: float, *, least_s: float = 0.0, most_s: float = LIMIT_S
     ) -> float:
-        """Return seconds, in whole milliseconds; a number without a unit is seconds."""
+        """Return seconds, in whole milliseconds; a number without a unit is seconds.
+
+        Raises: CallError: it is no duration, too short or too long.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -138,7 +157,10 @@ class Table:
         return seconds
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return true or false.
+
+        Raises: CallError: it is neither.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -147,7 +169,10 @@ class Table:
         return value
 
     def text(self, key: str, *, limit: int = TEXT_LIMIT, may_have_lines: bool = False) -> str:
-        """Return text that is not empty."""
+        """Return text that is not empty.
+
+        Raises: CallError: it is no text, empty, too long or cannot be printed.
+        """
         value = self.value(key)
         if not isinstance(value, str):
             raise self.wrong_value(key, 'must be text in quotes, as in "queue"')
@@ -161,7 +186,10 @@ class Table:
         return value.strip()
 
     def word(self, key: str, words: tuple[str, ...], default: str) -> str:
-        """Return one of some words, in any case."""
+        """Return one of some words, in any case.
+
+        Raises: CallError: it is none of them.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -170,7 +198,10 @@ class Table:
         return value.lower()
 
     def moment(self, key: str) -> float:
-        """Return seconds since 1970."""
+        """Return seconds since 1970.
+
+        Raises: CallError: it is no time, has no zone, or is far off.
+        """
         value = self.value(key)
         if isinstance(value, str):
             try:

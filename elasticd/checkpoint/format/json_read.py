@@ -79,6 +79,10 @@ def said_as(value: Any) -> str:
 
 
 def check_whole(name: str, value: Any, most: int, least: int = 0) -> None:
+    """Check that a value is a whole number within these bounds, both included.
+
+    Raises: Damaged: it is not.
+    """
     if type(value) is not int or not least <= value <= most:
         raise Damaged(f"{name} is {said_as(value)}, which is no number from {least} to {most}.")
 
@@ -91,7 +95,10 @@ def whole(said: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> i
 
 
 def number(said: Mapping[str, Any], name: str) -> float:
-    """Return a number that is finite and that a float can hold."""
+    """Return a number that is finite and that a float can hold.
+
+    Raises: Damaged: it is not there, or no such number.
+    """
     value = said.get(name)
     if type(value) is int and abs(value) < 1 << 62:
         return float(value)
@@ -101,6 +108,10 @@ def number(said: Mapping[str, Any], name: str) -> float:
 
 
 def text(said: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
+    """Return a text of at most so many characters.
+
+    Raises: Damaged: it is not there, no text, or longer.
+    """
     value = said.get(name)
     if not isinstance(value, str) or len(value) > most:
         raise Damaged(f"{name} is no text of at most {most} characters.")
@@ -108,7 +119,10 @@ def text(said: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
 
 
 def rows(said: Mapping[str, Any], name: str, most: int, width: int) -> list[list[Any]]:
-    """Return a list of lists of this width."""
+    """Return a list of lists of this width.
+
+    Raises: Damaged: it is no list, too long, or a row has another width.
+    """
     value = said.get(name)
     if not isinstance(value, list) or len(value) > most:
         raise Damaged(f"{name} is no list of at most {most}.")

@@ -39,6 +39,11 @@ class FolderBucket:
         return f"file://{self._root}"
 
     def create(self, name: str, data: Data) -> bool:
+        """Create the object under its name, which no other writer may have taken.
+
+        Raises: EnvironmentProblem: the file system has no hard links. OSError: it cannot be
+        written.
+        """
         with self._writing(name), self._beside(name, data) as written:
             try:
                 os.link(written, self._root / name)

@@ -211,7 +211,10 @@ def make_folder(path: Path, what: str, flag: str) -> Path:
 
 
 def end_with(parent_pid: int) -> None:
-    """Have the kernel send us SIGTERM when the process that started us ends, however it ends."""
+    """Have the kernel send us SIGTERM when the process that started us ends, however it ends.
+
+    Raises: ElasticdError: it has ended already.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:
         raise _Orphaned("The process that started this one is gone.")

@@ -124,6 +124,8 @@ class ShareMemory:
     def keep(self, worker: int, plan: int, buffer: int, record: ShareRecord) -> None:
         """Take note that the claimed buffer holds this snapshot now; from here on its content must
         not change.
+
+        Raises: InvariantBroken: the buffer was not claimed.
         """
         with self._lock:
             place = self._place(worker, plan)

@@ -84,6 +84,10 @@ class MemoryObjects:
     # --- writing ------------------------------------------------------------------------------
 
     def create(self, kind: ResourceKind, body: Object) -> Object:
+        """Create an object.
+
+        Raises: Refused: it is there already.
+        """
         with self.lock:
             name = name_of(body)
             if (kind, name) in self._found:
@@ -95,6 +99,11 @@ class MemoryObjects:
             return self._write(kind, name, item)
 
     def apply(self, kind: ResourceKind, body: Object, subresource: str = "") -> Object:
+        """Apply what this writer wants of an object, and create the object if it is not there.
+
+        Raises: NotFound: a subresource is meant, and the object is not there. Fenced: the object
+        with this uid is gone.
+        """
         with self.lock:
             name = name_of(body)
             wanted = _part(copy.deepcopy(dict(body)), subresource)
@@ -117,6 +126,11 @@ class MemoryObjects:
     def patch(
         self, kind: ResourceKind, name: Name, change: Mapping[str, Any], subresource: str = ""
     ) -> Object:
+        """Merge a change into an object.
+
+        Raises: Refused: a scale is meant, and the spec has no replicas. NotFound, Fenced: there is
+        no such object, or another version of it.
+        """
         with self.lock:
             metadata = dict(change.get("metadata") or {})
             item = self._unchanged(kind, name, metadata)

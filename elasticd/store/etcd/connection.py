@@ -127,7 +127,10 @@ class EtcdConnection:
                     raise error
 
     def open_watch(self, requests: Iterator[Any]) -> tuple[Channel, Any]:
-        """Open a stream of watches on the current member."""
+        """Open a stream of watches on the current member.
+
+        Raises: Unavailable: the connection was closed meanwhile.
+        """
         channel = self._channel()
         try:
             return channel, channel.watch(requests, self._metadata(self._token))

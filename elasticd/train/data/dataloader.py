@@ -50,6 +50,10 @@ class BatchReader:
     """Reads one rank's batches from a position on, one stream at a time."""
 
     def __init__(self, dataset: Samples, fetching: FetchSettings, *, is_seeded: bool) -> None:
+        """Make torch's DataLoader for this dataset.
+
+        Raises: CallError: it refuses the arguments.
+        """
         self._dataset = Seeded(dataset) if is_seeded else dataset
         self._fetching = fetching
         self._sampler = ShareSampler(is_keyed=is_seeded)
@@ -71,7 +75,11 @@ class BatchReader:
         self._stream = iter(self._loader)
 
     def next(self) -> Any:
-        """Return the next batch; after any error the stream must be opened anew."""
+        """Return the next batch; after any error the stream must be opened anew.
+
+        Raises: InvariantBroken: no stream is open. CallError: the dataset raised StopIteration.
+        Whatever else the dataset raises.
+        """
         if self._stream is None:
             raise InvariantBroken("the loader read from a stream that it had not opened")
         try:

@@ -54,6 +54,10 @@ class Permutation:
     __slots__ = ("_keys", "_left", "_length", "_right")
 
     def __init__(self, length: int, seed: int, epoch: int) -> None:
+        """Draw the order of an epoch.
+
+        Raises: ValueError: the length is negative or above 2^62.
+        """
         if not 0 <= length <= _LENGTH_LIMIT:
             raise ValueError(f"a permutation has a length of 0 to 2^62, not {length}")
         self._length = length
@@ -80,7 +84,10 @@ class Permutation:
         return index
 
     def block(self, start: int, stop: int) -> list[int]:
-        """Return the indices at positions [start, stop), many times faster than one by one."""
+        """Return the indices at positions [start, stop), many times faster than one by one.
+
+        Raises: IndexError: the positions are not all within the epoch.
+        """
         if not 0 <= start <= stop <= self._length:
             raise IndexError(f"[{start}, {stop}) is not within [0, {self._length})")
         return self.blocks(start, stop - start, 0, 1)[0] if start < stop else []

@@ -114,7 +114,7 @@ class Group:
 
     @property
     def store(self) -> Any:
-        """The generation's store, with a prefix of its own."""
+        """The generation's own store; raises GroupBroken if the group is not formed."""
         if self._store is None:
             raise GroupBroken(f"Generation {self.generation} has no store: it is not formed.")
         return self._store
