@@ -6,6 +6,7 @@ share after the fault, and that every rank applied. A step that was in flight do
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -14,7 +15,16 @@ from statistics import median
 from chaos.history.lineage import Lineage, Round
 from chaos.history.records import Applied, History, Struck
 
-__all__ = ["Commit", "Figures", "Recovery", "commits", "figures", "goodput", "recoveries"]
+__all__ = [
+    "Commit",
+    "Figures",
+    "Recovery",
+    "commits",
+    "figures",
+    "full_goodput",
+    "goodput",
+    "recoveries",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +144,16 @@ def goodput(lineage: Lineage, found: Sequence[Commit]) -> float | None:
 
     The pace of a size is the median distance of two commits of one generation at that size.
     """
+    return _share(found, [each.size for each in lineage.steps.values()])
+
+
+def full_goodput(lineage: Lineage, found: Sequence[Commit], full_size: int) -> float | None:
+    """Return the share of the time that a calm job of full size needs for as many steps."""
+    return _share(found, [full_size] * len(lineage.steps))
+
+
+def _share(found: Sequence[Commit], sizes: Sequence[int]) -> float | None:
+    """Return the share of the time that calm steps of these sizes take."""
     paces: dict[int, list[float]] = {}
     for earlier, later in pairwise(found):
         if earlier.generation == later.generation:
@@ -143,8 +163,8 @@ def goodput(lineage: Lineage, found: Sequence[Commit]) -> float | None:
     calm_s = {size: median(distances) for size, distances in paces.items()}
     # A size that never made two steps in a row: as good as the nearest one.
     needed_s = sum(
-        calm_s[min(calm_s, key=lambda size: abs(size - each.size))]
-        for each in lineage.steps.values()
+        calm_s[min(calm_s, key=lambda known: abs(known - size))] * count
+        for size, count in Counter(sizes).items()
     )
     window_s = max(commit.at_s for commit in found) - min(commit.taken_s for commit in found)
     return needed_s / window_s if window_s > 0 else None

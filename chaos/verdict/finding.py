@@ -43,6 +43,9 @@ class Judgement:
     worst_parity: float | None
     """Greatest relative difference from the undisturbed run."""
     goodput: float | None
+    """Of what lived."""
+    full_goodput: float | None = None
+    """Of full size."""
 
     @property
     def holds(self) -> bool:

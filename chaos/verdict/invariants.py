@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from chaos.history.lineage import Lineage, trace
 from chaos.history.records import Applied, History, Struck, Took
-from chaos.history.recovery import Recovery, commits, goodput, recoveries
+from chaos.history.recovery import Recovery, commits, full_goodput, goodput, recoveries
 from chaos.plan.scenario import Verdict
 from chaos.verdict.finding import Finding, Judgement, finding_of
 
@@ -57,6 +57,9 @@ def judge(history: History, want: Verdict, reference: Mapping[int, float] | None
         ),
         worst_parity=worst,
         goodput=goodput(lineage, found),
+        full_goodput=full_goodput(
+            lineage, found, history.began.full_size if history.began is not None else 0
+        ),
     )
 
 

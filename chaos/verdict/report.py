@@ -47,6 +47,7 @@ def to_json(
         "torn_lines": history.torn,
         "worst_parity": judgement.worst_parity,
         "goodput": judgement.goodput,
+        "full_goodput": judgement.full_goodput,
         "findings": [
             {
                 "rule": finding.rule,
@@ -88,7 +89,8 @@ def to_text(report: Mapping[str, Any]) -> str:
             f"{report['scenario']}, seed {report['seed']}: {report['faults']} faults "
             f"({report['overlaps']} overlapping) in {_seconds(report['took_s'])}, "
             f"{report['generations']} generations, {report['committed_steps']} committed steps, "
-            f"{report['discarded_steps']} done again, goodput {_share(report['goodput'])}"
+            f"{report['discarded_steps']} done again, goodput {_share(report['goodput'])}, "
+            f"{_share(report['full_goodput'])} of full size"
         ),
         "",
     ]
@@ -121,7 +123,8 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         ("steps done again", report["discarded_steps"]),
         ("samples counted", report["samples"]),
         ("greatest relative difference of losses", "-" if parity is None else f"{parity:.1e}"),
-        ("goodput", _share(report["goodput"])),
+        ("goodput of what lived", _share(report["goodput"])),
+        ("goodput of full size", _share(report["full_goodput"])),
     ]
     lines = [f"# Chaos: {report['scenario']}", ""]
     if report["about"]:

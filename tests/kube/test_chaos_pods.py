@@ -13,6 +13,8 @@ from tests.kube.elastic_cluster import ElasticCluster
 from tests.kube.testbed.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(600)
+LONG = frozenset({"kube-soak"})
+"""They are to have faults for four minutes, and as long without any."""
 
 FOLDER = Path(__file__).parents[2] / "chaos" / "scenarios"
 SCENARIOS = sorted(path.stem for path in FOLDER.glob("kube-*.toml"))
@@ -32,7 +34,13 @@ def elastic(kube_cluster: Cluster) -> Iterator[ElasticCluster]:
         elastic.down()
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.timeout(1500)) if name in LONG else name
+        for name in SCENARIOS
+    ],
+)
 def test_every_rule_holds_in_pods(
     name: str, elastic: ElasticCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
