@@ -161,6 +161,8 @@ class Member:
     """The ranks of the failure's generation that ended with the same error here."""
     broken: Generation = Generation(0)
     """The newest generation whose collectives broke here, although our own workers live."""
+    is_partly_broken: bool = False
+    """True if a rank of the `broken` generation here has not said yet how it fares."""
     cut_off: tuple[NodeId, ...] = ()
     """The nodes of the `broken` generation that this one could not reach."""
     left: Generation = Generation(0)

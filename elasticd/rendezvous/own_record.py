@@ -5,7 +5,7 @@ import dataclasses
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.member import Member, Result, SlotOffer, Stall, StallLimit
 from elasticd.records.world import WorldNode
-from elasticd.rendezvous.state import JobState, Stage, WorkerStage
+from elasticd.rendezvous.state import JobState, Stage, Worker, WorkerStage
 
 __all__ = [
     "desired_generation",
@@ -67,6 +67,7 @@ def desired_member(state: JobState) -> Member:
         failure=state.failure,
         raised_alike=state.raised_alike,
         broken=state.broken,
+        is_partly_broken=any(_is_silent(state, worker) for worker in state.workers.values()),
         cut_off=state.cut_off,
         left=_left(state),
         stall=stall if is_long else None,
@@ -153,6 +154,16 @@ def _left(state: JobState) -> Generation:
         return Generation(0)
     is_idle = all(w.entered == 0 or w.is_finished for w in state.workers.values())
     return state.world.generation if is_idle and state.world is not None else Generation(0)
+
+
+def _is_silent(state: JobState, worker: Worker) -> bool:
+    """Return whether it is in the generation that broke under others here, and told nothing."""
+    return (
+        state.broken > 0
+        and worker.entered == worker.generation == state.broken
+        and worker.broken < state.broken
+        and not (worker.is_finished or worker.stop_sent or worker.stage is WorkerStage.FAILED)
+    )
 
 
 def _stall(state: JobState) -> Stall | None:

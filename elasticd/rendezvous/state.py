@@ -112,6 +112,8 @@ class Worker:
     """The newest generation that it reported to have entered; 0 if it is in none."""
     stepped: Generation = Generation(0)
     """The newest generation in which it committed a step."""
+    broken: Generation = Generation(0)
+    """The newest generation that it reported to have broken."""
     has_state: bool = False
     """True if it was in a group that formed, so that it has the job's state of then."""
     first_step: int | None = None
@@ -253,6 +255,8 @@ class PlanState:
     """When members and results were last read once more, as the world is at its end."""
     alike_until_s: float | None = None
     """How long other ranks may show that they raise what one has raised."""
+    culprit_until_s: float | None = None
+    """How long ranks that have said nothing may tell who broke the collective of the others."""
     lost_races: int = 0
     proposal: str = ""
     """The token of the proposal that is in flight."""

@@ -53,6 +53,9 @@ class InProcess:
         self.steps = Steps(self)
         self.pauses: dict[int, float] = {}
         """At which steps all ranks pause, and for how long."""
+        self.word_delay_s = 0.0
+        """How long the exception of a rank is on its way to its agent: its group has ended by
+        then."""
         self._clock, self._rng = clock, rng
 
     # --- for its parts
@@ -124,8 +127,18 @@ class InProcess:
         worker.has_raised = True
         self._out(worker, is_loud=True)
         failure = worker.failure(raised)
-        worker.agent.post(ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure))
-        self.soon(0.002, 0.05, lambda: worker.ended(1, failure))
+
+        def told() -> None:
+            if not worker.is_alive:
+                return
+            event = ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure)
+            worker.agent.post(event)
+            self.soon(0.002, 0.05, lambda: worker.ended(1, failure))
+
+        if self.word_delay_s == 0.0:
+            told()
+        else:
+            self.after(self.word_delay_s, told)
 
     def freeze(self, worker: Trainee) -> None:
         """SIGSTOP: its agent misses its heartbeat."""

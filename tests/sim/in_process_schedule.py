@@ -17,6 +17,7 @@ from tests.sim.schedule import LONG_GRACE_S, Faults, Outcome, drawn_weather, jud
 from tests.sim.simulation import Simulation
 from tests.sim.trainee import Trainee
 from tests.sim.training import Bug
+from tests.sim.worker import Raised
 
 __all__ = ["InProcessOutcome", "play"]
 
@@ -96,6 +97,12 @@ def _drawn(
         node.pool_delay_s = (0.1, rng.choice((0.2, 1.0, 4.0)))
         late_s = rng.choice((0.0, 0.05, 0.3, 2.0, 5.0)) if rng.random() < 0.5 else 0.0
         sim.clock.after(late_s + rng.uniform(0.0, 0.02), node.start_agent)
+    late, job = Random(seed ^ 0x1A7E), sim.training  # Its own draws: the others stay the same.
+    assert isinstance(job, InProcess)
+    if not is_planned and late.random() < 0.25:
+        job.word_delay_s = late.uniform(*late.choice(((0.0, 0.3), (0.3, 1.5), (1.5, 4.0))))
+        at_s = late.uniform(0.3, 8.0)
+        sim.clock.after(at_s, lambda: _strike(sim, raises, late))
     faults: Faults = []
     known = PLANNED if is_planned else IN_PROCESS
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4, 6))):
@@ -141,6 +148,14 @@ def stall(sim: Simulation, rng: Random) -> None:
     if worker is not None and worker.is_training:
         sim.say(f"FAULT    stall {worker!r}")
         worker.is_stuck = True
+
+
+def raises(sim: Simulation, rng: Random) -> None:
+    """An error of the script on one rank, which its agent may hear of late."""
+    worker, job = _some_trainee(sim, rng), sim.training
+    if worker is not None and worker.is_training and isinstance(job, InProcess):
+        sim.say(f"FAULT    {worker!r} raises, told after {job.word_delay_s:.2f}")
+        job.raises(worker, Raised())
 
 
 def pause(sim: Simulation, rng: Random) -> None:

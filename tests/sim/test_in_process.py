@@ -18,6 +18,7 @@ from tests.sim.steps import Steps
 from tests.sim.test_scenarios import node, trains, until_next
 from tests.sim.trainee import Trainee
 from tests.sim.training import Bug
+from tests.sim.worker import Raised
 
 WAITING = Phase.WAITING
 FIRST = 3_000_000
@@ -116,6 +117,32 @@ def test_frozen_worker_is_replaced(seed: int) -> None:
     assert world.reason is Reason.WORKER_HUNG
     until_next(sim, 5.0, nodes=2)
     assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.3, 1.0, 1.5])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_rank_that_raised_is_the_cause_though_its_word_comes_late(
+    slots: int, delay_s: float
+) -> None:
+    """Its peers' broken collectives are told long before it: one change, and it has the name."""
+    for seed in range(3):
+        sim = begun(seed, spec_of(min_nodes=2, max_nodes=3, workers_per_node=slots), 3, slots=slots)
+        job(sim).word_delay_s = delay_s
+        job(sim).raises(one_worker(sim, 1), Raised())
+        world = until_next(sim, delay_s + 0.2)
+        assert world.reason is Reason.WORKER_FAILED
+        assert world.culprit is not None and world.culprit.node == node(1)
+        assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rank_whose_word_never_comes_is_waited_for_no_longer_than_the_bound(seed: int) -> None:
+    """A change of world without a name is asked for then."""
+    sim = begun(seed, spec_of(min_nodes=2, max_nodes=3), 3)
+    job(sim).word_delay_s = 60.0
+    job(sim).raises(one_worker(sim, 1), Raised())
+    assert sim.run(2.3, until=lambda: len(sim.history.worlds) > 1)
+    assert sim.history.worlds[-1].reason is Reason.COLLECTIVE_BROKEN
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -408,9 +435,11 @@ def test_join_while_the_scripts_wind_down_begins_nothing_anew(seed: int) -> None
     assert len(sim.history.worlds) == 1 and steps(sim).restarts == 0
 
 
-def begun(seed: int, spec: JobSpec, nodes: int, *, spare: int = 0, steps: int = 2000) -> Simulation:
+def begun(
+    seed: int, spec: JobSpec, nodes: int, *, spare: int = 0, steps: int = 2000, slots: int = 1
+) -> Simulation:
     """A cluster that has made a few steps; `spare` more nodes are there, but off."""
-    sim = simulation(seed, spec, nodes + spare, Script(steps=steps), spare=spare)
+    sim = simulation(seed, spec, nodes + spare, Script(steps=steps), spare=spare, slots=slots)
     reached = job(sim).steps
     assert sim.run(10.0, until=lambda: reached.newest >= 5), "no steps are made"
     assert trains(sim, nodes=nodes) and len(sim.history.worlds) == 1
@@ -418,9 +447,16 @@ def begun(seed: int, spec: JobSpec, nodes: int, *, spare: int = 0, steps: int = 
 
 
 def simulation(
-    seed: int, spec: JobSpec, nodes: int, script: Script, *, spare: int = 0, bug: Bug | None = None
+    seed: int,
+    spec: JobSpec,
+    nodes: int,
+    script: Script,
+    *,
+    spare: int = 0,
+    bug: Bug | None = None,
+    slots: int = 1,
 ) -> Simulation:
-    sim = Simulation(seed=seed, spec=spec, slots=[1] * nodes, script=script, bug=bug)
+    sim = Simulation(seed=seed, spec=spec, slots=[slots] * nodes, script=script, bug=bug)
     sim.submit()
     for index in range(nodes - spare):
         sim.nodes[node(index)].start_agent()

@@ -175,6 +175,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s + due_s,
         lost_races=0,
         alike_until_s=None,
+        culprit_until_s=None,
         join_at_s=None,
         gone_s={},
         dead=state.dead & _named(state, world) if state.dead else state.dead,

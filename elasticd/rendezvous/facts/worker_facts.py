@@ -156,15 +156,8 @@ def _attachment_changed(
             return _with(state, dataclasses.replace(worker, is_finished=True, stall=None))
         case ev.WorkerPaced():
             return _paced(state, worker, event, now_s)
-        case ev.WorkerBroken(generation=generation, unreachable=unreachable):
-            known = set(state.cut_off) if generation == state.broken else set()
-            is_news = generation > state.broken or not known.issuperset(unreachable)
-            if generation != worker.generation or generation < state.broken or not is_news:
-                return state
-            timing = dataclasses.replace(state.timing, fact_s=now_s)
-            cut_off = tuple(sorted(known.union(unreachable)))
-            state = replace(state, broken=generation, cut_off=cut_off, timing=timing)
-            return look(state, Reason.COLLECTIVE_BROKEN, now_s=now_s, is_own=True)
+        case ev.WorkerBroken():
+            return _broken(state, worker, event, now_s)
         case ev.WorkerStalled(stall=stall):
             # Also while it is on its way to a world that begins at a later step.
             if stall.generation != worker.runs_in or worker.generation == 0:
@@ -179,6 +172,21 @@ def _attachment_changed(
             return _with(state, dataclasses.replace(worker, stall=None))
         case _:
             assert_never(event)
+
+
+def _broken(state: JobState, worker: Worker, event: ev.WorkerBroken, now_s: float) -> JobState:
+    generation = event.generation
+    if generation != worker.generation or generation < state.broken:
+        return state
+    known = set(state.cut_off) if generation == state.broken else set()
+    if generation > state.broken or not known.issuperset(event.unreachable):
+        timing = dataclasses.replace(state.timing, fact_s=now_s)
+        cut_off = tuple(sorted(known.union(event.unreachable)))
+        state = replace(state, broken=generation, cut_off=cut_off, timing=timing)
+    elif worker.broken == generation:
+        return state
+    state = _with(state, dataclasses.replace(worker, broken=generation))
+    return look(state, Reason.COLLECTIVE_BROKEN, now_s=now_s, is_own=True)
 
 
 def _is_alone(state: JobState) -> bool:

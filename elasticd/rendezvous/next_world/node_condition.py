@@ -16,6 +16,7 @@ __all__ = [
     "is_found_dead",
     "is_going",
     "is_same_life",
+    "is_silent",
     "is_useless",
     "is_world_missed",
     "may_come_back",
@@ -132,6 +133,22 @@ def has_lost_worker(node: WorldNode, member: Member) -> bool:
     return any(
         worker.slot not in offered or offered[worker.slot] > worker.nonce for worker in node.workers
     )
+
+
+def is_silent(state: JobState, world: World, node: WorldNode) -> bool:
+    """Return whether a rank there, which may have broken the collective of others, told nothing.
+
+    Whoever raises leaves its group first and is reported later, by its own agent. Of a rank that
+    lives and took part no word is missing for long: its next collective breaks too.
+    """
+    seen = state.members.get(node.node)
+    if seen is None or seen.member.incarnation != node.incarnation:
+        return False
+    member = seen.member
+    has_told = member.broken >= world.generation and not member.is_partly_broken
+    if has_told or member.is_paused or is_dead(state, node.incarnation):
+        return False
+    return not (has_lost_worker(node, member) or is_finished(state, world, node))
 
 
 def has_state(state: JobState, member: Member, offer: SlotOffer) -> bool:

@@ -22,10 +22,11 @@ from elasticd.rendezvous.next_world.change import (
 )
 from elasticd.rendezvous.next_world.exclusion import without
 from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
-from elasticd.rendezvous.next_world.node_condition import is_found_dead
+from elasticd.rendezvous.next_world.node_condition import is_found_dead, is_silent
 from elasticd.rendezvous.next_world.plan import plan_world
 from elasticd.rendezvous.next_world.restart_budget import (
     ALIKE_GRACE_S,
+    ALIKE_MOST_S,
     alike_until_s,
     budget_of,
     failed,
@@ -50,6 +51,11 @@ apart, by their leases more than by their sockets."""
 SECONDARY_GRACE_S = 0.1
 """How long to wait for the cause of a broken collective, which is a consequence of another failure
 that is most likely being reported. In restart mode any exception may be one."""
+CULPRIT_MOST_S = ALIKE_MOST_S
+"""How long it is waited for at most while a rank has not said how it fares. A rank that lives and
+took part says soon that its own collective broke, and until then no world can form with it."""
+WORD_WINDOW_S = 0.02
+"""How long to gather such words, so that not each of them is looked at alone."""
 END_READ_S = 5.0
 """How long a repeated read is valid; the answer takes milliseconds."""
 RACES_BEFORE_FORCE = 3
@@ -81,9 +87,10 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
     if state.me.node not in turn and not (is_own and state.has_all_members):
         return state
     if reason is Reason.COLLECTIVE_BROKEN:
-        delay_s = SECONDARY_GRACE_S
+        delay_s = WORD_WINDOW_S if state.culprit_until_s is not None else SECONDARY_GRACE_S
     elif reason is Reason.WORKER_FAILED and state.is_in_process:
-        delay_s = ALIKE_GRACE_S
+        # Where a collective broke, the ranks did not all raise.
+        delay_s = ALIKE_GRACE_S if state.culprit_until_s is None else 0.0
     elif reason is Reason.WORKER_FAILED and state.world is not None and state.world.size > 1:
         delay_s = SECONDARY_GRACE_S
     elif state.world is None or reason is Reason.JOINED:
@@ -157,6 +164,9 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
     if trained is not None:
         return _write_status(state, trained)
     assert change is not None
+    until_s = _culprit_until_s(view, change, now_s)
+    if until_s is not None and now_s < until_s:
+        return replace(state, culprit_until_s=until_s, plan_at_s=until_s), ()
     final = failed(view, change, now_s)
     if final is not None:
         return _write_status(state, final)
@@ -175,6 +185,22 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
             state = replace(state, handover_s=now_s)
         return _say_wait(state, change, planned, now_s)
     return _propose_world(state, change, planned, own, now_s)
+
+
+def _culprit_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
+    """Return until when a rank may tell that it broke the collective of the others.
+
+    Else the change would have no cause, and the rank that raised would cost another one.
+    """
+    world = state.world
+    if world is None or change.reason is not Reason.COLLECTIVE_BROKEN or not state.is_in_process:
+        return None
+    is_told = any(seen.member.broken == world.generation for seen in state.members.values())
+    if not is_told or state.formed_s is None:
+        return None
+    if not any(is_silent(state, world, node) for node in world.nodes):
+        return None
+    return state.culprit_until_s or now_s + CULPRIT_MOST_S - SECONDARY_GRACE_S
 
 
 def _propose_world(
