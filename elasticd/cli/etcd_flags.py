@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.cli import parse_value
+from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.ids import checked_name
 from elasticd.records.keys import Keys
@@ -86,6 +87,8 @@ def where_options(command: F) -> F:
 def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings | None:
     """Build the settings from flags, then from the environment; None if no etcd was named.
 
+    With a password among them this process hides its memory and environment from its user's others.
+
     Raises: CallError: an endpoint, a password file or a set of certificates cannot be used.
     """
     urls = _given(values, environ, "etcd")
@@ -99,6 +102,10 @@ def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings |
         cert_file=_given(values, environ, "etcd_cert"),
         key_file=_given(values, environ, "etcd_key"),
     )
+    if settings.password:
+        # Here, as every command that comes to know it passes by: a daemon, one that only looks, and
+        # one that follows a run for days.
+        hide_from_user()
     if bool(settings.cert_file) != bool(settings.key_file):
         raise CallError("--etcd-cert and --etcd-key belong together: give both or none.")
     if settings.ca_file and not settings.endpoints[0].startswith("https://"):

@@ -12,7 +12,8 @@ def hide_from_user() -> None:
     affected.
 
     An agent's workers are the user's code and run as the same user: without this they could read
-    the password of etcd in `/proc/<agent>/environ`, or attach to the agent as debuggers do. There
-    are no core dumps then either; root still sees all.
+    the password of etcd in `/proc/<agent>/environ`, or attach to the agent as debuggers do, and the
+    same with a `status` or `run` beside them. There are no core dumps then either; root still sees
+    all.
     """
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -19,7 +19,6 @@ from elasticd.cli.daemons.agent import end_with
 from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
-from elasticd.cli.secrecy import hide_from_user
 from elasticd.net.listener import host_port
 from elasticd.records.keys import Keys
 from elasticd.store.api import LEAST_LEASE_TTL_S, Store
@@ -106,8 +105,6 @@ def run(
     prometheus = _prometheus(values, period_s)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
-    if settings.password:
-        hide_from_user()
     with ExitStack() as stack:
         # Only now what costs: grpc, urllib3.
         from elasticd.autoscale.metrics import AutoscalerCounts

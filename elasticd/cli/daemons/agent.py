@@ -17,7 +17,6 @@ from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, required_s
 from elasticd.cli.label_flags import labels_of
 from elasticd.cli.machine import gpu_count, own_address
 from elasticd.cli.parse_value import checked_lease_ttl_s, not_empty
-from elasticd.cli.secrecy import hide_from_user
 from elasticd.control.local_run.run_folder import make_private
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.ids import JobName, NodeId, checked_name
@@ -120,8 +119,6 @@ def agent(**values: Any) -> int:
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
     log.configure(_is_log_json(values, environ), level, has_thread=True, lines_kept=LOG_LINES_KEPT)
-    if settings.store.password:
-        hide_from_user()
     if named is not None and not _text(values, environ, "node_id"):
         named.explain()
     check_temporary(environ.get("TMPDIR", ""))

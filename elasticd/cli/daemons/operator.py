@@ -11,7 +11,6 @@ import click
 from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
 from elasticd.cli.parse_value import check_least, duration, not_empty
-from elasticd.cli.secrecy import hide_from_user
 from elasticd.net.listener import host_port
 from elasticd.store.api import LEAST_LEASE_TTL_S
 from elasticd.telemetry import log
@@ -88,8 +87,6 @@ def operator(
     host, port = listen_address(listen)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
-    if settings.password:
-        hide_from_user()
     with ExitStack() as stack:
         # Only now what costs: grpc, kubernetes, urllib3.
         from elasticd.kube.api.connection import open_connection

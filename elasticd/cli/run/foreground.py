@@ -15,7 +15,6 @@ from elasticd.cli.progress.screen import Screen
 from elasticd.cli.record_source import RecordSource, open_run
 from elasticd.cli.run.checkpoint_owner import check_owner
 from elasticd.cli.run.request import RunRequest
-from elasticd.cli.secrecy import hide_from_user
 from elasticd.control import jobs
 from elasticd.control.job_policy import set_policy
 from elasticd.control.local_run.archive import archive, last_records
@@ -127,8 +126,6 @@ class Foreground:
     def join(self) -> int:
         """Serve one job with an agent of this machine, beside other hosts that do the same."""
         assert self._request.store is not None
-        if self._request.store.password:
-            hide_from_user()
         node = NodeId(self._request.node_id or default_node_id(socket.gethostname()))
         folder = JobFolder(self._run_folder, self._spec.name)
         adopt_orphans()

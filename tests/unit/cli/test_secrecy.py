@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from elasticd.cli import etcd_flags, record_source
 from elasticd.cli.autoscale import run as autoscaler
 from elasticd.cli.daemons import agent, operator
 from elasticd.cli.main import main
@@ -41,12 +42,17 @@ HOLDERS = [
     (operator, "ExitStack", ["operator", *ETCD]),
     (autoscaler, "ExitStack", ["autoscale", "run", *ETCD]),
     (foreground, "JobFolder", ["run", "--join", *ETCD, "--job", "j", "script.py"]),
+    (foreground, "open_store", ["run", *ETCD, "--job", "j", "script.py"]),
+    (record_source, "open_store", ["status", *ETCD, "j"]),
+    (record_source, "open_store", ["why", *ETCD, "j"]),
+    (record_source, "open_store", ["logs", *ETCD, "j", "--follow"]),
+    (record_source, "open_store", ["dashboard", *ETCD, "--port", "0"]),
 ]
 
 
 @pytest.mark.parametrize("has_password", [True, False])
 @pytest.mark.parametrize(
-    ("module", "next_call", "call"), HOLDERS, ids=["agent", "operator", "autoscaler", "join"]
+    ("module", "next_call", "call"), HOLDERS, ids=[" ".join(call) for _, _, call in HOLDERS]
 )
 def test_who_holds_the_password_hides_before_anything_else(
     module: ModuleType,
@@ -57,7 +63,10 @@ def test_who_holds_the_password_hides_before_anything_else(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """Without one there is nothing to hide, and debuggers may look."""
+    """Without one there is nothing to hide, and debuggers may look.
+
+    Commands that only look hide too: one that follows a run lives as long as its workers do.
+    """
 
     def hidden() -> None:
         raise CallError("it hides.")
@@ -69,7 +78,7 @@ def test_who_holds_the_password_hides_before_anything_else(
     (tmp_path / "script.py").touch()
     monkeypatch.setattr(signal, "signal", lambda *given: None)
     monkeypatch.setattr(log, "configure", lambda *args, **options: None)
-    monkeypatch.setattr(module, "hide_from_user", hidden)
+    monkeypatch.setattr(etcd_flags, "hide_from_user", hidden)
     monkeypatch.setattr(module, next_call, not_hidden)
     if has_password:
         monkeypatch.setenv("ELASTICD_ETCD_USER", "u")
