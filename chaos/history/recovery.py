@@ -7,7 +7,7 @@ share after the fault, and that every rank applied. A step that was in flight do
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
@@ -144,16 +144,19 @@ def goodput(lineage: Lineage, found: Sequence[Commit]) -> float | None:
 
     The pace of a size is the median distance of two commits of one generation at that size.
     """
-    return _share(found, [each.size for each in lineage.steps.values()])
+    return _share(found, Counter(each.size for each in lineage.steps.values()))
 
 
 def full_goodput(lineage: Lineage, found: Sequence[Commit], full_size: int) -> float | None:
-    """Return the share of the time that a calm job of full size needs for as many steps."""
-    return _share(found, [full_size] * len(lineage.steps))
+    """Return the share of the time that a calm job of full size needs for as much work: a step of
+    half of the ranks does half of it.
+    """
+    ranks = sum(each.size for each in lineage.steps.values())
+    return _share(found, {full_size: ranks / full_size}) if full_size else None
 
 
-def _share(found: Sequence[Commit], sizes: Sequence[int]) -> float | None:
-    """Return the share of the time that calm steps of these sizes take."""
+def _share(found: Sequence[Commit], steps: Mapping[int, float]) -> float | None:
+    """Return the share of the time that so many calm steps of each size take."""
     paces: dict[int, list[float]] = {}
     for earlier, later in pairwise(found):
         if earlier.generation == later.generation:
@@ -164,7 +167,7 @@ def _share(found: Sequence[Commit], sizes: Sequence[int]) -> float | None:
     # A size that never made two steps in a row: as good as the nearest one.
     needed_s = sum(
         calm_s[min(calm_s, key=lambda known: abs(known - size))] * count
-        for size, count in Counter(sizes).items()
+        for size, count in steps.items()
     )
     window_s = max(commit.at_s for commit in found) - min(commit.taken_s for commit in found)
     return needed_s / window_s if window_s > 0 else None
