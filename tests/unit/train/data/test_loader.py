@@ -149,8 +149,8 @@ class _Job:
                     is_last = number >= world.deliveries - world.batches_per_commit
                     self._commit(loaders, is_torn=world.is_torn and is_last)
             following = loaders[0].epoch + 1
-            spans = [loader_core_of(loader).end_epoch(following) for loader in loaders]
-            self.ledger.take(spans[0])
+            for loader in loaders:
+                loader_core_of(loader).end_epoch(following)
             self._commit(loaders, is_torn=False)
 
     def _commit(self, loaders: list[Loader], *, is_torn: bool) -> None:
@@ -244,9 +244,11 @@ def test_what_a_script_leaves_of_an_epoch_is_left_out_not_skipped() -> None:
     ledger = Ledger()
     loader = loader_of(Numbers(10), 4)
     next(iter(loader))
-    ledger.take(loader_core_of(loader).end_epoch(1) + loader_core_of(loader).commit())
+    loader_core_of(loader).end_epoch(1)
+    ledger.take(loader_core_of(loader).commit())
     assert (ledger.samples, ledger.left_out) == (4, 6)
-    ledger.take(loader_core_of(loader).end_epoch(3) + loader_core_of(loader).commit())
+    loader_core_of(loader).end_epoch(3)
+    ledger.take(loader_core_of(loader).commit())
     assert (ledger.samples, ledger.left_out, loader.epoch) == (4, 26, 3)
     dropping = loader_of(Numbers(10), 4, drop_last=True)
     dropping.load_state_dict(loader.state_dict())
@@ -262,8 +264,8 @@ def test_the_end_of_an_epoch_never_goes_back() -> None:
     loader = loader_of(Numbers(10), 4)
     list(loader)
     list(loader)
-    assert len(loader_core_of(loader).end_epoch(1)) == 2
-    loader_core_of(loader).commit()
+    loader_core_of(loader).end_epoch(1)
+    assert len(loader_core_of(loader).commit()) == 2
     assert (loader.epoch, loader.consumed) == (2, 0)
 
 
@@ -428,7 +430,7 @@ def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
     loaders.expect(3, 10, 3)
     assert loaders.epoch_progress == EpochProgress(0, samples, 3, steps=10)
     next(iter(loader))
-    loaders.commit(None)
+    loaders.commit()
     assert loaders.epoch_progress == EpochProgress(8, samples, 3, samples=8, steps=10)
 
 
@@ -515,6 +517,6 @@ def test_world_that_grows_beyond_a_loader_that_waits_for_its_turn_goes_on() -> N
     watch: Any = Watch()
     loaders.place(state_case.world(), watch, ())
     next(iter(data))
-    loaders.commit(None)
+    loaders.commit()
     loaders.place(state_case.world(3, 4), watch, ())
     assert len(list(held)) == 5 and held.weight == 0.0
