@@ -244,7 +244,7 @@ class Agent:
 
     def _progress_of(self, job: JobName) -> tuple[RankHeard, ...]:
         runner = self._runners.get(job)
-        return runner.workers.heard() if runner is not None else ()
+        return runner.workers.rank_states() if runner is not None else ()
 
     def _all_workers(self) -> list[Workers]:
         return [*(runner.workers for runner in self._runners.values()), *self._kept.values()]

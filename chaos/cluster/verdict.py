@@ -62,7 +62,7 @@ class Verdict:
         """Return tables for a person."""
         lines = [f"{len(self.log.tracks)} faults; the end: {self.ended}."]
         for track in self.log.tracks:
-            lines.append(f"  {track.fault.number:>3} {track.fault.kind:<17} {_told(track)}")
+            lines.append(f"  {track.fault.number:>3} {track.fault.kind:<17} {_outcome(track)}")
             if track.fault.note:
                 lines.append(f"      {track.fault.note}")
         lines.append("")
@@ -244,7 +244,7 @@ def _has_forgotten(log: Log, name: str) -> bool:
     return any(now.get(reason, 0) < count for reason, count in before.items())
 
 
-def _told(track: Track) -> str:
+def _outcome(track: Track) -> str:
     fault = track.fault
     if track.recovered_s is not None:
         return f"{fault.victim}; overcome within {track.recovered_s - fault.at_s:.0f} s"

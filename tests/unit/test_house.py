@@ -74,6 +74,9 @@ SMALLER_ROOMS = {
 NO_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc|told|said|gone)$")
 """Leftover words, and participles that nobody searches for."""
 
+NO_FUNCTION_NAMES = re.compile(r"_*(told|said|heard|gone)")
+"""Whole names of functions: they leave out who says what to whom."""
+
 NO_CLASS_NAMES = re.compile(
     r"(Attached|Accounts|Examiner|Meeting|Talk|Told|Said|Known|Heard|Kept|Keep|Keeping|Wanted|"
     r"Parting|Passage|Errand|Landing|Link|Change|Standing)"
@@ -259,6 +262,21 @@ def raised_by(node: ast.AST) -> set[str]:
 
 def test_no_file_has_a_leftover_word_for_a_name() -> None:
     assert [name for name in NAMES if NO_NAMES.search(Path(name).stem)] == []
+
+
+def test_no_function_is_named_by_a_participle_of_talk() -> None:
+    """What it does, or what it returns, is what somebody would search for. Locals are not looked
+    at, nor the functions within a function.
+    """
+    named = {
+        f"{name}:{function.name}"
+        for name in NAMES
+        for scope in ast.walk(tree_of(name))
+        if isinstance(scope, ast.Module | ast.ClassDef)
+        for function in scope.body
+        if isinstance(function, ast.FunctionDef) and NO_FUNCTION_NAMES.fullmatch(function.name)
+    }
+    assert named == set()
 
 
 def test_no_class_has_a_name_that_nobody_can_place() -> None:

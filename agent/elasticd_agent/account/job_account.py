@@ -189,7 +189,9 @@ class JobAccount:
         if beat.generation and beat.step > track.step and until_s > held.since_s:
             self._settle_steps(slot, track, sums, step=beat.step, until_s=until_s)
 
-    def told(self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float) -> bool:
+    def count_reported_steps(
+        self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float
+    ) -> bool:
         """Count exactly what a script of restart mode reports of its steps.
 
         Returns True if with this report all workers here have made their first step.

@@ -289,7 +289,7 @@ class Runner:
         return True
 
     def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
-        is_first = self.account.told(slot, nonce, told, now_s())
+        is_first = self.account.count_reported_steps(slot, nonce, told, now_s())
         if is_first and (more := self._incidents.tell_way()) is not None:
             self._meter.count_more(*more)
         worker = self.state.workers.get(slot)

@@ -49,7 +49,7 @@ class HeartbeatWatch:
         with self._lock:
             self._detector.forget(pid)
 
-    def heard(self, pid: int, message: FromWorker | None) -> None:
+    def take_message(self, pid: int, message: FromWorker | None) -> None:
         """Take in a message at the moment when it was heard; None means that the
         connection ended.
         """

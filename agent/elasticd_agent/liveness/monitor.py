@@ -27,7 +27,7 @@ class WorkerMonitor:
         """`search_path` is the agent's PATH, on which py-spy is looked for."""
         self._on_heard = heard
         self._heartbeat_watch = HeartbeatWatch(judged)
-        self._attachments = WorkerSockets(life, self._heard, tick=self._heartbeat_watch.tick)
+        self._attachments = WorkerSockets(life, self._take_message, tick=self._heartbeat_watch.tick)
         self._stacks = StackCollector(self._attachments.tell, search_path=search_path)
         self._jobs: dict[int, JobName] = {}
 
@@ -71,10 +71,10 @@ class WorkerMonitor:
     def close(self) -> None:
         self._attachments.close()
 
-    def _heard(self, pid: int, message: FromWorker | None) -> None:
-        self._heartbeat_watch.heard(pid, message)
+    def _take_message(self, pid: int, message: FromWorker | None) -> None:
+        self._heartbeat_watch.take_message(pid, message)
         if isinstance(message, Stacks):
-            self._stacks.heard(pid, message.text)
+            self._stacks.take_answer(pid, message.text)
         elif message is not None:
             # Its end is told by the pool as well.
             self._on_heard(pid, message)

@@ -32,7 +32,7 @@ class RankHeard:
 
 def progress_answer(ranks: Collection[RankHeard]) -> bytes:
     """Write them down as JSON, in the order of their ranks."""
-    told = {path: _told(path) for path in {rank.keeper_metrics for rank in ranks}}
+    told = {path: _keeper_metrics(path) for path in {rank.keeper_metrics for rank in ranks}}
     found = [
         replace(
             rank.progress,
@@ -68,7 +68,7 @@ def _checkpoint_age_s(told: Mapping[str, float]) -> float | None:
     return max(0.0, time.time() - at_s) if at_s > 0.0 else None
 
 
-def _told(path: Path | None) -> Mapping[str, float]:
+def _keeper_metrics(path: Path | None) -> Mapping[str, float]:
     """Return what a keeper last told of these two; nothing where it told nothing yet."""
     found: dict[str, float] = {}
     with suppress(OSError, ValueError):

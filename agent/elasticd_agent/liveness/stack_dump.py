@@ -84,7 +84,7 @@ class StackCollector:
         self._said: dict[int, str] = {}
         self._running = 0
 
-    def heard(self, pid: int, text: str) -> None:
+    def take_answer(self, pid: int, text: str) -> None:
         """Take in a worker's Stacks, from any thread; unexpected ones are dropped."""
         with self._changed:
             if pid in self._wanted:

@@ -83,14 +83,14 @@ class JobList:
         if isinstance(seen, WatchSnapshot):
             present = {self._job(item.key): item for item in seen.items}
             for job in self._known.keys() - present.keys():
-                self._gone(job)
+                self._remove(job)
             for item in present.values():
                 self._take(item)
             self._after_list()
             return
         for change in seen.changes:
             if change.item is None:
-                self._gone(self._job(change.key))
+                self._remove(self._job(change.key))
             else:
                 self._take(change.item)
 
@@ -108,7 +108,7 @@ class JobList:
         if known == active.uid:
             return
         if known is not None:
-            self._gone(job)  # Its end was missed, and the name has been used again.
+            self._remove(job)  # Its end was missed, and the name has been used again.
         if active.is_ready:
             self._known[job] = active.uid
             self._ask(job, active.uid, item.create_revision)
@@ -135,7 +135,7 @@ class JobList:
             self._is_told = True
             self._post(self._tell_known)
 
-    def _gone(self, job: JobName) -> None:
+    def _remove(self, job: JobName) -> None:
         self._known.pop(job, None)
         self._left_out.pop(job, None)
         self._unread.discard(job)

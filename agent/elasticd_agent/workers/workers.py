@@ -226,7 +226,7 @@ class Workers:
         """
         return any(self._processes[name].slot == slot for name in self._own_errors)
 
-    def heard(self) -> tuple[RankHeard, ...]:
+    def rank_states(self) -> tuple[RankHeard, ...]:
         """Return where the ranks here stand, and where each writes to."""
         return tuple(
             heard_of(

@@ -156,7 +156,7 @@ class JobBook:
         """Return whether the next leader would decide otherwise without it, or it is time."""
         before = self._written_memory
         if before is None or self._is_due(now_s):
-            return before is None or _told(before) != _told(decided.memory)
+            return before is None or _without_moment(before) != _without_moment(decided.memory)
         has_learnt = _kept(self._written_curve) != _kept(decided.curve)
         return has_learnt or _gist(before) != _gist(decided.memory)
 
@@ -203,7 +203,7 @@ def _gist(memory: Memory) -> object:
     )
 
 
-def _told(memory: Memory) -> Memory:
+def _without_moment(memory: Memory) -> Memory:
     """Return all of a memory except the moment at which it was written."""
     return replace(memory, now_s=0.0, at_unix_s=0.0)
 

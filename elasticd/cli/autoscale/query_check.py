@@ -28,14 +28,14 @@ def check_queries(policy: Policy, job: str, settings: PrometheusSettings) -> lis
     """
     with closing(PrometheusClient(settings)) as client:
         try:
-            return list(_said(policy, job, client))
+            return list(_trial_sentences(policy, job, client))
         except Unavailable as exc:
             raise Unavailable(
                 f"{exc} Nothing was set; without --prometheus a policy is set unchecked."
             ) from exc
 
 
-def _said(policy: Policy, job: str, client: PrometheusClient) -> Iterator[str]:
+def _trial_sentences(policy: Policy, job: str, client: PrometheusClient) -> Iterator[str]:
     for query in queries_of(policy, job):
         reading = client.check(query)
         if reading.value is not None:

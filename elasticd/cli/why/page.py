@@ -77,17 +77,17 @@ def why_page(
         f"<h1>{escape(spec.name)}</h1>",
         f'<p class="said">{escape(words.ending(report.status))}</p>',
         f'<p class="said">{escape(" ".join((spec.entry, *spec.args)))}</p>',
-        _said(f"{_submitted(report)}this page was written at {_moment(written_unix_s)}"),
+        _paragraph(f"{_submitted(report)}this page was written at {_moment(written_unix_s)}"),
     ]
     if report.time is not None:
         parts += _account(report.time)
     parts.append("<h2>What changed</h2>")
-    parts += [_said(line) for line in earlier_lines(report, earlier or EarlierChanges())]
+    parts += [_paragraph(line) for line in earlier_lines(report, earlier or EarlierChanges())]
     known = stacks or {}
     parts += [_change(report, each, known.get(each.generation, {})) for each in report.changes]
     parts += _sizes(report)
     late = late_history(report.late, is_over=report.status.phase.is_final)
-    parts += [_said(line) for line in (*late, *words.training_lines(report))]
+    parts += [_paragraph(line) for line in (*late, *words.training_lines(report))]
     if words.is_failed(report.status) and report.status.failure is not None:
         parts += _failure(report.status.failure)
     return _document(f"why {spec.name}", "\n".join(parts))
@@ -129,7 +129,7 @@ def _account(spent: JobTime) -> list[str]:
         "<h2>Where the time went</h2>",
         f'<div class="bar" role="img" aria-label="{escape(time_sentence(spent))}">{bar}</div>',
         f"<table><tr><th>cause</th><th>slot-seconds</th><th>share</th></tr>{lines}</table>",
-        _said(time_sentence(spent)),
+        _paragraph(time_sentence(spent)),
     ]
 
 
@@ -144,7 +144,7 @@ def _sizes(report: JobReport) -> list[str]:
         points = curve_points(found.curve, most=report.spec.max_nodes)
         parts.append(curve_picture(points, found.decisions))
     for section in sections:
-        parts += [_said(line) for line in section.lines]
+        parts += [_paragraph(line) for line in section.lines]
         if section.rows:
             heads = "".join(f"<th>{escape(head.lower())}</th>" for head in CURVE_HEADS)
             rows = "".join(
@@ -162,14 +162,14 @@ def _change(report: JobReport, change: ChangeReport, stacks: Mapping[NodeId, str
         f"<p><b>{sign} {escape(words.timeline(change))}</b></p>",
     ]
     if arrivals := report.arrivals(change):
-        lines.append(_said(arrivals))
+        lines.append(_paragraph(arrivals))
     phases = ", ".join(f"{name} {words.seconds(value)}" for name, value in change.phases_s.items())
     if phases:
-        lines.append(_said(f"took {words.seconds(change.total_s)}: {phases}"))
+        lines.append(_paragraph(f"took {words.seconds(change.total_s)}: {phases}"))
     if cost := words.change_cost(change):
-        lines.append(_said(cost))
+        lines.append(_paragraph(cost))
     if change.step is not None:
-        lines.append(_said(words.progress(change)))
+        lines.append(_paragraph(words.progress(change)))
     if change.culprit is not None and change.culprit.traceback:
         lines.append(f"<pre>{escape(change.culprit.traceback)}</pre>")
     for node, text in stacks.items():
@@ -190,7 +190,7 @@ def _moment(unix_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))
 
 
-def _said(text: str) -> str:
+def _paragraph(text: str) -> str:
     return f'<p class="said">{escape(text)}</p>'
 
 

@@ -168,7 +168,7 @@ class MirrorSender:
         with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
             passage = greeted(sock, door.token)
             passage.send(self._offer(record))
-            if _heard(passage):
+            if _is_held_there(passage):
                 return 0
             for start, size in record.share.layout.parts:
                 for block in blocks(record.memory.view[start : start + size]):
@@ -182,7 +182,7 @@ class MirrorSender:
             if not record.is_wanted:
                 raise Abandoned
             passage.send(Sealed(sum=sum_of_sums(sums)))
-            if not _heard(passage):
+            if not _is_held_there(passage):
                 raise Refused("It wants the same again.")
             return record.memory.size
 
@@ -201,7 +201,7 @@ class MirrorSender:
         )
 
 
-def _heard(passage: MirrorConnection) -> bool:
+def _is_held_there(passage: MirrorConnection) -> bool:
     """Return True if the other keeper holds it, False if it wants the bytes.
 
     Raises: Unavailable: it does not take it now.

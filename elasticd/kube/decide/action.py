@@ -100,7 +100,7 @@ class TellEvent:
     """The world that this event is about; 0 for none."""
 
     @property
-    def said(self) -> str:
+    def content(self) -> str:
         """Return what distinguishes it from others of its topic."""
         return f"{self.reason}: {self.message}{self.mark}"
 

@@ -250,7 +250,7 @@ def _report(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
 
 def _untold(look: _Look, status: ElasticJobStatus) -> Iterator[TellEvent]:
     for event in events(look.job, look.found, status, told_to=look.memory.generation):
-        if look.memory.told.get(event.topic) != event.said:
+        if look.memory.told.get(event.topic) != event.content:
             yield event
 
 

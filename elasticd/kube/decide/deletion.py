@@ -41,7 +41,7 @@ def delete(
             topic="deletion",
         )
         told = seen.memory.objects.get(job.uid)
-        if told is None or told.told.get(event.topic) != event.said:
+        if told is None or told.told.get(event.topic) != event.content:
             yield event
     elif found is None or (found.is_over and not found.members):
         yield RemoveFinalizer(job=job.key)

@@ -60,7 +60,7 @@ def events(
         yield TellEvent(
             job=job.key,
             reason=_REASONS[phase],
-            message=_said(status),
+            message=_state_sentence(status),
             is_warning=phase in _BAD,
             topic="phase",
             mark=f" ({status.generation})",
@@ -70,7 +70,7 @@ def events(
 # --- private ----------------------------------------------------------------------------------
 
 
-def _said(status: ElasticJobStatus) -> str:
+def _state_sentence(status: ElasticJobStatus) -> str:
     about = f"Job {status.job} is {status.phase.lower()}"
     return f"{about}: {status.message}" if status.message else f"{about}."
 

@@ -93,7 +93,7 @@ def remembered(
             before = memory.objects.get(action.job.uid, ObjectMemory())
             if action.generation:
                 return _changed(memory, action.job.uid, generation=action.generation)
-            told = {**before.told, action.topic: action.said}
+            told = {**before.told, action.topic: action.content}
             return _changed(memory, action.job.uid, told=told)
         case WriteJob():
             return _changed(memory, action.job.uid, refusal="")

@@ -93,7 +93,7 @@ def _mirror(
             topic="replicas",
             mark=f" ({job.generation})",
         )
-        if memory.told.get(event.topic) != event.said:
+        if memory.told.get(event.topic) != event.content:
             yield event
     yield from _apply(job, memory, wanted)
 

@@ -137,7 +137,7 @@ def redistribute(
         sent = [each[turn] if turn < len(each) else [] for each in to]
         taken = [each[turn] if turn < len(each) else [] for each in of]
         yield _exchanged(sent, taken, given[group.rank], values, tensors, wrong)
-    check_all(_said(wrong))
+    check_all(_sentence_of(wrong))
 
 
 def _all_given(
@@ -155,11 +155,11 @@ def _all_given(
     ]
     cut = len(text_sum(b""))
     wrong = [rank for rank, each in enumerate(told) if text_sum(each[cut:]).encode() != each[:cut]]
-    check_all(_said(wrong))
+    check_all(_sentence_of(wrong))
     return [_rows(each[cut:]) for each in told]
 
 
-def _said(wrong: Collection[int]) -> str:
+def _sentence_of(wrong: Collection[int]) -> str:
     return (
         f"What rank {min(wrong)} sent came as something else: a checksum differs." if wrong else ""
     )

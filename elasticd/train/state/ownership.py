@@ -98,7 +98,7 @@ class TiedEntries:
         self._look()
         self._places = trained_places(self.modules, self._trained)
 
-    def told(self) -> dict[str, str]:
+    def news_of_ties(self) -> dict[str, str]:
         """Return what another rank must know of the present ties; nothing if it knows them.
 
         Raises: CallError: a module has another tensor in the place of one that is trained.

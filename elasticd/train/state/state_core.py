@@ -244,7 +244,7 @@ class StateCore:
         """Return the committed state, not copied; it is called after `settle_back` or a commit."""
         live = self.objects | self.loaders.named | self.built
         entries = {name: saved(value) for name, value in live.items()}
-        entries |= self.values | self._loaded | self._tied.told()
+        entries |= self.values | self._loaded | self._tied.news_of_ties()
         if on_host := self._on_host | self._hosted(live):
             entries[HOSTED] = on_host
         return tree.flatten("state", {**entries, "_ledgers": self.loaders.state_dict()})

@@ -175,8 +175,8 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
     order = [decision.sources[(turn + index) % len(decision.sources)] for index in range(STREAMS)]
     with ExitStack() as open_lines:
         lines = [_connect(group, rank, open_lines) for rank in order]
-        modes = _told(group, _modes_key(order[0]))
-        own = _told(group, _own_key(order[0]))
+        modes = _value_at_source(group, _modes_key(order[0]))
+        own = _value_at_source(group, _own_key(order[0]))
         manifest = _manifest(lines[0], order[0])
         # Tensors are asked for by number. One that has not built all of its state yet, or is of
         # another version, may number them otherwise.
@@ -369,7 +369,7 @@ def _in_parallel(
             raise error
 
 
-def _told(group: FetchGroup, key: str) -> Any:
+def _value_at_source(group: FetchGroup, key: str) -> Any:
     """Return what a source has told; None if its version does not tell that."""
     return json.loads(group.store.get(key)) if group.store.check([key]) else None
 

@@ -382,7 +382,7 @@ def test_in_restart_mode_a_worker_that_runs_trains() -> None:
 def progressed(told: Accounted, step: int, *, first: int, stepping_s: float, **more: float) -> bool:
     """What a script of restart mode says now, `stepping_s` after its first call."""
     said = Progressed(step=step, first_step=first, stepping_s=stepping_s, step_s=1.0, **more)  # type: ignore[arg-type]
-    return told.account.told(Slot(0), NONCE, said, told.now_s)
+    return told.account.count_reported_steps(Slot(0), NONCE, said, told.now_s)
 
 
 def test_a_script_that_says_how_far_it_is_is_counted_from_its_first_step() -> None:
@@ -412,11 +412,11 @@ def test_steps_since_the_checkpoint_are_redone_after_a_restart() -> None:
     told.up(nonce=2)
     told.now_s += 5.0
     said = Progressed(step=11, first_step=11, step_s=1.0)
-    told.account.told(Slot(0), Nonce(2), said, told.now_s)
+    told.account.count_reported_steps(Slot(0), Nonce(2), said, told.now_s)
     assert told.account.repeated_steps == 11, "11 to 21"
     told.now_s += 20.0
     said = Progressed(step=31, first_step=11, stepping_s=20.0, step_s=1.0)
-    told.account.told(Slot(0), Nonce(2), said, told.now_s)
+    told.account.count_reported_steps(Slot(0), Nonce(2), said, told.now_s)
     assert told.spent() == {
         T.WAIT: 4.0,
         T.START: 5.0,

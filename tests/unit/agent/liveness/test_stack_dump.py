@@ -43,7 +43,7 @@ def collector(*answers: int, py_spy: str = "") -> StackCollector:
     def tell(pid: int, message: ToWorker) -> None:
         assert message == Dump()
         if pid in answers:
-            made.heard(pid, f"here stands {pid}\x1b[2J\n\tin a line\ud800")
+            made.take_answer(pid, f"here stands {pid}\x1b[2J\n\tin a line\ud800")
 
     made = StackCollector(tell, search_path=os.defpath, py_spy=py_spy)
     return made
@@ -140,8 +140,8 @@ def test_late_answer_is_dropped(path: Path) -> None:
     """Nobody waits for it, and nothing is kept."""
     made = collector(11)
     collected(made, path, standing(11))
-    made.heard(11, "late")
-    made.heard(99, "never asked")
+    made.take_answer(11, "late")
+    made.take_answer(99, "never asked")
     assert not made._said
     assert not made._wanted
 

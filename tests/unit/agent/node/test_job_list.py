@@ -129,7 +129,7 @@ def test_job_that_ends_while_it_is_asked_for_again_is_waited_for_by_nobody(
         def get(self, job: JobName, default: object = None) -> object:  # type: ignore[override]
             found = super().get(job, default)
             if job in self:
-                heard.list._gone(job)
+                heard.list._remove(job)
             return found
 
     heard.list._known = EndsAfterTheLook(known)
