@@ -215,8 +215,6 @@ class Checkpoints:
             return
         is_last_wanted = self._state.is_sharded or self._session.final_save is not None
         if is_agreed and self._state.is_clean and is_last_wanted:
-            if self._state.is_held:
-                self._state.settle_back()
             self._saving.take_last(self._state.position[0])
             self._is_last_taken = True
         self._saving.end()
@@ -272,9 +270,8 @@ class Checkpoints:
         """Commit first what an interrupted rank would otherwise need once more from the generation
         before.
         """
-        if not self._state.is_held:
-            self._remnants.keep(None)
-            self._remnant = None
+        self._remnants.keep(None)
+        self._remnant = None
         if self._saving is not None:
             self._saving.committed(step)
 

@@ -295,7 +295,6 @@ class _Run:
             is_stale = self._session.is_stale
             if not wait_for_all(group.store, enter.size, lambda: is_stale(enter.generation)):
                 return False
-            self._core.release()
             self._checkpoints.finish(enter.generation)
         finally:
             self._session.has_returned = False

@@ -101,8 +101,6 @@ def wait(timeout_s: float = 600.0) -> bool:
 class _Plain:
     """A state dict in place of a `State`."""
 
-    is_held = False
-
     def __init__(self) -> None:
         self.step = 0
         self.value: Any = None

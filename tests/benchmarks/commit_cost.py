@@ -259,7 +259,7 @@ def _inner(training: Training) -> dict[str, Callable[[], object]]:
         session.check(core_of(state).step)
 
     def loader() -> None:
-        core_of(state).loaders.commit()
+        core_of(state).loaders.commit(None)
 
     return (
         {

@@ -43,6 +43,12 @@ class Cursor:
         self._spans.clear()
         return spans
 
+    def take_spans(self) -> tuple[SampleSpan, ...]:
+        """Return what was delivered or left out since the last commit, each span once."""
+        spans = tuple(self._spans)
+        self._spans.clear()
+        return spans
+
     def go_back(self, committed: DataPosition | None = None) -> None:
         """Forget what was not committed; or take the position of another loader's commit."""
         if committed is not None:

@@ -178,15 +178,17 @@ class LoaderCore:
             self._ahead.commit()
         return self.cursor.commit()
 
-    def end_epoch(self, epoch: int) -> None:
-        """Move on to the beginning of `epoch`, as the next `commit` will count it.
+    def end_epoch(self, epoch: int) -> tuple[SampleSpan, ...]:
+        """Be at the beginning of `epoch` after the `commit` that must follow.
 
-        What is unread of the epochs before was left out by the script. A loader that is past that
-        point (several passes within one epoch of the state) does not go back: it ends its present
-        pass.
+        What is unread of the epochs before was left out by the script. It returns all that was
+        delivered or left out since the last commit, so that `commit` does not return it again. A
+        loader that is past that point (several passes within one epoch of the state) does not go
+        back: it ends its present pass.
         """
         while self.cursor.pending.consumed > 0 or self.cursor.pending.epoch < epoch:
             self._finish()
+        return self.cursor.take_spans()
 
     def next(self, epoch: int, placement: int) -> Any:
         """Return the next batch of a loop that began in this epoch, after so many placements.

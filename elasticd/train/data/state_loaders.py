@@ -69,30 +69,20 @@ class Loaders:
             loader.kept = self._kept
         self._kept.begin()
 
-    @property
-    def have_delivered(self) -> bool:
-        """Return whether the script was given batches that no commit has counted."""
-        return any(each.has_delivered for each in self._cores.values())
+    def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
+        """Count what was delivered; `epoch`: the one that begins now, if one does.
 
-    def end_epoch(self, epoch: int) -> None:
-        """Be at the beginning of `epoch`, once that is committed."""
-        for loader in self._cores.values():
-            loader.end_epoch(epoch)
-
-    def commit(self) -> None:
-        """Count what was delivered, and what the script left out."""
+        `is_waiting`: no optimizer has used the gradients of these samples yet, so they count with
+        the next commit. At the end of an epoch they count in any case.
+        """
+        if is_waiting and epoch is None:
+            self._tell_once()
+            return
         for name, loader in self._cores.items():
-            self._ledgers[name].take(loader.commit())
-
-    def tell_of_waiting_once(self) -> None:
-        """Say that a commit waits for a step, if batches wait with it."""
-        if not self._is_told and self.have_delivered:
-            self._is_told = True
-            sys.stderr.write(
-                "elasticd: a commit without an optimizer's step, while gradients wait for one: it "
-                "counts with the commit after that step. A failure before that goes back to the "
-                "last step, and state.step too.\n"
-            )
+            ledger = self._ledgers[name]
+            if epoch is not None:
+                ledger.take(loader.end_epoch(epoch))
+            ledger.take(loader.commit())
 
     @property
     def totals(self) -> DataTotals | None:
@@ -116,6 +106,15 @@ class Loaders:
         """Take over counts that `state_dict` returned, also of a loader that is built later."""
         for name, counts in state.items():
             self._ledgers.setdefault(name, Ledger()).load_state_dict(counts)
+
+    def _tell_once(self) -> None:
+        if not self._is_told and any(each.has_delivered for each in self._cores.values()):
+            self._is_told = True
+            sys.stderr.write(
+                "elasticd: a commit without an optimizer's step, and gradients are waiting: these "
+                "samples count from the commit after the next step, and are read again after a "
+                "failure before it; so count them by enumerate(state.data), not by state.step.\n"
+            )
 
 
 class _UsedUp:

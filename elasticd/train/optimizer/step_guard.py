@@ -58,6 +58,8 @@ class StepGuard:
         """Optimizer steps that were left out because of bad gradients."""
         self.is_busy = False
         """True in the middle of a commit."""
+        self.is_waiting = False
+        """It is one of samples whose gradients no optimizer has used yet."""
         self._leads: dict[_Optimizer, _Optimizer] = {}
         self._undo: dict[_Optimizer, OptimizerUndo] = {}
         self.names: dict[int, str] = {}  # of parameters, by their ids
@@ -113,13 +115,14 @@ class StepGuard:
 
         `names` of parameters are for messages, by their ids.
         """
-        pairs = optimizers.items()
-        self._leads = {each: lead for lead, others in pairs for each in (lead, *others)}
+        self._leads = {
+            each: lead for lead, others in optimizers.items() for each in (lead, *others)
+        }
         self._undo = {lead: self._undo.get(lead) or OptimizerUndo(lead) for lead in optimizers}
         self.names = names
-        owned = {id(each): each for lead in self._undo for each in parameters_of(lead)}
-        self._parameters = list(owned.values())
-        self._known = frozenset((*owned, *names))
+        every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
+        self._parameters = list(every.values())
+        self._known = frozenset((*every, *names))
         self.touch.bind(self.optimizers, self._parameters)
         self._is_on_gpu = any(each.is_cuda for each in self._parameters)
 
@@ -130,7 +133,7 @@ class StepGuard:
         meet: Callable[[], object] | None = None,
         any_rank: Callable[[bool], bool] | None = None,
     ) -> None:
-        """Begin a generation; the state is clean, and no parameter has a gradient.
+        """Begin a generation; the state is clean.
 
         `meet` is called before what only all ranks together may do: take a step, and commit it if
         something came in between. `any_rank` says on all ranks whether one was given True, where no
@@ -140,7 +143,6 @@ class StepGuard:
         self._any_rank, self._meet, self._watch = any_rank, meet, watch
         self._on_nan = on_nan
         self._sequence = watch.sequence
-        self._waiting.begin()
         self._begin_step()
         # In the process's first generation it is not known how much memory the GPU will need. To
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
@@ -182,11 +184,8 @@ class StepGuard:
             self._is_followed |= sequence != self._stepped_at
         if self._meet is not None and (sequence is None or sequence != self._met_at):
             self._meet_others()
+        self.is_waiting = self._waiting.are_there(self._undo, self._begun, self._parameters)
         self.is_busy = True
-
-    def must_wait(self, *, is_likely: bool) -> bool:
-        """Return whether a commit that has begun must wait for a step, as gradients do."""
-        return self._waiting.are_there(self._parameters, self._undo, self._begun, is_likely)
 
     def cancel_commit(self) -> None:
         """Cancel the commit: the rank is as dirty as before."""

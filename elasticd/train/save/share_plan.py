@@ -77,10 +77,6 @@ class Savable(Protocol):
 
     @property
     def position(self) -> tuple[int, int]: ...
-    @property
-    def is_held(self) -> bool:
-        """Return whether what is there is ahead of the position, and no state to be saved."""
-
     def tree(self) -> Tree: ...
 
 

@@ -56,10 +56,8 @@ class SnapshotSchedule:
         is_stale: Callable[[], bool],
         pace: MemoryPace | None = None,
         is_whole: Callable[[], bool] = lambda: True,
-        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_free`, which only rank 0 asks: whether there is room for another snapshot. `is_held`,
-        which it asks too: whether the newest commit waits for a step, and so does a snapshot.
+        """`is_free`, which only rank 0 asks: whether there is room for another snapshot.
 
         With a `pace`, snapshots are held in memory as often as it says, and `every` is the time
         between two that are uploaded. `is_whole` says for this rank whether the one before is held
@@ -67,7 +65,7 @@ class SnapshotSchedule:
         """
         self._pace, self._is_whole = pace, is_whole
         self._store, self._every, self._rank, self._size = store, every, rank, size
-        self._is_free, self._is_stale, self._is_held = is_free, is_stale, is_held
+        self._is_free, self._is_stale = is_free, is_stale
         self.saved_at_s = saved_at_s
         self.is_saved = False
         """Whether the newest snapshot that was due is uploaded."""
@@ -127,9 +125,6 @@ class SnapshotSchedule:
         interval of those that are held in memory.
         """
         now_s = time.monotonic()
-        if self._is_held():
-            interval = 1 if self._pace is None else self._pace.interval
-            return False, False, step + 1, interval
         if self._pace is not None:
             if not self._pace.is_due(step, is_whole=is_whole, now_s=now_s):
                 return False, False, self._pace.look_at(step), self._pace.interval
@@ -140,7 +135,7 @@ class SnapshotSchedule:
         step_s = (now_s - self._looked_s) / max(1, step - self._looked_step)
         self._looked_s, self._looked_step = now_s, step
         left_s = self._every.seconds - (now_s - self.saved_at_s)
-        is_time = bool(self._every.steps) or left_s <= 0  # It looks at such steps alone.
+        is_time = step % self._every.steps == 0 if self._every.steps else left_s <= 0
         is_due = is_time and self._is_free()
         if is_due:
             self.saved_at_s = now_s

@@ -136,7 +136,6 @@ class SnapshotTaker:
             is_stale=is_stale,
             pace=self._pace,
             is_whole=self._is_whole,
-            is_held=lambda: state.is_held,
         )
         if rank == 0 and not is_opened:
             question = ms.Open(generation=generation, step=step, run=self.run)
@@ -181,7 +180,7 @@ class SnapshotTaker:
         began_s, is_look = self._steps.stepped_s, self._schedule.is_look(step)
         if not self._schedule.is_due(step):
             self._take_memory()
-        elif step > self.saved_step and self._state is not None and not self._state.is_held:
+        elif step > self.saved_step:
             saving = ms.Saving.USUAL
             if self._pace is not None:
                 saving = ms.Saving.PINNED if self._schedule.is_saved else ms.Saving.NONE

@@ -64,8 +64,6 @@ class State:
     ) -> None:
         """End a step: the work since the last commit counts from here on.
 
-        Without an optimizer's step, while gradients wait for one, it counts with the next step.
-
         Every rank calls this once in each step, after `optimizer.step()`. It may leave `train`.
 
         Args:

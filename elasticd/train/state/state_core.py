@@ -70,9 +70,6 @@ class StateCore:
         self.is_prebuilt = False
         """True if `_build` ran ahead of `enter`, so that a state can be loaded in its place."""
         self.step = self.epoch = 0
-        self.position = 0, 0
-        """The steps and epochs that count; `step` and `epoch` are ahead of it while a commit waits.
-        """
         self.on_nan = "ignore"
         """What happens when a gradient is not finite, a word of `OnNan`."""
         self.is_new = True
@@ -137,9 +134,9 @@ class StateCore:
     # --- for `run` and its rooms ------------------------------------------------------------------
 
     @property
-    def is_held(self) -> bool:
-        """Return whether the newest commit waits for a step, so that the live state is ahead."""
-        return self.position != (self.step, self.epoch)
+    def position(self) -> tuple[int, int]:
+        """The steps and epochs that are committed."""
+        return self.step, self.epoch
 
     @property
     def is_dirty(self) -> bool:
@@ -220,15 +217,7 @@ class StateCore:
         self.guard.undo()
         if not self.is_broken and not self._keep.put_back():
             self.is_broken = True
-        self.step, self.epoch = self.position
         self.guard.trust()
-
-    def release(self) -> None:
-        """Count commits that wait for a step: `train` has returned on all ranks, so none comes."""
-        if self.is_held:
-            self._keep.copy(self._keep.collect())
-            self.loaders.commit()
-            self.position = self.step, self.epoch
 
     def structure(self) -> tuple[str, ...]:
         """Return lines that must be equal on all ranks of a job: names, types and shapes."""
@@ -274,7 +263,7 @@ class StateCore:
         self._tied.adopt(ties)  # What is new here had no place before.
         if not self.is_prebuilt:
             self.built = {}
-        self.step, self.epoch = self.position = position
+        self.step, self.epoch = position
         self.guard.reset()
         self.is_broken = self.is_new = False
 
@@ -308,10 +297,7 @@ class StateCore:
             watch.check(self.step)
 
     def _take(self, step: int, epoch: int) -> None:
-        """Make the live state the committed one, unless gradients wait for a step.
-
-        Then the commit waits with them: a failure goes back to the last step.
-        """
+        """Make the live state the committed one."""
         if step & (step - 1) == 0:
             self.check()
         if self._checks:
@@ -319,29 +305,18 @@ class StateCore:
             self._checks[:] = [check for check in self._checks if check(has_stepped)]
         groups = self._keep.groups(self._groups.check)
         self.guard.begin_commit()
-        kept = None
         try:
-            is_likely = step > self.step or self.loaders.have_delivered
-            is_waiting = self.guard.must_wait(is_likely=is_likely)
-            if not is_waiting or self._keep.has_updated_scaler():
-                kept = self._keep.collect(groups)
+            is_waiting = self.guard.is_waiting and not self._keep.has_updated_scaler()
+            kept = self._keep.collect(groups)
         except BaseException as exc:
             self.guard.cancel_commit()
             if isinstance(exc, CallError):
                 self.tree()  # Its error names the path of what cannot be sent.
             raise
-        if epoch > self.epoch:
-            self.loaders.end_epoch(epoch)
-        elif kept is None:
-            self.loaders.tell_of_waiting_once()
+        self._keep.copy(kept)
+        self.loaders.commit(epoch if epoch > self.epoch else None, is_waiting=is_waiting)
         self.step, self.epoch = step, epoch
-        if kept is not None:
-            self._keep.copy(kept)
-            self.loaders.commit()
-            self.position = step, epoch
-            self.guard.end_commit()
-        else:
-            self.guard.cancel_commit()
+        self.guard.end_commit()
         self._random.reseed(epoch, step)
 
     def _build(self, world: World) -> None:

@@ -149,8 +149,8 @@ class _Job:
                     is_last = number >= world.deliveries - world.batches_per_commit
                     self._commit(loaders, is_torn=world.is_torn and is_last)
             following = loaders[0].epoch + 1
-            for loader in loaders:
-                loader_core_of(loader).end_epoch(following)
+            spans = [loader_core_of(loader).end_epoch(following) for loader in loaders]
+            self.ledger.take(spans[0])
             self._commit(loaders, is_torn=False)
 
     def _commit(self, loaders: list[Loader], *, is_torn: bool) -> None:
@@ -244,11 +244,9 @@ def test_what_a_script_leaves_of_an_epoch_is_left_out_not_skipped() -> None:
     ledger = Ledger()
     loader = loader_of(Numbers(10), 4)
     next(iter(loader))
-    loader_core_of(loader).end_epoch(1)
-    ledger.take(loader_core_of(loader).commit())
+    ledger.take(loader_core_of(loader).end_epoch(1) + loader_core_of(loader).commit())
     assert (ledger.samples, ledger.left_out) == (4, 6)
-    loader_core_of(loader).end_epoch(3)
-    ledger.take(loader_core_of(loader).commit())
+    ledger.take(loader_core_of(loader).end_epoch(3) + loader_core_of(loader).commit())
     assert (ledger.samples, ledger.left_out, loader.epoch) == (4, 26, 3)
     dropping = loader_of(Numbers(10), 4, drop_last=True)
     dropping.load_state_dict(loader.state_dict())
@@ -264,8 +262,8 @@ def test_the_end_of_an_epoch_never_goes_back() -> None:
     loader = loader_of(Numbers(10), 4)
     list(loader)
     list(loader)
-    loader_core_of(loader).end_epoch(1)
-    assert len(loader_core_of(loader).commit()) == 2
+    assert len(loader_core_of(loader).end_epoch(1)) == 2
+    loader_core_of(loader).commit()
     assert (loader.epoch, loader.consumed) == (2, 0)
 
 
@@ -430,7 +428,7 @@ def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
     loaders.expect(3, 10, 3)
     assert loaders.epoch_progress == EpochProgress(0, samples, 3, steps=10)
     next(iter(loader))
-    loaders.commit()
+    loaders.commit(None)
     assert loaders.epoch_progress == EpochProgress(8, samples, 3, samples=8, steps=10)
 
 
@@ -517,6 +515,6 @@ def test_world_that_grows_beyond_a_loader_that_waits_for_its_turn_goes_on() -> N
     watch: Any = Watch()
     loaders.place(state_case.world(), watch, ())
     next(iter(data))
-    loaders.commit()
+    loaders.commit(None)
     loaders.place(state_case.world(3, 4), watch, ())
     assert len(list(held)) == 5 and held.weight == 0.0

@@ -150,7 +150,6 @@ class Training:
         self.best: torch.Tensor | None = None
         """Something that comes later."""
         self.position = (0, 0)
-        self.is_held = False
 
     def entries(self) -> dict[str, Any]:
         return {

@@ -79,9 +79,8 @@ def ranks(
     step: int = 0,
     is_free: list[bool] | None = None,
     is_over: threading.Event | None = None,
-    held: list[bool] | None = None,
 ) -> list[SnapshotSchedule]:
-    """One schedule for each rank; `is_free` is used up, and then always True, `held` False."""
+    """One schedule for each rank; `is_free` is used up, and then always True."""
     answers = is_free if is_free is not None else []
 
     def asked(rank: int) -> bool:
@@ -98,7 +97,6 @@ def ranks(
             saved_at_s=100.0,
             is_free=lambda rank=rank: asked(rank),  # type: ignore[misc]
             is_stale=is_over.is_set if is_over is not None else lambda: False,
-            is_held=lambda: bool(held and held.pop(0)),
         )
         for rank in range(size)
     ]
@@ -182,14 +180,6 @@ def test_snapshots_are_a_number_of_steps_apart(clock: Clock) -> None:
     """At multiples, so that it does not matter where a generation began."""
     assert due_steps(Every(steps=4), clock, 0.0, 13) == [4, 8, 12]
     assert due_steps(Every(steps=4), clock, 0.0, 13, step=3) == [4, 8, 12]
-
-
-def test_snapshot_comes_with_the_commit_that_counts(clock: Clock) -> None:
-    """One that waits for an optimizer's step is none to be saved; rank 0 says so to all."""
-    held = [False, True, True, False, False]
-    all_ranks = ranks(FakeStore(), Every(steps=4), held=held)
-    due = {step for step in range(1, 13) for each in all_ranks if each.is_due(step)}
-    assert (due, held) == ({4, 10, 12}, [])
 
 
 def test_busy_keeper_is_asked_again_at_the_next_step(clock: Clock) -> None:

@@ -58,22 +58,6 @@ def test_snapshots_are_the_state_of_their_commits(case: Make, mode: str) -> None
     assert one.said == []
 
 
-def test_no_snapshot_is_taken_of_a_commit_that_waits_for_a_step(case: Make) -> None:
-    """It would have the values of a step that is not made yet; those of rank 0 may be whole."""
-    one = case()
-    one.step()
-    one.state.is_held = True
-    one.step()
-    one.state.is_held = False
-    one.step()
-    assert one.steps == [1, 3]
-    other = case()
-    other.state.is_held = True
-    other.saving._schedule._is_held = lambda: False  # type: ignore[union-attr]
-    other.step()
-    assert other.steps == []
-
-
 def test_snapshot_says_what_it_is(case: Make) -> None:
     """Run, generation, step, epoch and world size are those of the commit."""
     one = case(nodes=(0, 0))
