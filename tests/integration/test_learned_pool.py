@@ -319,25 +319,3 @@ def test_elasticd_run_starts_a_worker_again_with_what_the_first_has_loaded(bench
     ended = run.run("--max-node-losses", "-1", "--preload", "auto", "train.py", env=bench.env)
     assert ended.code == 0, ended.err
     assert "imported by another process" in ended.out
-
-
-def test_what_was_left_out_is_not_tried_again_by_the_next_run(bench: Bench) -> None:
-    """It stands with what was learned: what is unsafe, and what cannot be imported ahead."""
-    tried, works = bench.folder / "tried", bench.folder / "works"
-    tells = f"open('{tried}', 'a').write(__name__ + ' ')\n"
-    bench.package("fine", tells)
-    bench.package(
-        "threads", tells + "import threading as t; t.Thread(target=t.Event().wait).start()"
-    )
-    bench.package("broken", tells + f"if not os.path.exists('{works}'): raise OSError('not here')")
-    before = "from contextlib import suppress\nwith suppress(FileExistsError): os.mkdir('works')"
-    bench.script("fine, threads, broken", before=before)
-    with bench.pool() as driver:
-        pid, _ = bench.start(driver)
-        works.rmdir()
-        assert "threads" in driver.wait_for(PoolLearned).left_out
-        assert tried.read_text().count("broken") > 1 and is_alive(pid)
-    tried.unlink()
-    with bench.pool() as driver:
-        driver.wait_for(PoolLearned)
-        assert tried.read_text().split() == ["fine"]

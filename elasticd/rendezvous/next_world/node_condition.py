@@ -139,7 +139,8 @@ def is_silent(state: JobState, world: World, node: WorldNode) -> bool:
     """Return whether a rank there, which may have broken the collective of others, told nothing.
 
     Whoever raises leaves its group first and is reported later, by its own agent. Of a rank that
-    lives and took part no word is missing for long: its next collective breaks too.
+    lives and took part over Gloo no word is missing for long: its next collective breaks too. Who
+    has said that it leaves or has finished has told enough.
     """
     seen = state.members.get(node.node)
     if seen is None or seen.member.incarnation != node.incarnation:
@@ -147,6 +148,8 @@ def is_silent(state: JobState, world: World, node: WorldNode) -> bool:
     member = seen.member
     has_told = member.broken >= world.generation and not member.is_partly_broken
     if has_told or member.is_paused or is_dead(state, node.incarnation):
+        return False
+    if member.leaving is not None or any(offer.is_finished for offer in member.slots):
         return False
     return not (has_lost_worker(node, member) or is_finished(state, world, node))
 

@@ -52,8 +52,8 @@ SECONDARY_GRACE_S = 0.1
 """How long to wait for the cause of a broken collective, which is a consequence of another failure
 that is most likely being reported. In restart mode any exception may be one."""
 CULPRIT_MOST_S = ALIKE_MOST_S
-"""How long it is waited for at most while a rank has not said how it fares. A rank that lives and
-took part says soon that its own collective broke, and until then no world can form with it."""
+"""How long it is waited for at most while a rank has not said how it fares. Over Gloo a rank that
+lives says soon that its own collective broke; one that computes, or waits on a GPU, may not."""
 WORD_WINDOW_S = 0.02
 """How long to gather such words, so that not each of them is looked at alone."""
 END_READ_S = 5.0
@@ -196,7 +196,7 @@ def _culprit_until_s(state: JobState, change: WorldChange, now_s: float) -> floa
     if world is None or change.reason is not Reason.COLLECTIVE_BROKEN or not state.is_in_process:
         return None
     is_told = any(seen.member.broken == world.generation for seen in state.members.values())
-    if not is_told or state.formed_s is None:
+    if not is_told or state.formed_s is None or state.is_world_ended:
         return None
     if not any(is_silent(state, world, node) for node in world.nodes):
         return None

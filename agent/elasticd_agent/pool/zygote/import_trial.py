@@ -40,8 +40,6 @@ class Loaded:
     import_s: float
     reads: frozenset[str]
     """The variables whose values the packages keep from now on."""
-    failed: tuple[str, ...]
-    """The modules that could not be imported."""
     environment: Mapping[str, str | None]
     """What the imports set in the environment, which every worker must have; None where they
     removed a variable."""
@@ -63,7 +61,7 @@ def import_packages(
 
     Raises: Unsound: a package did what makes a fork unsafe, or read a variable that differs.
     """
-    began_s, failed = time.monotonic(), list[str]()
+    began_s, count = time.monotonic(), 0
     before_modules = len(sys.modules)
     environment = dict(os.environ)
     gc.disable()
@@ -73,7 +71,8 @@ def import_packages(
             for package, names in learned.packages().items():
                 began(package)
                 before = facts()
-                failed += [name for name in names if not _import(name)]
+                for name in names:
+                    count += _import(name)
                 if why := what_changed(before, facts()):
                     raise Unsound(package, why)
                 script = _set_by_script(learned, set_by_script, own)
@@ -95,7 +94,6 @@ def import_packages(
         modules=len(sys.modules) - before_modules,
         import_s=time.monotonic() - began_s,
         reads=frozenset(reads.names) - set(ONE_THREAD),
-        failed=tuple(failed),
         environment=changes,
     )
 

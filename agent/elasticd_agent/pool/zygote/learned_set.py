@@ -53,8 +53,6 @@ class LearnedSet:
     """The names of the variables that differ between some worker and the pool."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """The packages that must not be imported ahead, and why."""
-    failed: tuple[str, ...] = ()
-    """The modules that could not be imported ahead: the worker may be able to."""
 
     def with_more(
         self, modules: Iterable[str], variables: Iterable[str], differing: Iterable[str]
@@ -71,16 +69,11 @@ class LearnedSet:
         """Return the set without this package, which is left out from now on."""
         return replace(self, left_out={**self.left_out, package: why})
 
-    def with_failed(self, modules: Iterable[str]) -> "LearnedSet":
-        """Return the set without these modules, which are not tried again."""
-        return replace(self, failed=tuple(sorted({*self.failed, *modules})))
-
     def packages(self) -> dict[str, list[str]]:
         """Return the modules by package, without those left out; the first loaded comes first."""
         found: dict[str, list[str]] = {}
-        failed = frozenset(self.failed)
         for name in self.modules:
-            if package_of(name) not in self.left_out and name not in failed:
+            if package_of(name) not in self.left_out:
                 found.setdefault(package_of(name), []).append(name)
         return found
 
@@ -122,7 +115,6 @@ def load(path: Path) -> LearnedSet:
             variables=tuple(str(name) for name in plain["variables"]),
             differing=tuple(str(name) for name in plain["differing"]),
             left_out={str(name): str(why) for name, why in plain["left_out"].items()},
-            failed=tuple(str(name) for name in plain.get("failed", ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return LearnedSet()
@@ -136,7 +128,6 @@ def save(path: Path, learned: LearnedSet) -> None:
         "variables": learned.variables,
         "differing": learned.differing,
         "left_out": dict(learned.left_out),
-        "failed": learned.failed,
     }
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -91,8 +91,7 @@ def _load(order: ZygoteOrder, control_fd: int, priority: int) -> Loaded:
     known = load(path)
     learned = known
     if order.learned is not None:
-        left_out = {**known.left_out, **order.learned.left_out}
-        learned = replace(order.learned, left_out=left_out).with_failed(known.failed)
+        learned = replace(order.learned, left_out={**known.left_out, **order.learned.left_out})
     elif not known.modules:
         os._exit(0)  # Nothing is known: there is nothing to be imported ahead.
     wanted, before = learned, _packages()
@@ -117,7 +116,6 @@ def _load(order: ZygoteOrder, control_fd: int, priority: int) -> Loaded:
     if not answers(priority):
         _say(control_fd, Failed(why="no forked process answers", learned=learned))
         os._exit(1)
-    learned = learned.with_failed(loaded.failed)
     save(path, learned)
     ready = Ready(
         modules=loaded.modules,

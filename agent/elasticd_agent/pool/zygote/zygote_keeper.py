@@ -22,7 +22,7 @@ from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import fork
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process.process_table import children_of, pss_bytes
-from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script, record_path, save
+from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
 from elasticd_agent.pool.zygote.zygote import ZygoteOrder, be_zygote
 
@@ -194,8 +194,6 @@ class ZygoteKeeper:
         print(f"elasticd pool: {failed.package}: {failed.why}", file=sys.stderr)  # noqa: T201
         if failed.package:
             self._learned = learned.without(failed.package, failed.why)
-            # Now, as nothing may serve before this run is over.
-            save(record_path(self.plan.record_folder, self.plan.script), self._learned)
             self._next = self._next or replace(again, learned=self._learned)
         elif not zygote.order.is_careful:
             self._next = self._next or replace(again, is_careful=True)
@@ -211,7 +209,6 @@ class ZygoteKeeper:
                 ready.learned.modules, ready.learned.variables, ready.learned.differing
             ),
             left_out={**ready.learned.left_out, **self._learned.left_out},
-            failed=ready.learned.failed,
         )
         self.tell(
             PoolLearned(

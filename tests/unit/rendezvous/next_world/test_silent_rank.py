@@ -109,12 +109,15 @@ def test_job_is_not_ended_for_a_broken_collective_before_the_word_is_there() -> 
 def test_who_is_paused_or_gone_or_has_raised_is_not_silent() -> None:
     """Nothing is to be expected of them."""
     told = training(1)
+    finished = dataclasses.replace(trainer(1).slots[0], is_finished=True)
     for member, is_expected in (
         (trainer(1), True),
         (broken(1), False),
         (broken(1, is_partly_broken=True), True),
         (trainer(1, is_paused=True), False),
         (raised(1)[0], False),
+        (dataclasses.replace(trainer(1), leaving=Reason.PREEMPTED), False),
+        (dataclasses.replace(trainer(1), slots=(finished,)), False),
         (dataclasses.replace(trainer(1), incarnation=incarnation(1, 2)), False),
     ):
         told.members(broken(0), member)

@@ -83,11 +83,3 @@ def test_packages_come_first_loaded_first_without_those_left_out() -> None:
     assert more.packages() == {"zoo": ["zoo", "zoo.ape", "zoo.bee"], "new": ["new"]}
     assert more.without("new", "w").packages().keys() == {"zoo"}
     assert (more.variables, more.differing) == (("A", "HOUSE"), ("RANK",))
-
-
-def test_module_that_failed_is_kept_and_not_tried_again(tmp_path: Path) -> None:
-    """The other modules of its package are imported as before."""
-    learned = LearnedSet(modules=("a", "a.odd", "b")).with_failed(["a.odd"])
-    save(tmp_path / "one.json", learned)
-    again = load(tmp_path / "one.json")
-    assert again == learned and again.packages() == {"a": ["a"], "b": ["b"]}
