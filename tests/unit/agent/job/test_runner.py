@@ -201,7 +201,7 @@ def test_in_restart_mode_the_way_to_the_first_step_is_told_when_it_is_known(
     scene.runner._perform(fx.WriteIncident(incident=incident))
     counted: list[Incident] = []
     monkeypatch.setattr(scene.runner._meter, "count_more", lambda _, told: counted.append(told))
-    monkeypatch.setattr(account, "told", lambda *_: True)
+    monkeypatch.setattr(account, "count_reported_steps", lambda *_: True)
     for _ in range(2):
         scene.runner._progressed(Slot(0), Nonce(1), Progressed(step=1))
     assert [each.phases_s for each in counted] == [{"start": 0.5, "step": 2.5}]
