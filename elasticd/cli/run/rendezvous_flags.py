@@ -1,6 +1,6 @@
 """On which hosts a job runs: what torchrun's rendezvous flags mean without torchrun's rendezvous.
 
-Pure.
+It starts and asks nothing; only where there is a password of etcd does this process hide itself.
 """
 
 from collections.abc import Mapping

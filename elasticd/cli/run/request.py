@@ -1,4 +1,6 @@
-"""What a call of `elasticd run` asks for, from its flags and environment. Pure.
+"""What a call of `elasticd run` asks for, from its flags and environment.
+
+It starts and asks nothing; only where there is a password of etcd does this process hide itself.
 
 The hard part is what torchrun's flags mean without torchrun's rendezvous. Flags about the job are
 mapped. Flags that steer machinery which does not exist here get one line that says so.
@@ -26,7 +28,6 @@ from elasticd.records.job import JobSpec, preload_of
 from elasticd.store.api import NODE_LEASE_TTL_S, StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
-
 
 LEAST_LOG_BYTES = 1 << 20
 
