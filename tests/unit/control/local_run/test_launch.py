@@ -19,7 +19,8 @@ class SleepingCall(AgentCall):
 
     def argv(self, parent_pid: int) -> list[str]:
         ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if self.slots > 1 else ""
-        code = f"import signal; {ignore} print('elasticd: here', flush=True); signal.pause()"
+        # One write: with PYTHONUNBUFFERED set, print() would write the end of the line apart.
+        code = f"import os, signal; {ignore} os.write(1, b'elasticd: here\\n'); signal.pause()"
         return [sys.executable, "-c", code]
 
 
