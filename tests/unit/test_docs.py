@@ -108,6 +108,18 @@ def test_no_word_of_the_glossary_has_two_entries() -> None:
     assert {word for word, count in words.items() if count > 1} == set()
 
 
+def test_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    """Each second of its table, and the cost of a step, stands in the summary of the benchmarks."""
+    readme = (ROOT / "README.md").read_text()
+    table = readme.partition("| time from the fault")[2].partition("\n\n")[0]
+    columns = "\n".join("|".join(row.split("|")[2:5]) for row in table.splitlines()[2:])
+    figures = re.findall(r"[\d.]+ s\b", columns) + re.findall(r"[\d.]+ %", readme[:4000])
+    assert len(figures) >= 12
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    summary = page.partition("## In short")[2].partition("\n## ")[0]
+    assert [each for each in figures if each not in summary] == []
+
+
 @cache
 def commands() -> dict[str, set[str]]:
     """Return all commands by their names, each with its options."""
