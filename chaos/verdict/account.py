@@ -48,8 +48,11 @@ def judged_account(
     if not paths or len(found) < 2:
         return ()
     lines = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-    incidents = [line for line in lines if "late" not in line]  # A late node changes no world.
-    if all(incident["step"] is None for incident in incidents):
+    # A late node changes no world, and before the first commit nothing stood still yet.
+    first = min(commit.generation for commit in found)
+    changes = [line for line in lines if "late" not in line]
+    incidents = [change for change in changes if change["generation"] > first]
+    if all(change["step"] is None for change in changes):
         return ()  # Restart mode, where nobody tells of commits.
     seen = seen_stalls(found)
     told = told_stalls(incidents, slots, seen, _trained(lineage))

@@ -50,6 +50,9 @@ class ElasticCluster:
     def up(self) -> None:
         """Apply what a user applies, with the images of the testbed, and wait until it is ready."""
         self.kubectl("apply", "-k", str(self._overlay()))
+        self.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticd.dev")
+        # An old kubectl looks for a name that it does not know again, but not for a short one.
+        self.kubectl("get", "elasticjobs")
         if self._runs is not None:
             self._runs.mkdir(exist_ok=True)
             self._runs.chmod(0o777)  # The agents' user is not ours.

@@ -286,6 +286,25 @@ def test_a_late_node_is_no_change(tmp_path: Path) -> None:
     assert finding.holds and finding.checked == 1
 
 
+def test_a_join_before_the_first_commit_is_no_change(tmp_path: Path) -> None:
+    """The first world has made no step when a node joins: nothing stood still yet."""
+    path = tmp_path / FILE
+    path.parent.mkdir(parents=True)
+    told = [
+        {**incident(2, node="a", resize=1.0), "reason": "joined"},
+        {**incident(2, node="b", start=4.0), "reason": "joined"},
+        incident(3, node="a", notice=4.2),
+    ]
+    path.write_text("".join(json.dumps(each) + "\n" for each in told))
+    play = Play(slots=SLOTS)
+    play.generation(2, [11, 12, 13, 14], base=0, steps=50)
+    play.now_s += 2.0
+    play.generation(3, [11, 12], base=50, steps=50)
+    lineage = trace(play.history())
+    (finding,) = judged_account(tmp_path, lineage, commits(lineage.rounds), SLOTS, 0.01)
+    assert finding.holds and finding.checked == 1, finding.evidence
+
+
 def test_each_change_may_be_off_by_some_milliseconds(tmp_path: Path) -> None:
     """In a short run with many changes they are more than a point."""
     (finding,) = judged_run(tmp_path, incident(2, notice=4.12), 1e-6)
