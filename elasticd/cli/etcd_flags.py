@@ -53,13 +53,15 @@ FLAGS = (
     EtcdFlag(
         name="etcd-password-file",
         metavar="FILE",
-        help="Holds the user's password; or set ELASTICD_ETCD_PASSWORD.",
+        help="File with that user's password; or set ELASTICD_ETCD_PASSWORD.",
     ),
     EtcdFlag(name="etcd-cacert", metavar="FILE", help="CA of etcd's certificate (https)."),
     EtcdFlag(name="etcd-cert", metavar="FILE", help="Client certificate."),
     EtcdFlag(name="etcd-key", metavar="FILE", help="Key of the client certificate."),
     EtcdFlag(
-        name="cluster", metavar="NAME", help="Prefix in etcd; keeps clusters apart.  [default]"
+        name="cluster",
+        metavar="NAME",
+        help="Name of the cluster: a prefix of its keys in etcd.  [default]",
     ),
 )
 

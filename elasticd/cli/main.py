@@ -22,37 +22,43 @@ from elasticd.errors import ElasticdError
 __all__ = ["main"]
 
 COMMANDS = {
-    "run": ("elasticd.cli.run.command:run", "Run a training script; the flags of torchrun."),
+    "run": ("elasticd.cli.run.command:run", "Run a training script; takes torchrun's flags."),
     "agent": (
         "elasticd.cli.daemons.agent:agent",
-        "Serve this machine's slots: the daemon of a node.",
+        "Run the daemon of a node, which serves its slots.",
     ),
     "status": ("elasticd.cli.jobs.status:status", "Show jobs, or one job."),
     "nodes": ("elasticd.cli.jobs.nodes:nodes", "Show the nodes of the cluster."),
     "logs": ("elasticd.cli.jobs.logs:logs", "Print what a job's workers wrote."),
-    "top": ("elasticd.cli.views.top:top", "Watch jobs and nodes in the terminal."),
-    "dashboard": ("elasticd.cli.views.dashboard:dashboard", "Show all of that in the browser."),
-    "why": ("elasticd.cli.why.command:why", "Tell what changed in a job, why, and what it cost."),
+    "top": ("elasticd.cli.views.top:top", "Show jobs and nodes live in the terminal."),
+    "dashboard": (
+        "elasticd.cli.views.dashboard:dashboard",
+        "Show jobs and nodes live in the browser.",
+    ),
+    "why": ("elasticd.cli.why.command:why", "Show what changed in a job, why, and what it cost."),
     "bundle": (
         "elasticd.cli.bundle.command:bundle",
         "Pack what a colleague needs to find the cause.",
     ),
     "doctor": (
         "elasticd.cli.doctor.command:doctor",
-        "Look at all that a run needs, before it runs.",
+        "Check what a run needs before you start it.",
     ),
-    "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
-    "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
+    "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; return their exit code."),
+    "attach": ("elasticd.cli.jobs.attach:attach", "Show the progress of a job that runs already."),
     "scale": ("elasticd.cli.jobs.cluster_change:scale", "Give a job more or fewer nodes."),
     "autoscale": (
         "elasticd.cli.autoscale.group:autoscale",
-        "Size jobs by their policies, and tell why.",
+        "Size jobs by their policies, and explain the sizes.",
     ),
     "operator": (
         "elasticd.cli.daemons.operator:operator",
-        "Make jobs of ElasticJobs on Kubernetes: the daemon.",
+        "Run the daemon that runs Kubernetes' ElasticJobs.",
     ),
-    "drain": ("elasticd.cli.jobs.cluster_change:drain", "Take nodes out of service; or back in."),
+    "drain": (
+        "elasticd.cli.jobs.cluster_change:drain",
+        "Take nodes out of service, or bring them back.",
+    ),
     "stop": ("elasticd.cli.jobs.cluster_change:stop", "End jobs."),
     "rm": ("elasticd.cli.jobs.rm:rm", "Remove the records of jobs that are over."),
     "prune": (

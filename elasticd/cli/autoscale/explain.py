@@ -30,13 +30,13 @@ DECISIONS_SHOWN = 5
     default=DECISIONS_SHOWN,
     show_default=True,
     metavar="N",
-    help="Tell of so many decisions, the newest; 0: of all that are kept.",
+    help="Show this many decisions, the newest first; 0: all.",
 )
 @json_options
 def explain(job: str | None, last: int, is_json: bool, **values: Any) -> int:
-    """Tell what a job's policy asks for, what was decided and why, and what came of it.
+    """Show what a job's policy asks for, each decision, its reason, and its result.
 
-    Also of a job that is over. Without JOB: of the newest local run.
+    It also works for a job that is over. Without JOB it shows the newest local run.
     """
     with job_source(values, job) as (source, name):
         report = report_of(source, name)

@@ -9,14 +9,14 @@ __all__ = ["autoscale"]
 COMMANDS = {
     "run": ("elasticd.cli.autoscale.run:run", "Size the jobs that have a policy: the daemon."),
     "set": ("elasticd.cli.autoscale.set:set_", "Give a job a policy, or another one."),
-    "unset": ("elasticd.cli.autoscale.unset:unset", "Take a job's policy back."),
+    "unset": ("elasticd.cli.autoscale.unset:unset", "Remove a job's policy."),
     "explain": (
         "elasticd.cli.autoscale.explain:explain",
-        "Tell what was decided about a job's size, and why.",
+        "Explain the decisions about a job's size.",
     ),
     "simulate": (
         "elasticd.cli.autoscale.simulate:simulate",
-        "Tell what another policy would have done with a job.",
+        "Simulate another policy for a job.",
     ),
 }
 
@@ -27,4 +27,4 @@ COMMANDS = {
     short_help="Size jobs by their policies.",
 )
 def autoscale() -> None:
-    """Size jobs by their policies, and tell why."""
+    """Size jobs by their policies, and explain the sizes."""

@@ -20,13 +20,17 @@ __all__ = ["open_source", "prometheus_options", "prometheus_settings"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FLAGS = (
-    ("prometheus", "URL", "Where Prometheus is, as in http://prometheus:9090."),
-    ("token-file", "FILE", "Holds the bearer token for it; read again for each query."),
-    ("ca-file", "FILE", "CA of its certificate (https), where the system's do not do."),
-    ("cert-file", "FILE", "Our own certificate, where it wants one."),
-    ("key-file", "FILE", "The key of that certificate."),
-    ("user", "NAME", "User of it (basic auth)."),
-    ("password-file", "FILE", "Holds that user's password."),
+    ("prometheus", "URL", "Address of Prometheus, as in http://prometheus:9090."),
+    ("token-file", "FILE", "File with the bearer token for Prometheus; read again for each query."),
+    (
+        "ca-file",
+        "FILE",
+        "File with the CA of its certificate (https), if the system does not have it.",
+    ),
+    ("cert-file", "FILE", "Client certificate, if Prometheus asks for one."),
+    ("key-file", "FILE", "Key of that client certificate."),
+    ("user", "NAME", "User in Prometheus (basic auth)."),
+    ("password-file", "FILE", "File with that user's password."),
 )
 
 

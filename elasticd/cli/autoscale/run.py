@@ -50,7 +50,7 @@ _log = log.get_logger()
     default="15s",
     show_default=True,
     envvar="ELASTICD_PERIOD",
-    help="Between two evaluations.",
+    help="Time between two evaluations.",
 )
 @click.option(
     "--lease-ttl",
@@ -59,7 +59,7 @@ _log = log.get_logger()
     metavar="TIME",
     default="10s",
     show_default=True,
-    help="A leader that is gone is followed within this time.",
+    help="If the leader ends, another process leads within this time.",
 )
 @click.option(
     "--listen",
@@ -68,13 +68,13 @@ _log = log.get_logger()
     default="127.0.0.1:9481",
     show_default=True,
     envvar="ELASTICD_LISTEN",
-    help="Where /metrics, /healthz and /readyz are; port 0: any.",
+    help="Address of /metrics, /healthz and /readyz; port 0: any free port.",
 )
 @click.option(
     "--dry-run",
     "is_dry_run",
     is_flag=True,
-    help="Decide, write decisions down for `explain`, and change no job's size.",
+    help="Record decisions for `explain`, but change no job's size.",
 )
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
 @click.option("--parent-pid", type=int, default=None, hidden=True)
@@ -91,9 +91,9 @@ def run(
 ) -> int:
     """Size the jobs that have a policy (`elasticd autoscale set`), until it is stopped.
 
-    Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back.
-    Without --prometheus the agents themselves are asked for the metrics that policies name. One
-    with --dry-run leads like any other: while it does, none of the others sizes a job.
+    Several of these processes may run: one leads, the others stand by. After SIGTERM another one
+    leads. Without --prometheus it asks the agents for the metrics that policies name. A process
+    with --dry-run may lead like any other; while it leads, no process sizes a job.
     """
     if parent_pid is not None:
         end_with(parent_pid)

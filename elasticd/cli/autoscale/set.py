@@ -39,10 +39,10 @@ __all__ = ["set_"]
 def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Give a job a policy, or another one; it counts from the next evaluation on.
 
-    With --prometheus each of its queries is asked once, and what Prometheus refuses is said in
-    Prometheus' words; nothing is set then. Nor is it where the autoscaler that leads has no
-    Prometheus, and a query is no metric of the agents.
-    Jobs in restart mode are resized only where the policy says allow_restarts = true.
+    With --prometheus it asks each query of the policy once. If Prometheus refuses one, it prints
+    Prometheus' answer and sets nothing. It also sets nothing if the leading autoscaler has no
+    Prometheus and a query is not a metric of the agents. Jobs in restart mode are resized only if
+    the policy has allow_restarts = true.
     """
     said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     prometheus = prometheus_settings(values)

@@ -32,15 +32,19 @@ __all__ = ["simulate"]
 @click.argument("job")
 @click.argument("policy", metavar="POLICY.TOML")
 @click.option(
-    "--svg", "svg_path", metavar="FILE", type=not_empty, help="Write a picture of it there."
+    "--svg",
+    "svg_path",
+    metavar="FILE",
+    type=not_empty,
+    help="Write a picture of the simulation to this file.",
 )
 @prometheus_options
 @json_options
 def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **values: Any) -> int:
-    """Tell what another policy would have done with a job, on what that job has measured.
+    """Simulate another policy for a job, from what that job has measured.
 
-    Also of a job that is over. Nothing is changed. [target], [idle] and a [budget] with a price
-    need --prometheus: what their queries answered in the job's life is asked there.
+    It also works for a job that is over, and changes nothing. [target], [idle] and a [budget] with
+    a price need --prometheus: it is asked what their queries answered while the job ran.
     """
     prometheus = prometheus_settings(values)
     text = document(policy)

@@ -18,10 +18,10 @@ __all__ = ["unset"]
 @click.argument("job")
 @change_options
 def unset(job: str, is_dry_run: bool, is_json: bool, **values: Any) -> int:
-    """Take a job's policy back, and what the autoscaler wished for by it.
+    """Remove a job's policy, and the size that the autoscaler chose by it.
 
-    The size then is what a person or the operator wishes for, else as many nodes as the job may
-    have. Its curve and the decisions stay, for `explain` and for another policy.
+    After that the job has the size that a person or the operator set, otherwise as many nodes as it
+    may have. Its curve and the decisions stay, for `explain` and for another policy.
     """
     said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     with job_source(values, job) as (source, name):

@@ -36,7 +36,7 @@ WARNING = (
     "--to",
     metavar="URL",
     default=".",
-    help="Folder or file (.tar.gz); a path, or s3://BUCKET/FOLDER.  [this folder]",
+    help="Folder or file (.tar.gz) to write: a path, or s3://BUCKET/FOLDER.  [this folder]",
 )
 @click.option(
     "--storage-options",
@@ -50,8 +50,9 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
     """Pack into one file what a colleague needs to find out why a job went wrong.
 
     Status, changes with tracebacks and stacks, the time account, the ends of the workers' output,
-    logs of agents and keepers, metrics, versions; at most 50 MB. Without JOB: of the newest local
-    run. What cannot be had is named, there and here. Values of variables and options are masked.
+    logs of agents and keepers, metrics, versions; at most 50 MB. Without JOB it packs the newest
+    local run. It names what it could not get, in the file and here. Values of variables and options
+    are masked.
     """
     place = destination_of(to, "--to")
     options = checked_options(storage_options)

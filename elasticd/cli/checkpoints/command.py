@@ -15,7 +15,10 @@ COMMANDS = {
     "verify": ("elasticd.cli.checkpoints.show:verify", "Read every byte and compare checksums."),
     "rm": ("elasticd.cli.checkpoints.remove:rm", "Remove checkpoints."),
     "sweep": ("elasticd.cli.checkpoints.remove:sweep", "Delete what crashes left behind."),
-    "export": ("elasticd.cli.checkpoints.export:export", "Write one for use without elasticd."),
+    "export": (
+        "elasticd.cli.checkpoints.export:export",
+        "Write a checkpoint for use without elasticd.",
+    ),
 }
 
 

@@ -20,9 +20,11 @@ FORMATS = ("dcp", "torch", "safetensors")
 @click.command()
 @site_options
 @click.argument("number", type=at_least(1), required=False)
-@click.option("--step", type=at_least(0), help="The checkpoint of this step.")
+@click.option("--step", type=at_least(0), help="Take the checkpoint of this step.")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What reads it.")
-@click.option("--to", "target", metavar="FOLDER", required=True, help="New, or empty.")
+@click.option(
+    "--to", "target", metavar="FOLDER", required=True, help="Folder to write to, new or empty."
+)
 def export(number: int | None, step: int | None, form: str, target: str, **given: Any) -> int:
     """Write the checkpoint NUMBER, or the newest, to a folder that needs no elasticd to load.
 

@@ -28,9 +28,14 @@ _dry_run_option = click.option(
     "--keep-every",
     type=at_least(1),
     metavar="STEPS",
-    help="With --keep-last: keep also the first of each so many steps.",
+    help="With --keep-last: also keep the first checkpoint of each STEPS steps.",
 )
-@click.option("--force", "is_forced", is_flag=True, help=f"Even of the newest {ALWAYS} whole ones.")
+@click.option(
+    "--force",
+    "is_forced",
+    is_flag=True,
+    help=f"Remove even the newest {ALWAYS} complete checkpoints.",
+)
 @_dry_run_option
 def rm(
     numbers: tuple[int, ...],
@@ -75,7 +80,7 @@ def rm(
     metavar="TIME",
     default="24h",
     show_default=True,
-    help="Leave alone what was written since: 90m, 24h, 7d.",
+    help="Delete only what is older than this: 90m, 24h, 7d.",
 )
 @_dry_run_option
 def sweep(older_than: str, is_dry_run: bool, **given: Any) -> int:

@@ -29,7 +29,7 @@ SHOWN = 20
 THREADS = 8
 
 _json_option = click.option(
-    "--json", "is_json", is_flag=True, help="For programs: one JSON document."
+    "--json", "is_json", is_flag=True, help="Print one JSON document, for programs."
 )
 
 
@@ -37,7 +37,7 @@ _json_option = click.option(
 @site_options
 @_json_option
 def ls(is_json: bool, **given: Any) -> int:
-    """List the checkpoints that are kept, newest first."""
+    """List the checkpoints, newest first."""
     site = open_site(given)
     entries = site.checkpoints()
     with ThreadPoolExecutor(THREADS) as pool:
@@ -68,8 +68,10 @@ def ls(is_json: bool, **given: Any) -> int:
 @click.command()
 @site_options
 @click.argument("number", type=at_least(1), required=False)
-@click.option("--step", type=at_least(0), help="The checkpoint of this step.")
-@click.option("--all", "is_all", is_flag=True, help=f"All tensors and values, not {SHOWN}.")
+@click.option("--step", type=at_least(0), help="Take the checkpoint of this step.")
+@click.option(
+    "--all", "is_all", is_flag=True, help=f"Show all tensors and values, not only {SHOWN}."
+)
 @_json_option
 def show(number: int | None, step: int | None, is_all: bool, is_json: bool, **given: Any) -> int:
     """Show what is in the checkpoint NUMBER, or in the newest."""
@@ -99,9 +101,9 @@ def show(number: int | None, step: int | None, is_all: bool, is_json: bool, **gi
 @click.command()
 @site_options
 @click.argument("number", type=at_least(1), required=False)
-@click.option("--all", "is_all", is_flag=True, help="All checkpoints, not only the newest.")
+@click.option("--all", "is_all", is_flag=True, help="Check all checkpoints, not only the newest.")
 def verify(number: int | None, is_all: bool, **given: Any) -> int:
-    """Read every byte of the checkpoint NUMBER, of the newest, or of all; exit 1 if damaged."""
+    """Read every byte of the checkpoint NUMBER, the newest, or all; exit 1 if one is damaged."""
     if number is not None and is_all:
         raise CallError("NUMBER is one checkpoint and --all is every one: give one of them.")
     site = open_site(given)

@@ -45,30 +45,35 @@ PR_SET_PDEATHSIG = 1
     help="Stable name of this machine.  [its host name]",
 )
 @click.option(
-    "--slots", metavar="N|auto", type=not_empty, help="Workers at once.  [auto: its GPUs, else 1]"
+    "--slots",
+    metavar="N|auto",
+    type=not_empty,
+    help="Number of workers at the same time.  [auto: its GPUs, else 1]",
 )
 @click.option(
     "--local-addr",
     "--local_addr",
     metavar="ADDR",
     type=not_empty,
-    help="Where other nodes reach this machine.",
+    help="Address at which other nodes reach this machine.",
 )
 @click.option(
     "--log-dir", "--log_dir", metavar="DIR", type=not_empty, help="Run folder.  [./elasticd-runs]"
 )
-@click.option("--job", metavar="NAME", type=not_empty, help="Serve this job only and end with it.")
+@click.option(
+    "--job", metavar="NAME", type=not_empty, help="Serve only this job, and end when it ends."
+)
 @click.option(
     "--lease-ttl",
     metavar="S",
     type=not_empty,
-    help=f"Loss of this node is noticed within.  [{NODE_LEASE_TTL_S:g}]",
+    help=f"Within this time the loss of this node is noticed.  [{NODE_LEASE_TTL_S:g}]",
 )
 @click.option(
     "--keep-ended",
     metavar="DAYS",
     type=not_empty,
-    help="Remove records of jobs that are over; 0: never.  [7]",
+    help="Remove the records of jobs that have been over for this time; 0: never.  [7]",
 )
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
 @click.option(
@@ -81,25 +86,25 @@ PR_SET_PDEATHSIG = 1
     "--probe-port",
     metavar="N",
     type=not_empty,
-    help="Also answer /healthz and /readyz there, without TLS.",
+    help="Answer /healthz and /readyz at this port, too, without TLS.",
 )
 @click.option(
     "--keeper-wait",
     metavar="S",
     type=not_empty,
-    help="At the end, wait so long for keepers that save.  [65 as process 1, else 0]",
+    help="At the end, wait up to this time for keepers that still save.  [65 as process 1, else 0]",
 )
 @click.option(
     "--forward-output",
     metavar="none|rank0|all",
     type=not_empty,
-    help="Copy lines of these ranks to stdout.  [none]",
+    help="Copy the output of these ranks to stdout.  [none]",
 )
 @click.option(
     "--event-log",
     metavar="DIR",
     type=not_empty,
-    help="Record events and effects of each job there.",
+    help="Record the events and effects of each job in this folder.",
 )
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
@@ -107,8 +112,8 @@ PR_SET_PDEATHSIG = 1
 def agent(**values: Any) -> int:
     """Serve this machine's slots to the jobs in etcd, until it is stopped.
 
-    Each flag also reads ELASTICD_<FLAG> from the environment. SIGTERM says goodbye: the jobs go on
-    without this node at once.
+    Each flag also reads ELASTICD_<FLAG> from the environment. After SIGTERM the agent tells the
+    others that it leaves, and the jobs continue without this node at once.
     """
     if values["parent_pid"] is not None:
         end_with(values["parent_pid"])

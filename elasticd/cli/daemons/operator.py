@@ -29,16 +29,21 @@ _log = log.get_logger()
     metavar="FILE",
     type=not_empty,
     envvar="KUBECONFIG",
-    help=f"Says which API server, and as whom.  [in a pod: its ServiceAccount; "
+    help=f"File that names the API server and the user.  [in a pod: its ServiceAccount; "
     f"else {DEFAULT_KUBECONFIG}]",
 )
-@click.option("--context", metavar="NAME", type=not_empty, help="Of the kubeconfig.  [its current]")
+@click.option(
+    "--context",
+    metavar="NAME",
+    type=not_empty,
+    help="Context of the kubeconfig.  [its current one]",
+)
 @click.option(
     "--namespace",
     metavar="NAME",
     type=not_empty,
     envvar="ELASTICD_NAMESPACE",
-    help="Look after the ElasticJobs of this namespace alone.  [of all]",
+    help="Run only the ElasticJobs of this namespace.  [all namespaces]",
 )
 @click.option(
     "--lease-ttl",
@@ -47,7 +52,7 @@ _log = log.get_logger()
     metavar="TIME",
     default="10s",
     show_default=True,
-    help="A leader that is gone is followed within this time.",
+    help="If the leader ends, another process leads within this time.",
 )
 @click.option(
     "--listen",
@@ -56,13 +61,13 @@ _log = log.get_logger()
     default="127.0.0.1:9482",
     show_default=True,
     envvar="ELASTICD_LISTEN",
-    help="Where /metrics, /healthz and /readyz are; port 0: any.",
+    help="Address of /metrics, /healthz and /readyz; port 0: any free port.",
 )
 @click.option(
     "--journal",
     metavar="FILE",
     type=not_empty,
-    help="Write down what is seen and decided, for a report of a bug.  [no]",
+    help="Record all observations and decisions in this file, for a bug report.  [no]",
 )
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
@@ -77,10 +82,10 @@ def operator(
     is_log_json: bool | None,
     **values: Any,
 ) -> int:
-    """Make jobs of the ElasticJobs of a Kubernetes cluster, until it is stopped.
+    """Run the ElasticJobs of a Kubernetes cluster as jobs, until it is stopped.
 
-    Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back. Jobs
-    train on while no operator runs, and while the API server is away.
+    Several of these processes may run: one leads, the others stand by. After SIGTERM another one
+    leads. Jobs continue to train while no operator runs, and while the API server does not answer.
     """
     settings = required_settings(values, os.environ, who="An operator")
     check_least("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S)

@@ -54,7 +54,10 @@ LOCAL = "127.0.0.1"
     "--python", metavar="FILE", default=None, help="Interpreter of the workers (also PYTHON_EXEC)."
 )
 @click.option(
-    "--local-addr", "--local_addr", metavar="ADDR", help="Where other nodes reach this machine."
+    "--local-addr",
+    "--local_addr",
+    metavar="ADDR",
+    help="Address at which other nodes reach this machine.",
 )
 @json_options
 def doctor(is_json: bool, **values: Any) -> int:

@@ -30,10 +30,13 @@ LAST_LINES = 10
 @click.argument("job", required=False)
 @click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
 @click.option(
-    "--tail", "lines", type=at_least(0), help=f"Lines of what is there already.  [{LAST_LINES}]"
+    "--tail",
+    "lines",
+    type=at_least(0),
+    help=f"Number of earlier lines to show first.  [{LAST_LINES}]",
 )
 @click.option("--json", "is_json", is_flag=True, help="State changes and summary as JSON lines.")
-@click.option("--quiet", "is_quiet", is_flag=True, help="No state changes, only the output.")
+@click.option("--quiet", "is_quiet", is_flag=True, help="Show no state changes, only the output.")
 @where_options
 def attach(
     job: str | None,
@@ -43,10 +46,10 @@ def attach(
     is_quiet: bool,
     **values: Any,
 ) -> int:
-    """Follow a job that runs already: its output, its changes, its summary and its exit code.
+    """Show a job that runs already: its output, its changes, its summary and its exit code.
 
-    Ctrl-C detaches: the job goes on. Without JOB: the newest local run. Of a job that is over the
-    summary alone is shown.
+    Ctrl-C detaches: the job continues. Without JOB it shows the newest local run. If the job is
+    over, it shows only the summary.
     """
     screen = Screen(is_json=is_json, is_quiet=is_quiet, term=os.environ.get("TERM", ""))
     with job_source(values, job) as (source, name):

@@ -46,15 +46,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 _force = click.option(
-    "--force", is_flag=True, help="Also if what a job has trained is thrown away by it."
+    "--force", is_flag=True, help="Do it even if a job loses what it has trained."
 )
 
 
 def _wait(command: F) -> F:
     command = click.option(
-        "--wait", "is_waiting", is_flag=True, help="Return when it is done, not when it is asked."
+        "--wait", "is_waiting", is_flag=True, help="Return when it is done, not when requested."
     )(command)
-    return duration_option("--timeout", "timeout_s", "With --wait: no longer than this.")(command)
+    return duration_option("--timeout", "timeout_s", "With --wait: return after this.")(command)
 
 
 def _until(is_waiting: bool, timeout_s: float | None, *, at_once: str) -> float | None:
@@ -73,10 +73,10 @@ def _until(is_waiting: bool, timeout_s: float | None, *, at_once: str) -> float 
 
 def change_options(command: F) -> F:
     command = click.option(
-        "--dry-run", "is_dry_run", is_flag=True, help="Check and say what would be done."
+        "--dry-run", "is_dry_run", is_flag=True, help="Check, and only say what would be done."
     )(command)
     command = click.option(
-        "--json", "is_json", is_flag=True, help="For programs: one JSON object a line."
+        "--json", "is_json", is_flag=True, help="Print one JSON object a line, for programs."
     )(command)
     return where_options(command)
 
@@ -116,10 +116,10 @@ def _number_or_auto(text: str) -> int:
 @click.argument("nodes", metavar="N|auto", type=_number_or_auto)
 @change_options
 def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) -> int:
-    """Wish for this many nodes, within what the job was submitted with.
+    """Set a job's number of nodes, within the range of its --nnodes.
 
-    `auto` takes that wish back: the size is up to the autoscaler then, where the job has a policy,
-    and else as large as it may be.
+    `auto` withdraws this wish: then the autoscaler chooses the size if the job has a policy;
+    otherwise the job is as large as it may be.
     """
     said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     if nodes == AUTO:
@@ -156,8 +156,8 @@ def scale_job(job: str, nodes: int, said: CommandReport, values: Values) -> None
 
 @click.command()
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@click.option("--undo", is_flag=True, help="Take it back: the node may work again.")
-@click.option("--why", "reason", default="", metavar="TEXT", help="Kept with the node.")
+@click.option("--undo", is_flag=True, help="Put the node back into service.")
+@click.option("--why", "reason", default="", metavar="TEXT", help="Reason, kept with the node.")
 @_force
 @_wait
 @change_options
@@ -172,10 +172,10 @@ def drain(
     is_json: bool,
     **values: Any,
 ) -> int:
-    """Take nodes out of service: their jobs go on without them, and they get no others.
+    """Take nodes out of service: their jobs continue without them, and they get no new jobs.
 
-    Refused if one has the only copy of what a job has trained, and nobody could take that over.
-    With --wait until no job holds a slot there: then the machine may be switched off.
+    It refuses a node with the only copy of a job's state if no other node could take it over. With
+    --wait it returns when no job holds a slot there: then you may switch off the machine.
     """
     said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--undo" if undo else "")
@@ -248,10 +248,10 @@ def _serving(node: str, values: Values) -> Iterator[tuple[RecordSource, NodeId]]
 
 @click.command()
 @click.argument("names", metavar="JOB...", nargs=-1, required=True)
-@click.option("--why", "reason", default="elasticd stop", metavar="TEXT", help="Kept with the job.")
 @click.option(
-    "--forget", is_flag=True, help="The job is served by no node any more: free its name."
+    "--why", "reason", default="elasticd stop", metavar="TEXT", help="Reason, kept with the job."
 )
+@click.option("--forget", is_flag=True, help="Free the name of a job that no node serves any more.")
 @_force
 @_wait
 @change_options
@@ -268,9 +268,9 @@ def stop(
 ) -> int:
     """End jobs: their workers get SIGTERM and the shutdown timeout.
 
-    Those that call `elasticd.run` under --checkpoint save their state first; then this waits, and
-    tells what came of it. Without --checkpoint it is refused once they have trained. With --wait
-    until the jobs are over, whatever their workers do before.
+    Jobs that call `elasticd.run` and have --checkpoint save their state first; this command waits
+    for it and shows the result. Without --checkpoint such a job is not ended once it has trained,
+    unless you give --force. With --wait it returns when the jobs are over.
     """
     said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--forget" if forget else "")
@@ -354,7 +354,7 @@ def each_of(names: Sequence[str], do: Callable[[str], None]) -> int:
 @click.argument("job", nargs=-1)
 @change_options
 def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) -> int:
-    """Remove the records of jobs that are over from etcd: of these, or of all.
+    """Remove the records of jobs that are over from etcd: of the named jobs, or of all.
 
     Logs and checkpoints stay. The agents do the same by themselves after --keep-ended.
     """

@@ -23,22 +23,24 @@ __all__ = ["logs"]
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job ends.")
 @click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
 @click.option(
     "--node",
     metavar="NODE",
-    help="The ranks that this node has in the newest world, instead of --rank.",
+    help="Show the ranks that this node has in the newest world, instead of --rank.",
 )
 @click.option("--generation", type=at_least(1), help="[all]")
-@click.option("--tail", "lines", type=at_least(0), metavar="N", help="The last N lines.  [all]")
+@click.option(
+    "--tail", "lines", type=at_least(0), metavar="N", help="Show only the last N lines.  [all]"
+)
 @click.option(
     "--since",
     type=moment,
     metavar="TIME",
-    help="What was written since then: 10m, which is so long ago, or 2026-11-23T14:02.",
+    help="Show only what was written since then: 10m (ten minutes ago), or 2026-11-23T14:02.",
 )
-@click.option("--timestamps", "has_stamps", is_flag=True, help="With the time before each line.")
+@click.option("--timestamps", "has_stamps", is_flag=True, help="Show the time before each line.")
 @json_options
 def logs(
     job: str | None,
@@ -54,7 +56,7 @@ def logs(
 ) -> int:
     """Print what a job's workers wrote: stdout to stdout, stderr to stderr.
 
-    Without JOB: of the newest local run. Times are those of the node, to two seconds.
+    Without JOB it shows the newest local run. Times are by the node's clock, exact to two seconds.
     """
     wanted = LogSlice(lines=lines, since_unix_s=since, has_stamps=has_stamps)
     on = NodeId(checked_name("node", node)) if node is not None else None

@@ -33,12 +33,14 @@ NONE_LOST_IN_PROGRESS = (
 
 
 @click.command()
-@click.option("--lost", "is_lost", is_flag=True, help="Those alone that were lost lately.")
+@click.option(
+    "--lost", "is_lost", is_flag=True, help="Show only the nodes that were lost recently."
+)
 @json_options
 def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
-    """Show the nodes: of a cluster (--etcd), else of the local runs in --log-dir.
+    """Show the nodes of a cluster (--etcd), otherwise those of the local runs in --log-dir.
 
-    Below them those that jobs lost in the last day and that have not come back.
+    It also shows nodes that a job lost in the last day and that have not come back.
     """
     found: list[NodeReport] = []
     lost: list[LostNode] = []

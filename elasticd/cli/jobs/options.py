@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def json_options(command: F) -> F:
     """Add --json and the flags that say where the records are."""
     command = click.option(
-        "--json", "is_json", is_flag=True, help="For programs: one JSON document."
+        "--json", "is_json", is_flag=True, help="Print one JSON document, for programs."
     )(command)
     return where_options(command)
 

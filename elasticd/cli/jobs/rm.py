@@ -22,15 +22,16 @@ __all__ = ["rm"]
 
 @click.command()
 @click.argument("names", metavar="JOB...", nargs=-1, required=True)
-@click.option("--logs", "has_logs", is_flag=True, help="Of a local run: what was written too.")
+@click.option("--logs", "has_logs", is_flag=True, help="Remove the logs of a local run, too.")
 @change_options
 def rm(
     names: tuple[str, ...], has_logs: bool, is_dry_run: bool, is_json: bool, **values: Any
 ) -> int:
-    """Remove the records of jobs that are over; refused for one that runs.
+    """Remove the records of jobs that are over; a job that runs is refused.
 
-    Of a cluster's job those in etcd go; its logs stay on the nodes. Of a local run the file of its
-    records goes, and with --logs all that elasticd keeps in its folder. Checkpoints stay.
+    For a job of a cluster it removes the records in etcd; the logs stay on the nodes. For a local
+    run it removes the file of records, and with --logs all that elasticd keeps in its folder.
+    Checkpoints stay.
     """
     said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     settings = settings_from(values, os.environ)

@@ -31,15 +31,18 @@ TROUBLE_TIMEOUT_S = 1.0
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--running", "is_running", is_flag=True, help="Without JOB: those that are not over.")
 @click.option(
-    "-w", "--watch", "is_watch", is_flag=True, help="Draw it anew every two seconds, until Ctrl-C."
+    "--running", "is_running", is_flag=True, help="Without JOB: show only jobs that are not over."
+)
+@click.option(
+    "-w", "--watch", "is_watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C."
 )
 @json_options
 def status(job: str | None, is_running: bool, is_watch: bool, is_json: bool, **values: Any) -> int:
-    """Show all jobs, or one; of a cluster (--etcd), else of the local runs in --log-dir.
+    """Show all jobs, or one: those of a cluster (--etcd), otherwise the local runs in --log-dir.
 
-    With --watch and JOB until the job is over; with --watch and --json one document a line.
+    With --watch and JOB it ends when the job is over; with --watch and --json it prints one
+    document a line.
     """
     if job is not None and is_running:
         raise click.UsageError("--running is for the list of all jobs: leave JOB out, or the flag")

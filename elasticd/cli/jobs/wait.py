@@ -36,13 +36,13 @@ ARCHIVE_S = 30.0
 @duration_option(
     "--timeout", "timeout_s", f"Give up after this, with exit code {TimedOut.exit_code}."
 )
-@click.option("--json", "is_json", is_flag=True, help="For programs: one JSON object a line.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line, for programs.")
 @where_options
 def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **values: Any) -> int:
-    """Wait until jobs are over; the exit code is the job's own, as that of `elasticd run`.
+    """Wait until jobs are over; return the job's exit code, as `elasticd run` does.
 
-    Of several jobs: that of the first one named that did not succeed. A job that is over already
-    counts with its end.
+    With several jobs it is the exit code of the first named job that did not succeed. A job may be
+    over already.
     """
     until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
     code = 0

@@ -88,6 +88,6 @@ run = click.Command(
     callback=_run,
     context_settings=CONTEXT,
     help=HELP,
-    short_help="Run a training script; the flags of torchrun.",
+    short_help="Run a training script; takes torchrun's flags.",
     options_metavar="[FLAGS]",
 )

@@ -56,76 +56,107 @@ def _own(name: str, help: str, metavar: str = "", **more: bool) -> Flag:
 
 FLAGS: tuple[Flag, ...] = (
     # What runs, and how many of it
-    Flag(name="nnodes", metavar="N|MIN:MAX", help="Nodes, or the range it may run with.  [1]"),
+    Flag(
+        name="nnodes",
+        metavar="N|MIN:MAX",
+        help="Number of nodes, or the range that the job may run with.  [1]",
+    ),
     Flag(
         name="nproc-per-node",
         metavar="N|auto|gpu|cpu|xpu",
         help="Workers on each node.  [1]",
     ),
     Flag(name="module", short="m", is_switch=True, help="SCRIPT is a module, as in `python -m`."),
-    Flag(name="no-python", is_switch=True, help="SCRIPT is a program of its own."),
+    Flag(name="no-python", is_switch=True, help="SCRIPT is a program, not a Python script."),
     Flag(name="run-path", is_switch=True, help="Same as without: the warm pool always does."),
-    Flag(name="role", metavar="NAME", help="ROLE_NAME of the workers.  [default]"),
+    Flag(name="role", metavar="NAME", help="Value of ROLE_NAME in the workers.  [default]"),
     _own(
         "node-label",
-        "Only nodes whose agents have this label; several: all of them.",
+        "Use only nodes with this label; if given several times, with all of them.",
         "K=V",
         is_many=True,
     ),
-    _own("priority", "Before waiting jobs of a lower one.  [0]", "N"),
-    _own("env", "Variable for the workers; `K` alone copies it.", "K[=V]", is_many=True),
+    _own("priority", "Priority: gets nodes before waiting jobs with a lower number.  [0]", "N"),
+    _own(
+        "env",
+        "Set this variable for the workers; `K` alone copies its value from here.",
+        "K[=V]",
+        is_many=True,
+    ),
     _own(
         "preload",
-        "What is imported once, before workers are forked: what the script was seen to load "
-        "(auto), torch alone (none), or these modules.  [auto]",
+        "Modules that are imported once, before workers are forked: those that the script was "
+        "seen to import (auto), only torch (none), or this list.  [auto]",
         "auto|none|M,...",
     ),
     _own("python", "Interpreter of the workers (also PYTHON_EXEC).", "FILE"),
-    _own(
-        "cwd", "Folder on the nodes where the workers start; SCRIPT is not looked for here.", "DIR"
-    ),
+    _own("cwd", "Working folder of the workers on each node; SCRIPT is not searched there.", "DIR"),
     # Which cluster
-    _own("job", "Name of the job (or --rdzv-id).  [made from the script's name]", "NAME"),
-    _own("local-agents", "Agents on this machine, with slots of their own.  [1]", "N"),
-    _own("join", "Bring this machine into the job --job, and end with it.", is_switch=True),
+    _own("job", "Name of the job; --rdzv-id is the same.  [made from the script's name]", "NAME"),
+    _own("local-agents", "Number of agents on this machine; each acts as a node.  [1]", "N"),
+    _own("join", "Let this machine join the job --job until the job ends.", is_switch=True),
     _own("detach", "Submit the job and return.", is_switch=True),
-    _own("slots", "Workers that this machine can hold (--join).  [--nproc-per-node]", "N"),
-    _own("node-id", "Stable name of this machine (--join).  [its host name]", "NAME"),
-    Flag(name="local-addr", metavar="ADDR", help="Where other nodes reach this machine."),
-    Flag(name="standalone", is_switch=True, help="Run here, whatever --etcd says."),
+    _own(
+        "slots",
+        "With --join: number of workers that this machine can run.  [--nproc-per-node]",
+        "N",
+    ),
+    _own("node-id", "With --join: stable name of this machine.  [its host name]", "NAME"),
+    Flag(
+        name="local-addr", metavar="ADDR", help="Address at which other nodes reach this machine."
+    ),
+    Flag(
+        name="standalone", is_switch=True, help="Run on this machine only, even if --etcd is given."
+    ),
     Flag(name="rdzv-id", metavar="NAME", help="Same as --job."),
     Flag(
         name="rdzv-backend",
         metavar="etcd|...",
-        help="`etcd` or `etcd-v2`: --rdzv-endpoint is --etcd, with --join. Others: not needed.",
+        help="`etcd` or `etcd-v2`: same as --join with --etcd set to --rdzv-endpoint. elasticd "
+        "needs no other backend.",
     ),
     Flag(name="rdzv-endpoint", metavar="HOST:PORT", help="See --rdzv-backend."),
     Flag(
         name="rdzv-conf",
         metavar="K=V,...",
-        help="join_timeout is --formation-timeout, last_call_timeout is --join-window.",
+        help="Sets --formation-timeout by join_timeout, and --join-window by last_call_timeout.",
     ),
     # What it survives
     Flag(
         name="max-restarts",
         metavar="N",
-        help="Restarts for errors of the script, for the whole job; torchrun's default is 0.  [3]",
+        help="Number of restarts after errors of the script, for the whole job; torchrun's "
+        "default is 0.  [3]",
     ),
-    _own("max-node-losses", "Restarts for lost nodes and killed workers; -1: any.  [100]", "N"),
-    _own("lease-ttl", f"A node's loss is noticed within this time.  [{NODE_LEASE_TTL_S:g}]", "S"),
-    _own("isolation-limit", "Workers of a node without etcd are stopped after this.  [60]", "S"),
     _own(
-        "formation-timeout", "Until a node that does not start its workers is left out.  [60]", "S"
+        "max-node-losses",
+        "Number of restarts after lost nodes and killed workers; -1: no limit.  [100]",
+        "N",
+    ),
+    _own(
+        "lease-ttl",
+        f"Within this time the loss of a silent node is noticed.  [{NODE_LEASE_TTL_S:g}]",
+        "S",
+    ),
+    _own(
+        "isolation-limit",
+        "A node that cannot reach etcd stops its workers after this time.  [60]",
+        "S",
+    ),
+    _own(
+        "formation-timeout",
+        "A node that has not started its workers after this time is left out.  [60]",
+        "S",
     ),
     _own(
         "progress-timeout",
-        "In-process mode: without progress for so long, outside state.pause, a worker hangs; "
-        "0: never, also where others wait for it.  [60]",
+        "In-process mode: a worker without progress for this time, outside state.pause, counts as"
+        " hung; 0: no worker ever does.  [60]",
         "S",
     ),
     _own(
         "output-timeout",
-        "Restart mode: with no output of any rank for so long they are taken for hung.  [never]",
+        "Restart mode: the workers count as hung if no rank writes output for this time.  [never]",
         "S",
     ),
     _own(
@@ -141,27 +172,32 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _own(
         "on-late",
-        "In-process mode: what to do about a node that all others wait for in each step; drain: "
-        "take it out, one at a time, never below MIN.  [report]",
+        "In-process mode: what to do about a node for which all others wait in each step; drain: "
+        "take out such nodes, one at a time, never below MIN.  [report]",
         "report|drain",
     ),
     # What is saved, so that it survives the loss of all nodes
     _own(
         "checkpoint",
-        "Save to this folder or URL (s3://, gs://, abfs://), and go on from it.",
+        "Save checkpoints to this folder or URL (s3://, gs://, abfs://), and continue from the "
+        "newest.",
         "URL",
     ),
-    _own("checkpoint-every", "How often: 60s, 5m, 1h, or 100steps.  [60s]", "TIME|STEPS"),
+    _own(
+        "checkpoint-every",
+        "How often a snapshot is taken: 60s, 5m, 1h, or 100steps.  [60s]",
+        "TIME|STEPS",
+    ),
     _own(
         "checkpoint-upload-every",
-        "With --checkpoint-every 1steps, which holds each step in memory: how often one of them is "
+        "With --checkpoint-every 1steps (each step is held in memory): how often a snapshot is "
         "uploaded.  [60s]",
         "TIME",
     ),
     _own(
         "mirror-bandwidth",
-        "What a node sends of snapshots of a sharded state to the next node at most: 200MB/s, "
-        "1GiB/s.  [any]",
+        "Limit for the snapshots of a sharded state that a node sends to the next node: 200MB/s, "
+        "1GiB/s.  [no limit]",
         "RATE",
     ),
     _own(
@@ -169,56 +205,79 @@ FLAGS: tuple[Flag, ...] = (
         "Options of the URL's fsspec file system; a secret as env:NAME or file:PATH.",
         "JSON",
     ),
-    _own("checkpoint-keep", "Keep so many of the newest, at least 2; 0: all.  [3]", "N"),
-    _own("checkpoint-keep-every", "Keep one for each so many steps too.", "STEPS"),
-    _own("checkpoint-timeout", "How long a request that fails is tried again.  [120]", "S"),
-    _own("checkpoint-copy", "How memory is copied.  [auto]", "auto|blocking|overlapped"),
+    _own(
+        "checkpoint-keep",
+        "Keep this number of the newest checkpoints, at least 2; 0: keep all.  [3]",
+        "N",
+    ),
+    _own("checkpoint-keep-every", "Also keep the first checkpoint of each STEPS steps.", "STEPS"),
+    _own(
+        "checkpoint-timeout",
+        "A failed request to the storage is repeated for this time.  [120]",
+        "S",
+    ),
+    _own(
+        "checkpoint-copy",
+        "How a snapshot is copied: while the step waits, or during the next step.  [auto]",
+        "auto|blocking|overlapped",
+    ),
     _own(
         "tensorboard",
-        "Write what `commit` and `elasticd.progress` are given to event files in this folder or "
-        "URL (s3://, gs://, abfs://); --storage-options are for it too.",
+        "Write the numbers given to `commit` and `elasticd.progress` to event files in this "
+        "folder or URL (s3://, gs://, abfs://); --storage-options hold for it too.",
         "URL",
     ),
     _own(
         "autoscale",
-        "Size the job by the policy in this file; without --etcd an autoscaler runs beside it.",
+        "Size the job by the policy in this file; without --etcd the run starts an autoscaler, "
+        "too.",
         "FILE",
     ),
     _own(
         "prometheus",
-        "With --autoscale: where its metrics are.  [the agents of this run]",
+        "With --autoscale: the Prometheus to ask for metrics.  [the agents of this run]",
         "URL",
     ),
-    _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
+    _own("join-window", "Nodes that join within this time become one change.  [0.2]", "S"),
     Flag(
         name="shutdown-timeout",
         metavar="S",
-        help="SIGTERM to SIGKILL on a planned stop (also TORCH_ELASTIC_SHUTDOWN_TIMEOUT).  [30]",
+        help="Time from SIGTERM to SIGKILL in a planned stop (or set "
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT).  [30]",
     ),
     Flag(
         name="signals-to-handle",
         metavar="NAME,...",
-        help="What stops the job gracefully.  [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
+        help="Signals that stop the job gracefully.  [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
     ),
     # What is shown, and where it is kept
     Flag(name="log-dir", metavar="DIR", help="Run folder.  [./elasticd-runs]"),
     _own(
         "log-max",
-        "Disk that each stream of a rank may take in a generation, as 100M or 2G; the middle of a "
-        "longer one is dropped.  [any]",
+        "Disk space for each stream of a rank in a generation, such as 100M or 2G; the middle of "
+        "a longer stream is dropped.  [no limit]",
         "SIZE",
     ),
-    Flag(name="redirects", short="r", metavar="0-3|R:0-3,...", help="Streams to files only."),
-    Flag(name="tee", short="t", metavar="0-3|R:0-3,...", help="Streams of all ranks to show too."),
-    Flag(name="local-ranks-filter", metavar="R,...", help="Show these local ranks of each node."),
+    Flag(
+        name="redirects", short="r", metavar="0-3|R:0-3,...", help="Streams that go to files only."
+    ),
+    Flag(
+        name="tee",
+        short="t",
+        metavar="0-3|R:0-3,...",
+        help="Streams of all ranks that are shown, too.",
+    ),
+    Flag(
+        name="local-ranks-filter", metavar="R,...", help="Show only these local ranks of each node."
+    ),
     _own(
         "bundle",
-        "When the job fails, pack into this folder or file what shows why (`elasticd bundle`).",
+        "If the job fails, write an `elasticd bundle` of it to this folder or file.",
         "URL",
     ),
     _own("json", "State changes and summary as JSON lines.", is_switch=True),
-    _own("quiet", "No state changes, only the workers' output and a failure.", is_switch=True),
-    _own("dry-run", "Print the JobSpec and start nothing.", is_switch=True),
+    _own("quiet", "Show no state changes, only the workers' output and a failure.", is_switch=True),
+    _own("dry-run", "Print the JobSpec, and start nothing.", is_switch=True),
     # Accepted for torchrun's sake; each says in one line why it has no meaning here
     Flag(name="monitor-interval", metavar="S", help="(no meaning here)"),
     Flag(name="start-method", metavar="NAME", help="(no meaning here)"),

@@ -42,7 +42,7 @@ TOKEN_LEAST = 16
     "--token-file",
     metavar="FILE",
     type=not_empty,
-    help="File with the token that pages must give; needed on any other address than loopback.",
+    help="File with the token that a page must give; needed if --host is not loopback.",
 )
 @click.option(
     "--allow-actions",
@@ -54,8 +54,8 @@ TOKEN_LEAST = 16
 def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **values: Any) -> int:
     """Serve a page with jobs, nodes, timeline, time account and incidents, until Ctrl-C.
 
-    Of a cluster (--etcd), else of the local runs in --log-dir, those that are over too. Without a
-    token it listens on loopback alone, and without --allow-actions it changes nothing.
+    It shows a cluster (--etcd), otherwise the local runs in --log-dir, also those that are over.
+    Without a token it listens on loopback only, and without --allow-actions it changes nothing.
     """
     end_on_signals()
     token = _token(token_file)

@@ -35,13 +35,13 @@ FIRST_S = 15.0
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--once", "is_once", is_flag=True, help="One frame, for scripts.")
+@click.option("--once", "is_once", is_flag=True, help="Show one frame and end, for scripts.")
 @where_options
 def top(job: str | None, is_once: bool, **values: Any) -> int:
     """Show jobs, nodes, step rates, where the time goes and what changed, twice a second.
 
-    Of a cluster (--etcd), else of the local runs in --log-dir. JOB is the one whose details are
-    shown; the arrow keys choose another. Without a terminal it shows one frame.
+    It shows a cluster (--etcd), otherwise the local runs in --log-dir. JOB is the job whose details
+    are shown; the arrow keys choose another. Without a terminal it shows one frame.
     """
     with suppress(NotFound), sources(values):
         pass  # What is wrong with --etcd is said before the screen is taken.

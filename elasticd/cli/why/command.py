@@ -36,9 +36,11 @@ DECISIONS_SHOWN = 10
 @click.command()
 @click.argument("job", required=False)
 @click.option(
-    "--trace", "trace_path", metavar="FILE", help="Write the changes there, for Perfetto to open."
+    "--trace", "trace_path", metavar="FILE", help="Write the changes to this file, for Perfetto."
 )
-@click.option("--html", "html_path", metavar="FILE", help="Write all of it there as one page.")
+@click.option(
+    "--html", "html_path", metavar="FILE", help="Write everything to this file, as one page."
+)
 @json_options
 def why(
     job: str | None,
@@ -47,10 +49,10 @@ def why(
     html_path: str | None,
     **values: Any,
 ) -> int:
-    """Tell what changed in a job, for what reason, who was first, and what it cost.
+    """Show what changed in a job, for what reason, which rank failed first, and what it cost.
 
-    Without JOB: of the newest local run. Of what is written to a FILE nothing is printed, but with
-    --json.
+    Without JOB it shows the newest local run. With --trace or --html it prints nothing, unless
+    --json is given, too.
     """
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
