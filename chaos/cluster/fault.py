@@ -7,7 +7,7 @@ from enum import StrEnum
 __all__ = ["CONSEQUENCES", "LOST", "TRAITS", "Kind", "Traits"]
 
 LOST = "the answer was lost, so it may not have been done"
-"""So begins the note of a fault of which nobody can tell whether it was done."""
+"""The begin of a fault's note if nobody can tell whether the fault was done."""
 
 
 class Kind(StrEnum):

@@ -24,7 +24,7 @@ UNNOTICED_S = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One that was done."""
+    """A fault that was done."""
 
     number: int
     kind: Kind

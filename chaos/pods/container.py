@@ -45,11 +45,11 @@ class MemoryRoom:
         self._before = self._limit.read_text()
 
     def limit(self, room_bytes: int) -> None:
-        """Leave it so much more than it takes now."""
+        """Limit the container's memory to what it uses now plus `room_bytes`."""
         self._limit.write_text(str(int(self._used.read_text()) + room_bytes))
 
     def free(self) -> None:
-        """Give it back what it had; a container that is gone needs nothing."""
+        """Restore the container's limit; a container that has ended needs nothing."""
         with suppress(FileNotFoundError):
             self._limit.write_text(self._before)
 

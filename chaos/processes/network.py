@@ -47,10 +47,10 @@ class Network:
     """One namespace for each node."""
 
     def __init__(self, nodes: Sequence[str], env: dict[str, str]) -> None:
-        """Make it.
+        """Make the namespaces and the switch between them.
 
         Raises:
-            ChaosError: this machine cannot; says why.
+            ChaosError: this machine cannot make them; the message says why.
         """
         if why := why_impossible():
             raise ChaosError(f"This scenario needs nodes with networks of their own, but {why}.")

@@ -62,7 +62,7 @@ def unset_policy(store: Store, keys: Keys, spec: JobSpec) -> None:
 
 
 def check_has_policy(report: JobReport) -> None:
-    """Check that there is something to take back.
+    """Check that the job has a policy that can be removed.
 
     Raises: NotFound: the job has neither a policy nor a want of the autoscaler.
     """

@@ -42,7 +42,7 @@ class DrainRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndrainRequest:
-    """Take that back."""
+    """Bring a drained node back into service."""
 
     node: str
 

@@ -244,7 +244,7 @@ def _culprit(failure: Failure) -> Plain:
 
 
 def samples_view(samples: Iterable[ProgressSample]) -> tuple[Plain, ...]:
-    """Return them in their order."""
+    """Return the samples as JSON, in their order."""
     return tuple(
         {
             "at": round(each.at_unix_s, 1),

@@ -25,7 +25,7 @@ class Page:
 
 @cache
 def page() -> Page:
-    """Read it from the package."""
+    """Read the dashboard's page from the package."""
     body = files("elasticd.dashboard").joinpath("page.html").read_bytes()
     sources = {"style": "", "script": ""}
     for kind, text in _INLINE.findall(body):

@@ -172,7 +172,7 @@ class Daemon:
         return time.monotonic() < self._round_s + self._hung_s
 
     def stop(self) -> None:
-        """End it in order."""
+        """End the daemon in order."""
         self._is_stopping = True
         self._news.set()
 

@@ -27,7 +27,7 @@ class HeadTooLarge(Exception):
 
 
 class Readable(Protocol):
-    """What is used of a buffered connection."""
+    """The methods of a buffered connection that `RequestReader` uses."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
     def read(self, size: int = -1, /) -> bytes: ...

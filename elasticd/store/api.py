@@ -189,10 +189,10 @@ class Lease(Protocol):
         """
 
     def revoke(self) -> None:
-        """End it now, and with it every key attached to it; does nothing if it is over."""
+        """End the lease now, with every key attached to it; does nothing if it has ended."""
 
     def close(self) -> None:
-        """Stop keeping it alive, without revoking it."""
+        """Stop keeping the lease alive, without revoking it."""
 
 
 # --- the store --------------------------------------------------------------------------------

@@ -35,6 +35,6 @@ class LogRing:
                 self._size -= len(self._lines.popleft())
 
     def lines(self) -> list[str]:
-        """Return them, the oldest first."""
+        """Return the kept lines, the oldest first."""
         with self._lock:
             return list(self._lines)

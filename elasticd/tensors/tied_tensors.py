@@ -104,9 +104,9 @@ def trained_places(modules: Modules, trained: Collection[int]) -> list[Place]:
 
 
 def check_trained(places: list[Place]) -> None:
-    """Refuse another tensor where one stood that an optimizer trains; `trained_places` found them.
+    """Refuse a trained tensor that was replaced; the places are those of `trained_places`.
 
-    Raises: CallError: it names the place.
+    Raises: CallError: a place holds another tensor; the message names it.
     """
     for path, home, key, tensor in places:
         if (now := home.get(key)) is not tensor and now is not None:

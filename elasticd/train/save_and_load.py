@@ -310,7 +310,7 @@ def _checked(what: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _are_large(tree: Tree) -> list[bool]:
-    """Return those that are cut among the ranks; small ones come whole from rank 0."""
+    """Return which tensors are cut among the ranks; small ones come whole from rank 0."""
     return [each.nbytes >= CUT_BYTES for each in described(tree)]
 
 

@@ -31,7 +31,7 @@ class RankHeard:
 
 
 def progress_answer(ranks: Collection[RankHeard]) -> bytes:
-    """Write them down as JSON, in the order of their ranks."""
+    """Return the progress of these ranks as JSON, in the order of the ranks."""
     told = {path: _keeper_metrics(path) for path in {rank.keeper_metrics for rank in ranks}}
     found = [
         replace(

@@ -254,7 +254,7 @@ class WorkerSockets:
             self._heard(link.pid, message)
 
     def _attach(self, link: _WorkerSocket) -> bool:
-        """Let it be its process's connection; False if the process was forgotten meanwhile."""
+        """Make this socket its process's connection; False if the process is not known any more."""
         before = self._attached.get(link.pid)
         if before is not None:
             self._drop(before, "Its process connected anew.")
@@ -265,7 +265,7 @@ class WorkerSockets:
         return link.is_attached
 
     def _drop(self, link: _WorkerSocket, why: str = "") -> None:
-        """Close it; `why` if that is our wish and not its own end."""
+        """Close a socket; `why` is our reason, and is empty if the worker closed it."""
         with self._lock:
             link.is_closed = True
             is_current = self._attached.get(link.pid) is link

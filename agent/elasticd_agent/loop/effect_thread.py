@@ -102,8 +102,9 @@ _alarm = _Alarm()
 
 
 def later(pause_s: float, call: Callable[[], object]) -> None:
-    """Call it after a pause, on a thread that all calls share; forgotten if the process ends
-    before.
+    """Call a function after a pause, on a thread that all such calls share.
+
+    If the process ends before, the function is not called.
     """
     _alarm.add(pause_s, call)
 

@@ -26,9 +26,9 @@ class Scrape:
         self._keepers = KeeperFiles()
 
     def answer(self) -> HttpAnswer:
-        """Give them; a 503 where the owner does not answer: Prometheus takes the agent for down.
+        """Return the metrics, or 503 if the owner does not answer: Prometheus sees a down agent.
 
-        The values of before would be a lie that no alert sees through.
+        Old values would look current, so no alert would fire.
         """
         begun = self._keepers.begin()
         readings = self._sources.readings()

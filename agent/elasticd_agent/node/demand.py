@@ -109,7 +109,7 @@ class _Demand:
             watch.close()
 
     def _sink(self, seen: WatchSnapshot | KeysChanged) -> None:
-        """Called by the store's thread."""
+        """Take a change of a watched job; the store's thread calls this."""
         self._post(partial(self._take, seen))
 
     def _take(self, seen: WatchSnapshot | KeysChanged) -> None:

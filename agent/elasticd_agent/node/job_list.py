@@ -63,7 +63,7 @@ class JobList:
         )
 
     def _take_labels(self, given: Mapping[str, str]) -> None:
-        """Called by the store's thread. A job that this node serves keeps it in any case."""
+        """Take new labels, on the store's thread; a job that is served here stays."""
         labels = {**given, **self._own_labels}
         if labels == self._labels:
             return
@@ -79,7 +79,7 @@ class JobList:
             self._ask(job, *left_out)
 
     def _seen(self, seen: WatchSnapshot | KeysChanged) -> None:
-        """Called by the store's thread."""
+        """Take a change of the list of jobs; the store's thread calls this."""
         if isinstance(seen, WatchSnapshot):
             present = {self._job(item.key): item for item in seen.items}
             for job in self._known.keys() - present.keys():

@@ -56,7 +56,7 @@ class Rejoins:
 
     @property
     def wake_s(self) -> float | None:
-        """Return when `take_due` is wanted next."""
+        """Return when `take_due` should be called next; None if no job waits."""
         return min((each.due_s for each in self._waiting.values()), default=None)
 
     def add(self, job: JobName, delay_s: float, *, has_to_reach: bool = False) -> None:
@@ -80,7 +80,7 @@ class Rejoins:
         self._joins_s.pop(job, None)
 
     def take_due(self) -> bool:
-        """Forget those whose time has come; True if there was one."""
+        """Remove the jobs whose wait is over; return True if there was one."""
         due = [(job, one) for job, one in self._waiting.items() if one.due_s <= now_s()]
         for job, one in due:
             if one.has_to_reach:

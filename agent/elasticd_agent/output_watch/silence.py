@@ -16,7 +16,7 @@ SKIPPED_TURNS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent:
-    """Neither it nor another worker of its job here has written anything for too long."""
+    """No worker of a job on this node, `pid` among them, has written anything for too long."""
 
     pid: int
     since_s: float

@@ -64,11 +64,11 @@ class Children:
         return process
 
     def adopt(self, pid: int) -> None:
-        """Know that a process is one of ours although a child of ours has started it."""
+        """Remember that a process is one of ours although a child of ours has started it."""
         self._pids.add(pid)
 
     def forget(self, pid: int) -> None:
-        """Know that it has ended."""
+        """Remember that this process has ended."""
         self._pids.discard(pid)
 
     def end(self, pid: int) -> None:

@@ -45,7 +45,7 @@ class Child:
         return self.code is not None
 
     def terminate(self) -> None:
-        """Ask it to end: SIGTERM.
+        """Ask the child to end, by SIGTERM.
 
         A Python worker gets it alone: its DataLoader processes must live while its handler saves.
         A command gets it with its process group, as under torchrun: a shell that waits for its
@@ -59,7 +59,7 @@ class Child:
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL it and all that descends from it."""
+        """Kill the child and all its descendants, by SIGKILL."""
         self.kill_at_s = None
         if not self.is_dead:
             self.subtree.kill(self.pid)

@@ -34,7 +34,7 @@ WELL_S = 2 * LAST_PAUSE_S
 LINGER_S = 60.0
 """How long it may go on writing after the job or the agent has ended."""
 AWAITED_LINGER_S = 20.0
-"""The same where `elasticd run` waits for it."""
+"""How long it may go on writing if `elasticd run` waits for it."""
 BACKLOG = 16
 
 log = get_logger()
@@ -101,7 +101,7 @@ class WriterProcess:
                 raise
 
     def close(self) -> None:
-        """Let it write what it was sent, and wait for nothing."""
+        """Let the writer write what it was sent; do not wait for it."""
         with self._lock:
             self._closing.set()
             if self._wake_in >= 0:

@@ -86,7 +86,7 @@ class ForkServerConnection:
                 raise
 
     def give_up(self) -> None:
-        """Have it ended, if it is ours, without waiting for that."""
+        """End the fork server, if it is ours; do not wait for its end."""
         with self._closing:
             self._is_given_up = True
             if self._socket is not None:
@@ -94,7 +94,7 @@ class ForkServerConnection:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give it up, and wait until it has ended; gives up on one that no signal ends."""
+        """End the fork server, and wait for its end, unless no signal ends it."""
         self.give_up()
         self._thread.join(_END_LIMIT_S)
 

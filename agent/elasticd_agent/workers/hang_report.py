@@ -206,7 +206,7 @@ class HangReporter:
         self._monitor.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
 
     def _let_go(self, held: Sequence[WorkerProcess]) -> None:
-        """Carry out the stops that fell due while these workers were examined."""
+        """Kill those of the examined workers whose stop became due during the examination."""
         names = {id(process): name for name, process in self._processes.items()}
         for process in held:
             process.is_examined = False

@@ -140,7 +140,7 @@ def slot_seconds(facts: JobFacts) -> float:
 
 
 def used_node_hours(facts: JobFacts) -> float:
-    """Return them in hours of whole nodes."""
+    """Return the used slot-seconds as hours of whole nodes."""
     world = facts.world
     per_node = float(facts.spec.workers_per_node)
     if not per_node and world is not None and world.nodes:

@@ -96,5 +96,5 @@ def _refuse_more(parts: SplitResult) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return it without anything that may be a password."""
+    """Return a URL without anything that may be a password."""
     return url.rpartition("@")[2][:200]

@@ -356,7 +356,7 @@ def _below(
     *,
     is_upwards: bool = False,
 ) -> SizeWorth | None:
-    """Return the size below a measured one that does not continue what those below it show.
+    """Return a size to try below a measured one that is slower than smaller sizes predict.
 
     It is next to that one, or, with `is_upwards`, next to the measured one below it.
     """

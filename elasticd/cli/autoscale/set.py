@@ -96,7 +96,7 @@ def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> lis
 
 
 def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:
-    """Check that it can be the policy of this job.
+    """Check that this policy fits the job.
 
     Raises: Refused: it can do nothing, or nothing right, for this job.
     """

@@ -16,7 +16,7 @@ PATIENCE = RetryPolicy(limit_s=10.0)
 
 
 def checkpoints_plain(spec: CheckpointSpec, environ: Mapping[str, str]) -> Mapping[str, object]:
-    """Return those that are kept, newest first, for JSON, and which entries are damaged.
+    """Return the checkpoints, newest first, and the damaged entries, for JSON.
 
     Raises:
         NotFound: it is a folder that this machine does not have.

@@ -70,10 +70,10 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
 def check_place(
     place: Destination, flag: str, options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> None:
-    """Check that a bundle can be written there.
+    """Check that a bundle can be written to this place.
 
     Raises:
-        CallError, Unavailable: it cannot be; says why, without a secret.
+        CallError, Unavailable: it cannot be written; the message says why, without a secret.
     """
     with _masked(options, environ):
         check_writable(place, flag, options, environ)

@@ -225,7 +225,7 @@ def _await_free(node: str, until_s: float, said: CommandReport, values: Values) 
 
 
 def undrain_node(node: str, said: CommandReport, values: Values) -> None:
-    """Take that wish back, and report it."""
+    """Bring a node back into service, and report it."""
     with _serving(node, values) as (source, name):
         node_drain.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
     said(f"node {node} may work again", node=node, is_drained=False)
@@ -337,7 +337,7 @@ def _tell_saved(job: str, spec: JobSpec, said: CommandReport, values: Values) ->
 
 
 def each_of(names: Sequence[str], do: Callable[[str], None]) -> int:
-    """Do it for each name; a wrong name does not keep the others from it."""
+    """Call `do` for each name; an error for one name does not stop the others."""
     code = 0
     for name in names:
         try:

@@ -30,7 +30,7 @@ class LocalForkServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, env: Mapping[str, str], log_path: Path) -> str:
-        """Start it, and return the path of its socket; empty where that cannot be.
+        """Start the fork server; return the path of its socket, empty if it cannot start.
 
         An agent that has no such path, or finds that the server is of no use to it, does without.
         """
@@ -66,7 +66,7 @@ class LocalForkServer:
         return os.fspath(path)
 
     def close(self) -> None:
-        """End it, and remove its socket."""
+        """End the fork server, and remove its socket."""
         if self._owner is not None:
             self._owner.close()
         if self._process is not None:

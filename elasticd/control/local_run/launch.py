@@ -87,9 +87,7 @@ class Agents:
         self._children: dict[NodeId, tuple[subprocess.Popen[bytes], Path]] = {}
 
     def start(self, calls: Sequence[AgentCall]) -> None:
-        """Start them all, from a thread that lives on (the parent-death signal belongs to a
-        thread).
-        """
+        """Start all agents, from a thread that does not end: parent-death signals belong to it."""
         for call in calls:
             env = dict(call.env)
             if call.store.password:
@@ -133,7 +131,7 @@ class Agents:
         return ""
 
     def signal(self, number: int, nodes: Collection[NodeId] | None = None) -> None:
-        """Send a signal to those that run, or to these; a signal handler may call this."""
+        """Send a signal to all agents, or to those of `nodes`; a signal handler may call this."""
         for node, (child, _) in self._children.items():
             if nodes is None or node in nodes:
                 with suppress(ProcessLookupError):

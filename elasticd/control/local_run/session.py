@@ -218,7 +218,7 @@ class LocalRun:
         return len(agents.nodes - ended.keys()) < (self._spec.min_nodes if self._is_private else 1)
 
     def _abandoned(self, agents: Agents) -> JobStatus:
-        """Return how the agents of this machine ended, unless the job is over after all."""
+        """Return the job's final status; if it has none, say how this machine's agents ended."""
         item = self._store.get(self._keys.status(self._spec.name))
         if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
             return status

@@ -57,7 +57,7 @@ class Autoscaling:
 def autoscaling(
     values: Mapping[str, bytes], keys: Keys, job: JobName, uid: str
 ) -> Autoscaling | None:
-    """Put it together; None if nothing was ever written for this job.
+    """Collect the autoscaler's records of this job; None if it has none.
 
     `values`: the records under `jobs/<job>/` by their keys. Records of an earlier job of the same
     name, which have another `uid`, do not count.

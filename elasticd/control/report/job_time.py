@@ -46,7 +46,7 @@ class JobTime:
 
     @property
     def plain(self) -> dict[str, object]:
-        """Return it for programs."""
+        """Return the time account as JSON for programs."""
         return {
             "seconds": {cause.value: round(self.seconds.get(cause, 0.0), 2) for cause in TimeCause},
             "total_s": round(self.total_s, 2),

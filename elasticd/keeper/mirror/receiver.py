@@ -189,9 +189,7 @@ class MirrorReceiver:
                 self._add(record)
 
     def _say_once(self, what: str, event: str, why: str) -> None:
-        """Log it unless that was done: a client that returns again and again must not fill the
-        disk.
-        """
+        """Log a trouble only once: a client that returns again and again must not fill the disk."""
         if what not in self._said and len(self._said) < SAID_LIMIT:
             self._said.add(what)
             log.warning(event, why=why)

@@ -165,7 +165,7 @@ class DrainNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndrainNode:
-    """Take that wish back, if it still is the operator's own (`by`)."""
+    """Withdraw the drain of a node, if it still is the operator's own (`by`)."""
 
     node: NodeId
     by: str

@@ -77,7 +77,7 @@ class Channel:
     """Connects at the first call, and again by itself."""
 
     def __init__(self, address: Address, settings: StoreSettings) -> None:
-        """Open it. It reads the TLS files, so a new channel sees renewed certificates.
+        """Open the channel. It reads the TLS files, so a new channel sees renewed certificates.
 
         Raises: CallError: a TLS file cannot be read.
         """

@@ -89,7 +89,7 @@ class EtcdLease:
             self._on_lost()
 
     def _end(self) -> bool:
-        """End it; return whether it was us who did."""
+        """End the lease; return whether this call ended it."""
         with self._lock:
             was_over, self._is_over = self._is_over, True
             return not was_over

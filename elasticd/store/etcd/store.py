@@ -35,7 +35,7 @@ class EtcdStore:
     """The `Store` on etcd. Any thread may call it."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Prepare it; it connects at the first call.
+        """Prepare the store; it connects at the first call.
 
         Raises: CallError: an address is not understood or a TLS file cannot be read.
         """

@@ -29,7 +29,7 @@ __all__ = ["commit"]
 
 
 def commit(connection: EtcdConnection, txn: Txn) -> TxnResult:
-    """Carry it out, or find out whether it was; see `Store.commit`."""
+    """Carry out a transaction, or find out whether it was carried out; see `Store.commit`."""
     limit_s = time.monotonic() + connection.settings.timeout_s
     known = max([connection.revision, *(compare.revision for compare in txn.when)])
     request = _request(txn)

@@ -116,7 +116,7 @@ class EmbeddedEtcd:
         quota_bytes: int = _QUOTA_BYTES,
         is_private: bool = False,
     ) -> None:
-        """Prepare it; data and log (`etcd.log`) go to the folder and stay there.
+        """Prepare etcd; data and log (`etcd.log`) go to the folder and stay there.
 
         `env`: the environment of this process, which etcd gets without what it takes for flags.
         `is_private`: it listens on unix sockets that only this user reaches, and its data go when
@@ -160,7 +160,7 @@ class EmbeddedEtcd:
         return self._folder / "etcd.log"
 
     def start(self) -> None:
-        """Start it and return when it answers.
+        """Start etcd, and return when it answers.
 
         Raises:
             Unavailable: it ended at once or did not answer in time; the message names its log.
@@ -181,7 +181,7 @@ class EmbeddedEtcd:
         raise Unavailable(f"The private etcd found no free port: see {self.log_file}.")
 
     def restart(self) -> None:
-        """Stop it if it runs and start it again at the same address with the same data.
+        """Stop etcd if it runs, and start it again at the same address with the same data.
 
         Raises:
             Unavailable: it does not start; the message says why.
@@ -193,7 +193,7 @@ class EmbeddedEtcd:
             raise Unavailable(f"The port of {self.url} was taken meanwhile: see {self.log_file}.")
 
     def stop(self) -> None:
-        """End it in order, by force if it takes more than five seconds."""
+        """End etcd in order, by force if it takes more than five seconds."""
         self._end()
         if self._is_private:
             is_moved = self.data.parent != self._folder
@@ -247,7 +247,7 @@ class EmbeddedEtcd:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """End etcd at once, as a crash would."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
@@ -258,7 +258,7 @@ class EmbeddedEtcd:
                 self._process.send_signal(number)
 
     def _launch(self) -> bool:
-        """Start it; return False if a port was taken."""
+        """Start etcd; return False if a port was taken."""
         if self._sockets is not None:
             for name in (_CLIENT_SOCKET, _PEER_SOCKET):
                 # One that crashed leaves them, and etcd 3.4 takes that for somebody who listens.

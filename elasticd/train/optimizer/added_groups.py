@@ -31,7 +31,7 @@ class BuiltGroups:
         ]
 
     def check(self) -> None:
-        """Check them before a commit.
+        """Check the optimizers' parameters before a commit.
 
         Raises: CallError: they have other parameters, or a scheduler that the state does not hold.
         """

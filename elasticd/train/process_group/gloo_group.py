@@ -224,7 +224,7 @@ class WakeableGroup(dist.ProcessGroup):
         return not self.is_doubtful
 
     def _seen(self, begun: Any) -> Work:
-        """The same object each time."""
+        """Return the work for a begun collective: the same object each time."""
         seen = self._open.get(begun)
         if seen is None:
             seen = self._open[begun] = PassedWork(begun)

@@ -80,8 +80,9 @@ class MemoryPace:
             self._usual.append(now_s - before_s)
 
     def is_due(self, step: int, *, is_whole: bool, now_s: float) -> bool:
-        """Return whether a snapshot is taken now; `is_whole`: the one before is held as it is to
-        be.
+        """Return whether a snapshot is taken now.
+
+        `is_whole` says that the nodes hold all of the snapshot before.
         """
         if self._taken is not None and is_whole:
             at_step, at_s = self._taken

@@ -148,7 +148,7 @@ def _number(value: int, source: int) -> int:
 
 
 def _travelled(memory: memoryview, source: int) -> Iterator[memoryview]:
-    """Broadcast it, and yield each part that has come or gone."""
+    """Broadcast this memory, and yield each part that was received or sent."""
     for start in range(0, len(memory), CHUNK_BYTES):
         part = memory[start : start + CHUNK_BYTES]
         dist.broadcast(torch.frombuffer(part, dtype=torch.uint8), source)

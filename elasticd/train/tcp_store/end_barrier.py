@@ -48,5 +48,5 @@ def wait_for_all(store: BarrierStore, size: int, is_stale: Callable[[], bool]) -
 
 
 def _decided(store: BarrierStore, word: str) -> bool:
-    """Write this unless the other word stands; return whether this one stands then."""
+    """Write this word unless the other one is there; return whether this one is there then."""
     return store.compare_set(_END, "", word) == word.encode()

@@ -55,7 +55,7 @@ def surroundings() -> dict[str, str]:
 
 
 def _umask() -> str:
-    """Read it from the kernel: to read it by a call means to set it, for all threads."""
+    """Read the umask from /proc: os.umask cannot read it without setting it, for all threads."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("Umask:"):

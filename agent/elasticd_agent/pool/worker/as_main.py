@@ -30,7 +30,7 @@ def run(
     is_module: bool,
     on_raised: Callable[[BaseException], None],
 ) -> None:
-    """Run it as `__main__`; calls on_raised at once when an exception leaves it.
+    """Run the script as `__main__`; call `on_raised` at once when an exception leaves it.
 
     An exit that was called for with a code other than 0 is told too, and goes its way untouched.
     """

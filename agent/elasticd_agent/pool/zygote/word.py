@@ -10,14 +10,14 @@ __all__ = ["Failed", "Importing", "Ready", "unpack_word"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importing:
-    """It begins to import a package: if it ends now, that package is at fault."""
+    """The zygote begins to import a package: if it ends now, that package is at fault."""
 
     package: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """It cannot serve, and ends."""
+    """The zygote cannot serve, and ends."""
 
     why: str
     package: str = ""

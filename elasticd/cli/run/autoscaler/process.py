@@ -69,7 +69,7 @@ class _Keeper:
         self._thread.start()
 
     def close(self) -> None:
-        """End it, by force if it does not end in time."""
+        """End the autoscaler, by force if it does not end in time."""
         with self._lock:
             self._is_closing.set()
             process = self._process

@@ -68,7 +68,7 @@ def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> 
 
 
 def undrain_node(store: Store, keys: Keys, node: NodeId, *, by: str) -> None:
-    """Take that wish back, if it is the operator's own.
+    """Withdraw the drain of a node, if it is the operator's own.
 
     Raises:
         Fenced: somebody else wrote it meanwhile.

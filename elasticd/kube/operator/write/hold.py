@@ -31,7 +31,7 @@ class Holds:
         return self._now_s() < until_s
 
     def failed(self, what: str, why: str, at_least_s: float = 0.0) -> bool:
-        """Hold it for longer than the last time; return whether the failure is a new one."""
+        """Hold `what` for longer than the last time; return whether the failure is a new one."""
         if len(self._held) >= LIMIT:
             self._held.clear()
         _, before, backoff = self._held.get(what, (0.0, "", self._backoff()))
@@ -39,7 +39,7 @@ class Holds:
         return why != before
 
     def worked(self, what: str) -> bool:
-        """Forget that it failed; return whether it had."""
+        """Forget that `what` failed; return whether it had."""
         return self._held.pop(what, None) is not None
 
     def next_s(self) -> float | None:
