@@ -1,5 +1,6 @@
 """The flags and variables that say which etcd, and the store that is opened by them."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,6 @@ def where_options(command: F) -> F:
 def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings | None:
     """Build the settings from flags, then from the environment; None if no etcd was named.
 
-    With a password among them this process hides its memory and environment from its user's others.
-
     Raises: CallError: an endpoint, a password file or a set of certificates cannot be used.
     """
     urls = _given(values, environ, "etcd")
@@ -104,10 +103,6 @@ def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings |
         cert_file=_given(values, environ, "etcd_cert"),
         key_file=_given(values, environ, "etcd_key"),
     )
-    if settings.password:
-        # Here, as every command that comes to know it passes by: a daemon, one that only looks, and
-        # one that follows a run for days.
-        hide_from_user()
     if bool(settings.cert_file) != bool(settings.key_file):
         raise CallError("--etcd-cert and --etcd-key belong together: give both or none.")
     if settings.ca_file and not settings.endpoints[0].startswith("https://"):
@@ -204,8 +199,23 @@ def prepare_store(settings: StoreSettings) -> Store:
     return EtcdStore(settings)
 
 
+def _hide_with_password(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Hide this process if it is about to know the password; a callback of that flag.
+
+    click calls it for every command that takes the flags, given or not, before the command itself:
+    for a daemon, for one that only looks, and for one that follows a run for days. Who only parses
+    the words of a command, outside the group, has called none.
+    """
+    names = (ETCD_PASSWORD, f"{ETCD_PASSWORD}_FILE")
+    is_called = ctx.parent is not None and not ctx.resilient_parsing
+    if is_called and (value is not None or any(map(os.environ.get, names))):
+        hide_from_user()
+    return value
+
+
 def _settings(flag: EtcdFlag) -> dict[str, Any]:
     return {
+        "callback": _hide_with_password if flag.name == "etcd-password-file" else None,
         "metavar": flag.metavar,
         "default": None,
         "help": flag.help,

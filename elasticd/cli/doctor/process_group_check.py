@@ -15,7 +15,7 @@ from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.doctor.torch_check import last_line
 from elasticd.cli.terminal.words import seconds
 from elasticd.store.private_etcd.embedded import free_port
-from elasticd_agent.worker_setup.worker_env import interface_of
+from elasticd_agent.worker_setup.worker_env import interface_of, without_secrets
 
 __all__ = ["check_process_group"]
 
@@ -25,7 +25,7 @@ LIMIT_S = 120.0
 
 def check_process_group(python: str, backend: str, address: str) -> Iterator[Finding]:
     """Form the group; `backend` is gloo or nccl."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env = {**without_secrets(os.environ), "OMP_NUM_THREADS": "1"}
     interface = interface_of(address)
     if interface:  # As for workers.
         env.setdefault("GLOO_SOCKET_IFNAME", interface)

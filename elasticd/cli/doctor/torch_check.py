@@ -1,12 +1,14 @@
 """Looks at the interpreter of the workers: its Python, its torch, and the GPUs that torch sees."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.terminal.words import counted, seconds
+from elasticd_agent.worker_setup.worker_env import without_secrets
 
 __all__ = ["OLDEST_TORCH", "TorchReport", "findings_of", "last_line", "read_torch"]
 
@@ -53,7 +55,12 @@ def read_torch(python: str, limit_s: float = LIMIT_S) -> TorchReport | Finding:
     """Ask an interpreter in a process of its own; a Finding if it does not answer."""
     try:
         done = subprocess.run(
-            [python, "-c", SCRIPT], capture_output=True, text=True, timeout=limit_s, check=False
+            [python, "-c", SCRIPT],
+            env=without_secrets(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return _broken(f"{python} had not imported torch after {limit_s:.0f} s")

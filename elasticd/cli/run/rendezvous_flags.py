@@ -1,6 +1,6 @@
 """On which hosts a job runs: what torchrun's rendezvous flags mean without torchrun's rendezvous.
 
-It starts and asks nothing; only where there is a password of etcd does this process hide itself.
+It starts and asks nothing.
 """
 
 from collections.abc import Mapping

@@ -11,9 +11,12 @@ import pytest
 from elasticd.cli import etcd_flags, record_source
 from elasticd.cli.autoscale import run as autoscaler
 from elasticd.cli.daemons import agent, operator
+from elasticd.cli.doctor import command as doctor
+from elasticd.cli.jobs.status import status
 from elasticd.cli.main import main
 from elasticd.cli.run import foreground
 from elasticd.errors import CallError
+from elasticd.store.api import Store
 from elasticd.telemetry import log
 
 ASKS = """
@@ -47,6 +50,7 @@ HOLDERS = [
     (record_source, "open_store", ["why", *ETCD, "j"]),
     (record_source, "open_store", ["logs", *ETCD, "j", "--follow"]),
     (record_source, "open_store", ["dashboard", *ETCD, "--port", "0"]),
+    (doctor, "_findings", ["doctor", *ETCD]),
 ]
 
 
@@ -86,3 +90,31 @@ def test_who_holds_the_password_hides_before_anything_else(
     assert main(call) == 2
     told = capsys.readouterr().err
     assert ("it hides." if has_password else "it goes on.") in told and "canary" not in told
+
+
+def test_password_in_a_file_is_hidden_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whether a flag names the file, or a variable."""
+    hidden: list[str] = []
+    (tmp_path / "password").write_text("canary")
+    monkeypatch.setattr(etcd_flags, "hide_from_user", lambda: hidden.append("it hides"))
+    monkeypatch.setattr(record_source, "open_store", lambda *given: ended())
+    file = ["--etcd-password-file", str(tmp_path / "password")]
+    main(["status", *ETCD, "--etcd-user", "u", *file, "j"])
+    assert len(hidden) == 1
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD_FILE", file[1])
+    main(["status", *ETCD, "--etcd-user", "u", "j"])
+    assert len(hidden) == 2
+
+
+def test_only_a_command_that_is_called_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read flags, or the words of a command in a manifest, changes nothing in a process."""
+    monkeypatch.setattr(etcd_flags, "hide_from_user", ended)
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", "canary")
+    environ = {"ELASTICD_ETCD_USER": "u", "ELASTICD_ETCD_PASSWORD": "canary"}
+    settings = etcd_flags.settings_from({"etcd": "http://127.0.0.1:1"}, environ)
+    assert settings is not None and settings.password == "canary"
+    status.make_context("status", [*ETCD, "--etcd-password-file", "/nowhere", "j"])
+
+
+def ended() -> Store:
+    raise CallError("it goes on.")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.doctor.finding import Finding, Verdict
+from elasticd.cli.doctor.process_group_check import check_process_group
 from elasticd.cli.doctor.torch_check import TorchReport, findings_of, last_line, read_torch
 from tests.fixtures.patience import patience_s
 
@@ -67,6 +68,22 @@ def test_interpreter_that_does_not_answer_is_a_problem(
     answer = read_torch(str(python), limit_s=0.2 if "sleep" in body else patience_s(60.0))
     assert isinstance(answer, Finding)
     assert answer.verdict is Verdict.PROBLEM and found in answer.found
+
+
+def test_interpreters_that_are_asked_do_not_get_the_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They import torch for a minute, in an environment that others of the user can read."""
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", "canary")
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD_FILE", "/canary")
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nenv >> {tmp_path}/environment\nexit 1\n")
+    python.chmod(0o755)
+    read_torch(str(python), limit_s=patience_s(60.0))
+    list(check_process_group(str(python), "gloo", "127.0.0.1"))
+    told = (tmp_path / "environment").read_text()
+    assert told.count("\nPATH=") + told.startswith("PATH=") == 3, "all three were started"
+    assert "canary" not in told
 
 
 def test_interpreter_that_cannot_be_started_is_a_problem(tmp_path: Path) -> None:
