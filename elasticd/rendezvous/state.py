@@ -237,6 +237,16 @@ class EtcdView:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseWait:
+    """Until when a change waits for the word of other ranks; there is one such wait for a world."""
+
+    reason: Reason
+    """What is known so far. WORKER_FAILED: other ranks may show that they raise what one has
+    raised. COLLECTIVE_BROKEN: ranks that have said nothing may tell who broke it."""
+    until_s: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanState:
     """What this agent plans or has proposed: the next world, or a status."""
@@ -253,10 +263,8 @@ class PlanState:
     """When to look whether another world is needed; None: nothing to look at."""
     read_at_end_s: float | None = None
     """When members and results were last read once more, as the world is at its end."""
-    alike_until_s: float | None = None
-    """How long other ranks may show that they raise what one has raised."""
-    culprit_until_s: float | None = None
-    """How long ranks that have said nothing may tell who broke the collective of the others."""
+    cause_wait: CauseWait | None = None
+    """How long other ranks may still tell what is behind a change."""
     lost_races: int = 0
     proposal: str = ""
     """The token of the proposal that is in flight."""

@@ -1,16 +1,61 @@
-"""The end of an in-process job: its ranks have trained, and a world may stand that they never saw.
+"""The end of a job that is done, or is to be stopped, and the status that says so.
 
-All ranks of a generation finish together, behind one barrier. A world that was agreed on in that
-moment (for a join, say) names processes that will not come, and newcomers that wait for them; to
-begin anew with these would train everything once more.
+In in-process mode a world may stand then that those who trained never saw. All ranks of a
+generation finish together, behind one barrier. A world that was agreed on in that moment (for a
+join, say) names processes that will not come, and newcomers that wait for them; to begin anew with
+these would train everything once more.
 """
 
-from elasticd.records.reason import Reason
+import dataclasses
+
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.next_world.node_condition import has_lost_worker, is_finished, is_going
 from elasticd.rendezvous.state import JobState
 
-__all__ = ["is_ending", "is_of_no_interest", "is_trained"]
+__all__ = ["is_ending", "is_of_no_interest", "is_trained", "status_at_end", "status_if_trained"]
+
+
+def status_at_end(state: JobState) -> JobStatus | None:
+    """Return the final status, if the job is done or is to be stopped."""
+    assert state.status is not None
+    world = state.world
+    if world is not None and state.ok_ranks >= world.size:
+        return dataclasses.replace(
+            state.status,
+            phase=Phase.SUCCEEDED,
+            generation=world.generation,
+            reason=Reason.ALL_SUCCEEDED,
+            message=(
+                f"all {world.size} ranks of generation {world.generation} exited with 0"
+                if world.size > 1
+                else f"the only rank of generation {world.generation} exited with 0"
+            ),
+        )
+    if any(want.is_stop for want in state.wants.values()):
+        return dataclasses.replace(
+            state.status,
+            phase=Phase.STOPPED,
+            reason=Reason.STOP_REQUESTED,
+            message=next((w.why for w in state.wants.values() if w.is_stop and w.why), "stopped"),
+        )
+    return None
+
+
+def status_if_trained(state: JobState) -> JobStatus | None:
+    """Return the final status, if the job was done when the standing world was agreed on."""
+    world = state.world
+    if world is None or state.status is None or not is_trained(state, world):
+        return None
+    return dataclasses.replace(
+        state.status,
+        phase=Phase.SUCCEEDED,
+        generation=world.generation,
+        reason=Reason.ALL_SUCCEEDED,
+        message=f"all ranks that trained have exited with 0, before generation "
+        f"{world.generation} began",
+    )
 
 
 def is_ending(state: JobState, world: World) -> bool:

@@ -21,19 +21,23 @@ from elasticd.rendezvous.next_world.change import (
     is_candidate,
 )
 from elasticd.rendezvous.next_world.exclusion import without
-from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
-from elasticd.rendezvous.next_world.node_condition import is_found_dead, is_silent
+from elasticd.rendezvous.next_world.job_end import is_ending, status_at_end, status_if_trained
+from elasticd.rendezvous.next_world.node_condition import is_found_dead
 from elasticd.rendezvous.next_world.plan import plan_world
 from elasticd.rendezvous.next_world.restart_budget import (
-    ALIKE_GRACE_S,
-    ALIKE_MOST_S,
-    alike_until_s,
     budget_of,
     failed,
     is_paid,
     is_refilled,
 )
-from elasticd.rendezvous.next_world.wait import Wait
+from elasticd.rendezvous.next_world.wait import (
+    ALIKE_GRACE_S,
+    SECONDARY_GRACE_S,
+    WORD_WINDOW_S,
+    Wait,
+    cause_wait,
+    is_culprit_awaited,
+)
 from elasticd.rendezvous.own_record import desired_member, is_news
 from elasticd.rendezvous.state import JobState, Stage, replace
 
@@ -48,14 +52,6 @@ world."""
 LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
 """How long to wait for more losses: nodes that go together (a rack, a switch) are missed a little
 apart, by their leases more than by their sockets."""
-SECONDARY_GRACE_S = 0.1
-"""How long to wait for the cause of a broken collective, which is a consequence of another failure
-that is most likely being reported. In restart mode any exception may be one."""
-CULPRIT_MOST_S = ALIKE_MOST_S
-"""How long it is waited for at most while a rank has not said how it fares. Over Gloo a rank that
-lives says soon that its own collective broke; one that computes, or waits on a GPU, may not."""
-WORD_WINDOW_S = 0.02
-"""How long to gather such words, so that not each of them is looked at alone."""
 END_READ_S = 5.0
 """How long a repeated read is valid; the answer takes milliseconds."""
 RACES_BEFORE_FORCE = 3
@@ -87,10 +83,10 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
     if state.me.node not in turn and not (is_own and state.has_all_members):
         return state
     if reason is Reason.COLLECTIVE_BROKEN:
-        delay_s = WORD_WINDOW_S if state.culprit_until_s is not None else SECONDARY_GRACE_S
+        delay_s = WORD_WINDOW_S if is_culprit_awaited(state) else SECONDARY_GRACE_S
     elif reason is Reason.WORKER_FAILED and state.is_in_process:
         # Where a collective broke, the ranks did not all raise.
-        delay_s = ALIKE_GRACE_S if state.culprit_until_s is None else 0.0
+        delay_s = 0.0 if is_culprit_awaited(state) else ALIKE_GRACE_S
     elif reason is Reason.WORKER_FAILED and state.world is not None and state.world.size > 1:
         delay_s = SECONDARY_GRACE_S
     elif state.world is None or reason is Reason.JOINED:
@@ -140,39 +136,38 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
         return state, ()
     pending_s = None if due[0] else state.plan_at_s
     state = replace(state, plan_at_s=pending_s, join_at_s=None if due[1] else state.join_at_s)
-    ending = _ending(state)
-    if ending is not None:
-        return _write_status(state, ending)
+    final = status_at_end(state)
+    if final is not None:
+        return _write_status(state, final)
     target = target_nodes(state.spec, state.wants)
     is_late = state.is_formation_late and state.formed_s is None
     own = desired_member(state)
     view = _with_own(state, own)
     change = find_change(view, target, is_late)
-    trained = _trained(state)
+    final = status_if_trained(state)
     if change is None and state.is_formation_late:
         # Nobody is to blame. Else it stays known until another world is seen: the proposal may
         # lose a race, or have to wait.
         next_s = now_s + state.spec.formation_timeout_s
         state = replace(state, is_formation_late=False, formation_deadline_s=next_s)
-    if change is None and trained is None:
+    if change is None and final is None:
         return _say_mode(state)
     if change is not None and pending_s is not None and not change.reason.is_planned:
         return state, ()  # What is behind it may be on its way, and has its own time.
     if _is_to_read_first(state, now_s):
         state = replace(state, has_all_members=False, has_results=False)
         return replace(state, read_at_end_s=now_s, reread_at_s=now_s), ()
-    if trained is not None:
-        return _write_status(state, trained)
-    assert change is not None
-    until_s = _culprit_until_s(view, change, now_s)
-    if until_s is not None and now_s < until_s:
-        return replace(state, culprit_until_s=until_s, plan_at_s=until_s), ()
-    final = failed(view, change, now_s)
     if final is not None:
         return _write_status(state, final)
-    until_s = alike_until_s(view, change, now_s)
-    if until_s is not None and now_s < until_s:
-        return replace(state, alike_until_s=until_s, plan_at_s=until_s), ()
+    assert change is not None
+    awaited = cause_wait(view, change, now_s)
+    # What a broken collective is to cost is known when its cause is.
+    is_known = awaited is None or awaited.reason is not Reason.COLLECTIVE_BROKEN
+    final = failed(view, change, now_s) if is_known else None
+    if final is not None:
+        return _write_status(state, final)
+    if awaited is not None:
+        return replace(state, cause_wait=awaited, plan_at_s=awaited.until_s), ()
     if state.world is None:
         wait_s = _first_world_wait_s(state, target, now_s)
         if wait_s is not None:
@@ -185,22 +180,6 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
             state = replace(state, handover_s=now_s)
         return _say_wait(state, change, planned, now_s)
     return _propose_world(state, change, planned, own, now_s)
-
-
-def _culprit_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
-    """Return until when a rank may tell that it broke the collective of the others.
-
-    Else the change would have no cause, and the rank that raised would cost another one.
-    """
-    world = state.world
-    if world is None or change.reason is not Reason.COLLECTIVE_BROKEN or not state.is_in_process:
-        return None
-    is_told = any(seen.member.broken == world.generation for seen in state.members.values())
-    if not is_told or state.formed_s is None or state.is_world_ended:
-        return None
-    if not any(is_silent(state, world, node) for node in world.nodes):
-        return None
-    return state.culprit_until_s or now_s + CULPRIT_MOST_S - SECONDARY_GRACE_S
 
 
 def _propose_world(
@@ -257,47 +236,6 @@ def _with_own(state: JobState, own: Member) -> JobState:
         return state
     return replace(
         state, members=state.members.with_item(own.node, dataclasses.replace(seen, member=own))
-    )
-
-
-def _ending(state: JobState) -> JobStatus | None:
-    """Return the final status, if the job is done or is to be stopped."""
-    assert state.status is not None
-    world = state.world
-    if world is not None and state.ok_ranks >= world.size:
-        return dataclasses.replace(
-            state.status,
-            phase=Phase.SUCCEEDED,
-            generation=world.generation,
-            reason=Reason.ALL_SUCCEEDED,
-            message=(
-                f"all {world.size} ranks of generation {world.generation} exited with 0"
-                if world.size > 1
-                else f"the only rank of generation {world.generation} exited with 0"
-            ),
-        )
-    if any(want.is_stop for want in state.wants.values()):
-        return dataclasses.replace(
-            state.status,
-            phase=Phase.STOPPED,
-            reason=Reason.STOP_REQUESTED,
-            message=next((w.why for w in state.wants.values() if w.is_stop and w.why), "stopped"),
-        )
-    return None
-
-
-def _trained(state: JobState) -> JobStatus | None:
-    """Return the final status, if the job was done when the standing world was agreed on."""
-    world = state.world
-    if world is None or state.status is None or not is_trained(state, world):
-        return None
-    return dataclasses.replace(
-        state.status,
-        phase=Phase.SUCCEEDED,
-        generation=world.generation,
-        reason=Reason.ALL_SUCCEEDED,
-        message=f"all ranks that trained have exited with 0, before generation "
-        f"{world.generation} began",
     )
 
 

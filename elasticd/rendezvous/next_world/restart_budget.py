@@ -9,21 +9,12 @@ from elasticd.rendezvous.next_world.change import WorldChange, alike
 from elasticd.rendezvous.state import JobState
 
 __all__ = [
-    "ALIKE_GRACE_S",
-    "ALIKE_MOST_S",
-    "alike_until_s",
     "budget_of",
     "failed",
     "is_paid",
     "is_refilled",
 ]
 
-ALIKE_GRACE_S = 0.3
-"""How long ranks have to show the same error: a bug of the script strikes all ranks at about the
-same time, and then no other world helps."""
-ALIKE_MOST_S = 2.0
-"""The longest such wait. As long as no rank fell out of a collective or raised anything else, all
-may still raise it: a rank that waits for one that is gone reports it at once."""
 _PAID = {
     Cause.USER_ERROR: "errors of the script (--max-restarts)",
     Cause.NODE_LOSS: "losses of workers and nodes (--max-node-losses)",
@@ -94,16 +85,6 @@ def _failed(state: JobState, change: WorldChange, now_s: float) -> JobStatus | N
         if limit
         else f"no restart is allowed for {_PAID[cause]}",
     )
-
-
-def alike_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
-    """Return until when the ranks that have not ended yet may show that they raise the same."""
-    if change.reason is not Reason.WORKER_FAILED or not state.is_in_process:
-        return None
-    assert state.world is not None
-    if state.is_world_ended or alike(state, state.world).failure is None:
-        return None
-    return state.alike_until_s or now_s + ALIKE_MOST_S - ALIKE_GRACE_S
 
 
 def is_paid(status: JobStatus, culprit: Failure | None) -> bool:

@@ -1,4 +1,5 @@
-"""Why no world can be planned now: members are missing, or an earlier world may still run.
+"""Why no world can be planned now: members are missing, an earlier world may still run, or other
+ranks may still tell what is behind the change.
 
 Two worlds that have no node in common could both train. So the next one either has a node that was
 in the oldest world that may still run, and ends it there, or waits until that world has surely
@@ -10,19 +11,27 @@ from dataclasses import dataclass
 
 from elasticd.records.ids import Generation, names
 from elasticd.records.job import nodes_missing
+from elasticd.records.reason import Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.next_world.change import has_newcomer, offers_of
+from elasticd.rendezvous.next_world.change import WorldChange, alike, has_newcomer, offers_of
 from elasticd.rendezvous.next_world.node_condition import (
     has_ended,
     is_same_life,
+    is_silent,
     is_useless,
     may_come_back,
 )
-from elasticd.rendezvous.state import JobState, SeenMember
+from elasticd.rendezvous.state import CauseWait, JobState, SeenMember
 
 __all__ = [
+    "ALIKE_GRACE_S",
+    "CAUSE_MOST_S",
     "ISOLATION_MARGIN_S",
+    "SECONDARY_GRACE_S",
+    "WORD_WINDOW_S",
     "Wait",
+    "cause_wait",
+    "is_culprit_awaited",
     "too_early_to_join",
     "unended",
     "unproved_end",
@@ -34,6 +43,22 @@ ISOLATION_MARGIN_S = 5.0
 
 PROBE_S = 2.0
 """How long a probe takes: an agent that has not ended answers within a second, or not at all."""
+
+
+SECONDARY_GRACE_S = 0.1
+"""How long to wait for the cause of a broken collective, which is a consequence of another failure
+that is most likely being reported. In restart mode any exception may be one."""
+ALIKE_GRACE_S = 0.3
+"""How long ranks have to show the same error: a bug of the script strikes all ranks at about the
+same time, and then no other world helps."""
+CAUSE_MOST_S = 2.0
+"""How long either is waited for at most. As long as no rank fell out of a collective or raised
+anything else, all may still raise the same: a rank that waits for one that is gone reports it at
+once. Where some fell out of one, over Gloo, each of the others that lives says so soon, or was the
+cause; one that computes, or waits on a GPU, may not."""
+WORD_WINDOW_S = 0.02
+"""How long to gather the words of ranks that fell out of a collective, so that not each of them is
+looked at alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +185,40 @@ def unended(state: JobState, chosen: Sequence[SeenMember], generation: Generatio
     if world is None or not _shares_unended(state, world, chosen):
         return generation  # All of them were proved over.
     return _oldest_unended(state, world)
+
+
+def cause_wait(state: JobState, change: WorldChange, now_s: float) -> CauseWait | None:
+    """Return how long the change waits for what ranks may still tell of its cause; None: it does
+    not.
+
+    The world has one such wait: where a collective broke, the ranks did not all raise the same.
+    """
+    world = state.world
+    if world is None or not state.is_in_process or state.is_world_ended:
+        return None
+    if change.reason is Reason.WORKER_FAILED:
+        grace_s, is_open = ALIKE_GRACE_S, alike(state, world).failure is not None
+    elif change.reason is Reason.COLLECTIVE_BROKEN:
+        grace_s, is_open = SECONDARY_GRACE_S, _may_name_culprit(state, world)
+    else:
+        return None
+    before = state.cause_wait
+    until_s = before.until_s if before is not None else now_s + CAUSE_MOST_S - grace_s
+    return CauseWait(reason=change.reason, until_s=until_s) if is_open and now_s < until_s else None
+
+
+def is_culprit_awaited(state: JobState) -> bool:
+    """Return whether ranks that have said nothing may tell who broke the collective of others."""
+    awaited = state.cause_wait
+    return awaited is not None and awaited.reason is Reason.COLLECTIVE_BROKEN
+
+
+def _may_name_culprit(state: JobState, world: World) -> bool:
+    """Return whether a rank may tell that it broke the collective of the others.
+
+    Else the change would have no cause, and the rank that raised would cost another one.
+    """
+    is_told = any(seen.member.broken == world.generation for seen in state.members.values())
+    if not is_told or state.formed_s is None:
+        return False
+    return any(is_silent(state, world, node) for node in world.nodes)

@@ -16,8 +16,8 @@ from elasticd.rendezvous.next_world.change import WorldChange, alike, find_chang
 from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
 from elasticd.rendezvous.next_world.node_condition import has_ended
 from elasticd.rendezvous.next_world.plan import plan_world
-from elasticd.rendezvous.next_world.restart_budget import ALIKE_GRACE_S, ALIKE_MOST_S, is_refilled
-from elasticd.rendezvous.next_world.wait import Wait
+from elasticd.rendezvous.next_world.restart_budget import is_refilled
+from elasticd.rendezvous.next_world.wait import ALIKE_GRACE_S, CAUSE_MOST_S, Wait
 from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.cases import (
     Told,
@@ -243,7 +243,7 @@ def test_raise_of_one_rank_is_recovered_from_though_the_others_say_nothing() -> 
     told.member(raiser(1))
     told.tick(ALIKE_GRACE_S + 0.1)
     assert told.count(fx.ProposeWorld) == 0
-    told.tick(ALIKE_MOST_S)
+    told.tick(CAUSE_MOST_S)
     assert told.count(fx.ProposeWorld) == 1
 
 

@@ -10,8 +10,8 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import wake_at_s
-from elasticd.rendezvous.next_world.propose import BURST_WINDOW_S, SECONDARY_GRACE_S
-from elasticd.rendezvous.next_world.restart_budget import ALIKE_MOST_S
+from elasticd.rendezvous.next_world.propose import BURST_WINDOW_S
+from elasticd.rendezvous.next_world.wait import CAUSE_MOST_S, SECONDARY_GRACE_S
 from elasticd.rendezvous.state import WorkerStage, replace
 from tests.unit.rendezvous.cases import (
     Told,
@@ -277,7 +277,7 @@ def test_error_that_a_slot_pays_for_ends_the_job_where_another_process_has_it() 
     told.status(running(1, is_in_process=True, last_user_error=first))
     told.members(trainer(0), trainer(1, (0, 3, ""), failure=second))
     told.tick(SECONDARY_GRACE_S)
-    told.tick(ALIKE_MOST_S)
+    told.tick(CAUSE_MOST_S)
     status = proposal(told).status
     assert status.budget == Budget(node_loss=1) and status.last_user_error == second
     third = dataclasses.replace(failure(1), nonce=Nonce(3), step=39, in_a_row=2)

@@ -10,8 +10,8 @@ from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.next_world.node_condition import is_silent
-from elasticd.rendezvous.next_world.propose import (
-    CULPRIT_MOST_S,
+from elasticd.rendezvous.next_world.wait import (
+    CAUSE_MOST_S,
     SECONDARY_GRACE_S,
     WORD_WINDOW_S,
 )
@@ -54,7 +54,7 @@ def proposal(told: Told) -> fx.ProposeWorld:
 def test_word_of_the_rank_that_raised_is_waited_for_and_names_the_change() -> None:
     """Its process, or its agent, stood still between its exception and the report."""
     told = told_of_a_silent_rank()
-    told.tick(CULPRIT_MOST_S / 2)
+    told.tick(CAUSE_MOST_S / 2)
     assert told.count(fx.ProposeWorld) == 0
     member, failed = raised(2)
     told.member(member)
@@ -65,7 +65,7 @@ def test_word_of_the_rank_that_raised_is_waited_for_and_names_the_change() -> No
 def test_rank_that_never_says_anything_is_waited_for_no_longer_than_the_bound() -> None:
     """It is nobody's fault then."""
     told = told_of_a_silent_rank()
-    told.tick(CULPRIT_MOST_S)
+    told.tick(CAUSE_MOST_S)
     world = proposal(told).world
     assert (world.reason, world.culprit) == (Reason.COLLECTIVE_BROKEN, None)
 
