@@ -63,6 +63,10 @@ class Kind(StrEnum):
     NODE_TWIN = "node-twin"  # K10: a second agent with the name of one that lives
     WORKER_OOM = "worker-oom"  # P6: the container's limit of memory is hit
     AGENT_ROLLOUT = "agent-rollout"  # K3: a new version of the agents, one node after the other
+    AGENT_OTHER_VERSION = "agent-other-version"  # K8: rolled to the version before, or back
+    PROMETHEUS_FEWER = "prometheus-fewer"  # The metric asks for a node less, and back later
+    PROMETHEUS_STOP = "prometheus-stop"  # K9: what the autoscaler reads stands still
+    PROMETHEUS_ABSURD = "prometheus-absurd"  # K9: what it reads is no number to go by
     API_STOP = "api-stop"  # K4: the API server stands still
     API_ETCD_STOP = "api-etcd-stop"  # K4: the API server's own etcd does
 
@@ -209,6 +213,14 @@ TRAITS: dict[Kind, Traits] = {
     Kind.WORKER_OOM: _in_pods(_W, for_s=3.0, recover_s=20.0),
     # Three pods, each of which leaves in order, waits for its keepers and imports torch.
     Kind.AGENT_ROLLOUT: _in_pods(Scope.CLUSTER, for_s=1.0, recover_s=10.0, undone_s=400.0),
+    Kind.AGENT_OTHER_VERSION: _in_pods(Scope.CLUSTER, for_s=1.0, recover_s=10.0, undone_s=400.0),
+    # An autoscaler that looks each second, and waits a second before it takes nodes away.
+    Kind.PROMETHEUS_FEWER: _in_pods(Scope.JOB, for_s=10.0, recover_s=10.0),
+    Kind.PROMETHEUS_STOP: _in_pods(Scope.CLUSTER, for_s=15.0, recover_s=10.0, changes_world=False),
+    # Each absurd answer takes 3 s, and there are ten.
+    Kind.PROMETHEUS_ABSURD: _in_pods(
+        Scope.CLUSTER, for_s=33.0, recover_s=10.0, changes_world=False
+    ),
     # On the testbed longer than a node may be silent: afterwards nodes count as NotReady for a
     # moment, one by one, which is no reason to drain them.
     Kind.API_STOP: _in_pods(Scope.CLUSTER, for_s=15.0, recover_s=10.0, changes_world=False),

@@ -39,6 +39,8 @@ class SitePlan:
     """Members of etcd: 1 or 3."""
     has_network: bool = False
     """Each node in a network namespace of its own; needs root."""
+    version_before: str = ""
+    """A commit of this repository: the version to which `agent-other-version` rolls the agents."""
     lease_ttl_s: float = 2.0
     """The TTL of the nodes' leases; for pods it is the one with which their agents were started."""
 
@@ -263,6 +265,8 @@ def _check(scenario: Scenario) -> None:
             raise WrongInput(f"{name}: {kind} needs has_network = true in [site].")
         if traits.least_etcds > site.etcds:
             raise WrongInput(f"{name}: {kind} needs etcds = {traits.least_etcds} in [site].")
+        if kind is Kind.AGENT_OTHER_VERSION and not site.version_before:
+            raise WrongInput(f"{name}: {kind} needs version_before in [site].")
         if traits.scope is Scope.JOB and job.min_nodes >= site.nodes:
             raise WrongInput(f"{name}: {kind} needs min_nodes below nodes in [job].")
     for entry in scenario.faults:

@@ -18,11 +18,13 @@ JOBS = "/apis/elasticd.dev/v1alpha1/namespaces/default/elasticjobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
 AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/elasticd-agent"
+AUTOSCALER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/elasticd-autoscaler"
 SERVICE = "chaos-etcd"
 MERGE = "application/merge-patch+json"
 POLL_S = 0.2
 AGAIN_S = 0.3
 LIMIT_S = 20.0
+ROLLED_LIMIT_S = 120.0
 
 Object = Mapping[str, Any]
 
@@ -153,14 +155,41 @@ class KubeCluster:
             and status.get("numberReady") == wanted
         )
 
+    def set_agents_variable(self, name: str, value: str) -> None:
+        """Give the agents' containers a variable, or none if it is empty: all pods are replaced."""
+        self._set_variables(AGENTS, {name: value})
+
+    def set_autoscaler_variables(self, values: Mapping[str, str]) -> None:
+        """Give the autoscaler these variables, but none that is empty; wait until it has them.
+
+        Raises: ChaosError: its pods are not replaced in time.
+        """
+        self._set_variables(AUTOSCALER, values)
+
+        def is_there() -> bool:
+            found = self._ask("GET", AUTOSCALER, what="read the autoscaler's Deployment")
+            status, wanted = found.get("status", {}), found["spec"]["replicas"]
+            return bool(
+                status.get("observedGeneration") == found["metadata"]["generation"]
+                and status.get("updatedReplicas") == wanted
+                and status.get("replicas") == wanted
+                and status.get("availableReplicas") == wanted
+            )
+
+        wait_until(is_there, "the autoscaler has what it is to read", ROLLED_LIMIT_S)
+
     def create_pod(self, body: Object) -> None:
         """Create a pod among elasticd's."""
         self._ask("POST", PODS, body=body, what="create a pod")
 
     def pod_phase(self, name: str) -> str:
         """Return how far a pod is."""
+        return str(self.pod_status(name).get("phase", ""))
+
+    def pod_status(self, name: str) -> Object:
+        """Return what is known of one of elasticd's pods."""
         found = self._ask("GET", f"{PODS}/{name}", what=f"read the pod {name}")
-        return str(found.get("status", {}).get("phase", ""))
+        return dict(found.get("status", {}))
 
     # --- nodes
 
@@ -283,6 +312,16 @@ class KubeCluster:
             self._ask("DELETE", f"{SERVICES}/{SERVICE}", what=f"delete the Service {SERVICE}")
 
     # --- private
+
+    def _set_variables(self, path: str, values: Mapping[str, str]) -> None:
+        found = self._ask("GET", path, what=f"read {path}")
+        containers = found["spec"]["template"]["spec"]["containers"]
+        kept = [each for each in containers[0].get("env", ()) if each["name"] not in values]
+        new = [{"name": name, "value": value} for name, value in values.items() if value]
+        # A list is replaced as a whole.
+        changed = [{**containers[0], "env": [*kept, *new]}, *containers[1:]]
+        change = {"spec": {"template": {"spec": {"containers": changed}}}}
+        self._ask("PATCH", path, body=change, what=f"change {path}")
 
     def _follow(self) -> None:
         while not self._is_over.wait(POLL_S):

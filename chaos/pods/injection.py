@@ -10,7 +10,7 @@ from chaos.pods.active_fault import ActiveFaults
 from chaos.pods.agent_pod import ranks_on
 from chaos.pods.container import Contained, MemoryRoom, contained, process_name
 from chaos.pods.node_fault import NodeFaults
-from chaos.pods.server_fault import ServerFaults
+from chaos.pods.server.server_fault import ServerFaults
 from chaos.process import send
 from chaos.site import Blow, do_nothing
 

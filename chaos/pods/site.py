@@ -14,13 +14,14 @@ from pathlib import Path
 
 from chaos.error import ChaosError
 from chaos.history.tail import Tail
-from chaos.plan.fault import Fault
+from chaos.plan.fault import Fault, Kind
 from chaos.plan.scenario import Scenario
 from chaos.pods.agent_pod import AgentPod
 from chaos.pods.cluster import KubeCluster, wait_until
 from chaos.pods.container import contained
 from chaos.pods.injection import Injection
 from chaos.pods.node import PodNode, first_process
+from chaos.pods.server.prometheus import POLICY, Prometheus
 from chaos.process import Mark, Process
 from chaos.site import Blow, spell_script
 
@@ -37,6 +38,8 @@ SENT = (
 SCRIPT = "from chaos.jobs.ledger_job import main\n\nif __name__ == '__main__':\n    main()\n"
 READY_LIMIT_S = 120.0
 SUBMIT_LIMIT_S = 60.0
+READ = frozenset({Kind.PROMETHEUS_FEWER, Kind.PROMETHEUS_STOP, Kind.PROMETHEUS_ABSURD})
+"""Faults of a Prometheus that gives the job its size."""
 GONE_LIMIT_S = 10.0
 
 
@@ -62,6 +65,9 @@ class PodSite:
             self.cluster.close()
             raise
         self.records = self._volume / self.name
+        self.records_inside = INSIDE / self.name
+        """The same folder, as the agents see it."""
+        self.prometheus: Prometheus | None = None
         self._injection = Injection(self)
 
     def start(self) -> None:
@@ -86,6 +92,9 @@ class PodSite:
         for path in (self.records, self.records / "orders"):
             path.mkdir()
             path.chmod(0o777)  # The agents' user is not ours.
+        if READ & {entry.kind for entry in self.scenario.faults}:
+            self.prometheus = Prometheus(self.cluster, self.name, self.records, self.records_inside)
+            self.prometheus.start(load=plan.nodes)
         self._submit()
 
     def environ(self) -> dict[str, str]:
@@ -116,6 +125,8 @@ class PodSite:
             self._injection.undo_all()
             self.cluster.delete_job(self.name)
             self.cluster.close_etcd()
+            if self.prometheus is not None:
+                self.prometheus.close()
         finally:
             self.cluster.close()
             self._fetch()
@@ -161,14 +172,14 @@ class PodSite:
 
     def _submit(self) -> None:
         plan, site = self.scenario.job, self.scenario.site
-        spec = {
+        spec: dict[str, object] = {
             "script": "ledger.py",
             "files": {
                 "ledger.py": SCRIPT,
                 **{f"chaos/{name}": (ROOT / "chaos" / name).read_text() for name in SENT},
             },
             "args": [
-                *spell_script(self.scenario, INSIDE / self.name)[1:],
+                *spell_script(self.scenario, self.records_inside)[1:],
                 *("--step-sleep", f"{plan.step_sleep_s:g}", "--in-pod"),
             ],
             "nodes": {"min": plan.min_nodes, "max": site.nodes},
@@ -184,6 +195,8 @@ class PodSite:
                 "isolationSeconds": plan.isolation_limit_s,
                 "progressSeconds": plan.progress_timeout_s,
             }
+        if self.prometheus is not None:
+            spec["autoscale"] = {"policy": POLICY}
         self.cluster.create_job(self.name, spec)
 
         def is_taken() -> bool:

@@ -122,6 +122,10 @@ EXPECTED: Mapping[str, Expectation] = {
     Kind.WORKER_OOM: _worker("worker_killed", signal="SIGKILL", exception="memory"),
     # Each node in its turn; `why` names the one that left.
     Kind.AGENT_ROLLOUT: Expectation(reasons=_GOODBYE, culprit=Culprit.ANY_NODE),
+    Kind.AGENT_OTHER_VERSION: Expectation(reasons=_GOODBYE, culprit=Culprit.ANY_NODE),
+    Kind.PROMETHEUS_FEWER: Expectation(reasons=frozenset({"scaled"}), culprit=Culprit.NOBODY),
+    Kind.PROMETHEUS_STOP: _ETCD,
+    Kind.PROMETHEUS_ABSURD: _ETCD,
     Kind.API_STOP: _ETCD,
     Kind.API_ETCD_STOP: _ETCD,
 }

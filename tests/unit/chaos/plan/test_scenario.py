@@ -34,6 +34,10 @@ from chaos.plan.scenario import load, parse
             {"site": {"place": "pods"}, "fault": [{"kind": "agent-kill"}]},
             ["agent-kill", 'place = "processes"'],
         ),
+        (
+            {"site": {"place": "pods"}, "fault": [{"kind": "agent-other-version"}]},
+            ["agent-other-version", "version_before"],
+        ),
         ({"site": {"place": "moon"}}, ["moon", "pods"]),
         ({"site": {"place": "pods", "has_network": True}}, ["has_network", "processes"]),
         ({"site": {"place": "pods"}, "job": {"script": "restart_job.py"}}, ["restart_job.py"]),

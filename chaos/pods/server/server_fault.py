@@ -1,4 +1,4 @@
-"""Faults of what serves all nodes: the API server, etcd, the operator, the agents' DaemonSet."""
+"""Faults of what serves all nodes: the API server, etcd, the operator, the agents, Prometheus."""
 
 import os
 import signal
@@ -9,8 +9,9 @@ from chaos.plan.fault import Kind
 from chaos.pods.active_fault import ActiveFaults, at_most_every
 from chaos.pods.container import contained
 from chaos.pods.program import Program, api_etcd, api_server
+from chaos.pods.server.older_version import python_path, unpack
 from chaos.process import send
-from chaos.site import Blow, do_nothing
+from chaos.site import Blow, Deed, do_nothing
 
 if TYPE_CHECKING:
     from chaos.pods.site import PodSite
@@ -24,6 +25,8 @@ ASK_S = 0.5
 class ServerFaults:
     def __init__(self, site: "PodSite", active: ActiveFaults) -> None:
         self._site, self._active = site, active
+        self._older: Blow | None = None
+        """The version before, while the agents have it."""
 
     def aim(self, kind: Kind, number: int) -> Blow | None:
         """Return what to do; None: that is not possible at this moment. `number`: the fault's."""
@@ -39,7 +42,14 @@ class ServerFaults:
             case Kind.JOB_SCALE:
                 return self._scale()
             case Kind.AGENT_ROLLOUT:
-                return self._roll(number)
+                mark = f"{self._site.name}-{number}"
+                return self._roll(
+                    "the agents' DaemonSet", lambda: self._site.cluster.roll_agents(mark)
+                )
+            case Kind.AGENT_OTHER_VERSION:
+                return self._other_version()
+            case Kind.PROMETHEUS_FEWER | Kind.PROMETHEUS_STOP | Kind.PROMETHEUS_ABSURD:
+                return self._prometheus(kind)
         raise NotImplementedError(kind)
 
     def _freeze(self, name: str, program: Program | None) -> Blow | None:
@@ -103,14 +113,51 @@ class ServerFaults:
             lambda: cluster.scale_job(job, nodes),
         )
 
-    def _roll(self, number: int) -> Blow:
+    def _prometheus(self, kind: Kind) -> Blow | None:
+        server, nodes = self._site.prometheus, len(self._site.nodes)
+        assert server is not None
+        match kind:
+            case Kind.PROMETHEUS_FEWER:
+                name, lie = f"the load, for {nodes - 1} of {nodes} nodes", f"truth {nodes - 1}"
+            case Kind.PROMETHEUS_ABSURD:
+                name, lie = "what Prometheus answers", "absurd"
+            case _:
+                pids = server.pids()
+                if not pids:
+                    return None
+                return self._active.blow(
+                    f"Prometheus (pid {pids[0]})",
+                    lambda: _none(send(pids, signal.SIGSTOP)),
+                    lambda: _none(send(pids, signal.SIGCONT)),
+                )
+        truth = f"truth {nodes}"
+        return self._active.blow(name, lambda: server.order(lie), lambda: server.order(truth))
+
+    def _other_version(self) -> Blow:
+        """Roll the agents to the version before, or back to their own if they have that."""
+        cluster, older = self._site.cluster, self._older
+        if older is not None:
+            assert older.undo is not None
+            self._older = None
+            return self._roll("the agents, back to their version", older.undo)
+        commit = self._site.scenario.site.version_before
+        here, inside = self._site.records / "before", self._site.records_inside / "before"
+        unpack(commit, here)
+        self._older = self._active.blow(
+            "the agents' version",
+            lambda: cluster.set_agents_variable("PYTHONPATH", python_path(inside)),
+            lambda: cluster.set_agents_variable("PYTHONPATH", ""),
+        )
+        return self._roll(f"the agents, to {commit[:8]}", self._older.strike)
+
+    def _roll(self, victim: str, change: Deed) -> Blow:
         """Replace the agents' pods, one node after the other; each leaves in order."""
         cluster, nodes = self._site.cluster, self._site.nodes
 
         def strike() -> None:
             for node in nodes:
                 node.is_ending = True
-            cluster.roll_agents(f"{self._site.name}-{number}")
+            change()
 
         def is_over() -> bool:
             return cluster.is_rolled_out() and all(node.has_successor() for node in nodes)
@@ -120,7 +167,7 @@ class ServerFaults:
                 node.start()
 
         return Blow(
-            victim="the agents' DaemonSet",
+            victim=victim,
             strike=strike,
             undo=take_up,
             is_undone=at_most_every(ASK_S, is_over),

@@ -1,0 +1,43 @@
+"""The version before, which the agents are rolled to and back from.
+
+It is not another image: the tree comes out of git into the folder that all agents have, and stands
+before the image's own in the PYTHONPATH of the agents' container. So a cluster needs no second
+image, and what is compared is elasticd alone.
+"""
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+from chaos.error import ChaosError
+
+__all__ = ["python_path", "unpack"]
+
+ROOT = Path(__file__).parents[3]
+PARTS = ("elasticd", "agent")
+
+
+def unpack(commit: str, folder: Path) -> None:
+    """Write the tree of a commit into a folder, readable by everybody.
+
+    Raises:
+        ChaosError: git has no such commit.
+    """
+    words = ["git", "-C", str(ROOT), "archive", commit, *PARTS]
+    made = subprocess.run(words, capture_output=True, check=False)
+    if made.returncode != 0:
+        raise ChaosError(
+            f"The version before ({commit[:12]}) cannot be taken out of git: "
+            f"{made.stderr.decode(errors='replace').strip()}. The scenario needs the repository "
+            "with all of its commits."
+        )
+    folder.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    folder.chmod(0o755)  # Whatever our umask is: the agents' user is not ours.
+
+
+def python_path(folder: Path) -> str:
+    """Return where a Python finds what was unpacked into a folder, as the agents see it."""
+    return f"{folder}:{folder / 'agent'}"
