@@ -31,13 +31,13 @@ def follow_to_end(
     is_private: bool,
     until_s: float,
     has_ended: Callable[[], bool] = lambda: False,
-    told: Callable[[News], None] = lambda news: None,
+    on_news: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
 ) -> JobStatus | None:
     """Return how the job ended; None at `until_s`, or if a private etcd has gone (`is_private`).
 
     `has_ended` says that a local run is over, whose etcd may have gone before its watch told of the
-    end. `told` is called with each piece of news on the way.
+    end. `on_news` is called with each piece of news on the way.
 
     Raises: NotFound: there is no such job, or its records were removed meanwhile.
     """
@@ -46,7 +46,7 @@ def follow_to_end(
         while (rest_s := until_s - now_s()) > 0.0:
             news = follower.next(min(TURN_S, rest_s))
             if news is not None:
-                told(news)
+                on_news(news)
             if isinstance(news, JobEnded):
                 return news.status
             if is_private and (isinstance(news, EtcdAway) or has_ended()):

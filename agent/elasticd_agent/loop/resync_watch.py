@@ -47,20 +47,22 @@ class ResyncWatch:
         self._due_s = now_s() + REREAD_S * random.uniform(0.75, 1.25)  # noqa: S311
 
 
-def drain_listing(store: Store, key: str, told: Callable[[bool], None]) -> ResyncWatch:
-    """Watch the wish that a node should be drained; `told` is called by the store's thread."""
+def drain_listing(store: Store, key: str, on_change: Callable[[bool], None]) -> ResyncWatch:
+    """Watch the wish that a node should be drained; `on_change` is called by the store's thread."""
 
     def see(seen: WatchSnapshot | KeysChanged) -> None:
         if isinstance(seen, WatchSnapshot):
-            told(bool(seen.items))
+            on_change(bool(seen.items))
         else:
-            told(seen.changes[-1].item is not None)
+            on_change(seen.changes[-1].item is not None)
 
     return ResyncWatch(lambda: store.watch(KeyRange(key=key), see))
 
 
-def label_listing(store: Store, key: str, told: Callable[[Mapping[str, str]], None]) -> ResyncWatch:
-    """Watch labels that others give this node; `told` is called by the store's thread."""
+def label_listing(
+    store: Store, key: str, on_change: Callable[[Mapping[str, str]], None]
+) -> ResyncWatch:
+    """Watch labels that others give this node; `on_change` is called by the store's thread."""
 
     def see(seen: WatchSnapshot | KeysChanged) -> None:
         item: KeyValue | None
@@ -69,6 +71,6 @@ def label_listing(store: Store, key: str, told: Callable[[Mapping[str, str]], No
         else:
             item = seen.changes[-1].item
         with suppress(NotSupported):  # Of a newer version: what was known stays.
-            told(decode(NodeLabels, item.value).labels if item is not None else {})
+            on_change(decode(NodeLabels, item.value).labels if item is not None else {})
 
     return ResyncWatch(lambda: store.watch(KeyRange(key=key), see))

@@ -87,19 +87,19 @@ def check_whole(name: str, value: Any, most: int, least: int = 0) -> None:
         raise Damaged(f"{name} is {said_as(value)}, which is no number from {least} to {most}.")
 
 
-def whole(said: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
-    value = said.get(name)
+def whole(values: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
+    value = values.get(name)
     check_whole(name, value, most, least)
     assert isinstance(value, int)
     return value
 
 
-def number(said: Mapping[str, Any], name: str) -> float:
+def number(values: Mapping[str, Any], name: str) -> float:
     """Return a number that is finite and that a float can hold.
 
     Raises: Damaged: it is not there, or no such number.
     """
-    value = said.get(name)
+    value = values.get(name)
     if type(value) is int and abs(value) < 1 << 62:
         return float(value)
     if type(value) is not float or not math.isfinite(value):
@@ -107,23 +107,23 @@ def number(said: Mapping[str, Any], name: str) -> float:
     return value
 
 
-def text(said: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
+def text(values: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
     """Return a text of at most so many characters.
 
     Raises: Damaged: it is not there, no text, or longer.
     """
-    value = said.get(name)
+    value = values.get(name)
     if not isinstance(value, str) or len(value) > most:
         raise Damaged(f"{name} is no text of at most {most} characters.")
     return value
 
 
-def rows(said: Mapping[str, Any], name: str, most: int, width: int) -> list[list[Any]]:
+def rows(values: Mapping[str, Any], name: str, most: int, width: int) -> list[list[Any]]:
     """Return a list of lists of this width.
 
     Raises: Damaged: it is no list, too long, or a row has another width.
     """
-    value = said.get(name)
+    value = values.get(name)
     if not isinstance(value, list) or len(value) > most:
         raise Damaged(f"{name} is no list of at most {most}.")
     if not all(isinstance(row, list) and len(row) == width for row in value):

@@ -80,7 +80,7 @@ def attach(
                     lambda world: choice,
                     screen,
                     wanted=LogSlice(lines=LAST_LINES if lines is None else lines),
-                    told=tell,
+                    on_news=tell,
                 )
             except KeyboardInterrupt:
                 screen.note(f"detached; job {name} goes on, `elasticd attach {name}` comes back")

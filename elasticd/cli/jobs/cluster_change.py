@@ -121,32 +121,32 @@ def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) 
     `auto` withdraws this wish: then the autoscaler chooses the size if the job has a policy;
     otherwise the job is as large as it may be.
     """
-    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
+    output = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     if nodes == AUTO:
-        unpin_job(job, said, values)
+        unpin_job(job, output, values)
     else:
-        scale_job(job, nodes, said, values)
+        scale_job(job, nodes, output, values)
     return 0
 
 
-def unpin_job(job: str, said: CommandReport, values: Values) -> None:
+def unpin_job(job: str, output: CommandReport, values: Values) -> None:
     """Take the wish for a size back, and report what is wanted then."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
-        nodes = jobs.unpin(source.store, source.keys, name, is_dry_run=said.is_dry_run)
-    said(
+        nodes = jobs.unpin(source.store, source.keys, name, is_dry_run=output.is_dry_run)
+    output(
         f"job {job} is not scaled by a person any more: {words.counted(nodes, 'node')} wanted",
         job=job,
         nodes=nodes,
     )
 
 
-def scale_job(job: str, nodes: int, said: CommandReport, values: Values) -> None:
+def scale_job(job: str, nodes: int, output: CommandReport, values: Values) -> None:
     """Write the wish, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
-        spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=said.is_dry_run)
-    said(
+        spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=output.is_dry_run)
+    output(
         f"job {job} is wanted on {nodes} node{'s' if nodes != 1 else ''} "
         f"(of {spec.min_nodes}:{spec.max_nodes})",
         job=job,
@@ -177,27 +177,27 @@ def drain(
     It refuses a node with the only copy of a job's state if no other node could take it over. With
     --wait it returns when no job holds a slot there: then you may switch off the machine.
     """
-    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
+    output = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--undo" if undo else "")
     if undo:
-        return each_of(nodes, lambda node: undrain_node(node, said, values))
+        return each_of(nodes, lambda node: undrain_node(node, output, values))
     asked: list[str] = []
 
     def ask(node: str) -> None:
         # A dry run has written nothing of those before, and what they leave is asked of this one.
-        drain_node(node, reason, said, values, is_forced=force, others=asked)
+        drain_node(node, reason, output, values, is_forced=force, others=asked)
         asked.append(node)
 
     code = each_of(nodes, ask)
     if until_s is None or is_dry_run:
         return code
-    return each_of(asked, lambda node: _await_free(node, until_s, said, values)) or code
+    return each_of(asked, lambda node: _await_free(node, until_s, output, values)) or code
 
 
 def drain_node(
     node: str,
     reason: str,
-    said: CommandReport,
+    output: CommandReport,
     values: Values,
     *,
     is_forced: bool,
@@ -209,11 +209,11 @@ def drain_node(
     with _serving(node, values) as (source, name):
         if not is_forced:
             check_drain(source.store, source.keys, name, [NodeId(other) for other in others])
-        node_drain.drain(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
-    said(f"node {node} is being drained", node=node, is_drained=True)
+        node_drain.drain(source.store, source.keys, name, why=reason, is_dry_run=output.is_dry_run)
+    output(f"node {node} is being drained", node=node, is_drained=True)
 
 
-def _await_free(node: str, until_s: float, said: CommandReport, values: Values) -> None:
+def _await_free(node: str, until_s: float, output: CommandReport, values: Values) -> None:
     with _serving(node, values) as (source, name):
         busy = wait_node_free(source.store, source.keys, name, until_s=until_s)
     if busy:
@@ -221,14 +221,14 @@ def _await_free(node: str, until_s: float, said: CommandReport, values: Values) 
             f"Node {node!r} is still used by {', '.join(busy)}: it is being drained, `elasticd "
             "nodes` shows when it is free."
         )
-    said(f"node {node} is free of jobs", node=node, is_free=True)
+    output(f"node {node} is free of jobs", node=node, is_free=True)
 
 
-def undrain_node(node: str, said: CommandReport, values: Values) -> None:
+def undrain_node(node: str, output: CommandReport, values: Values) -> None:
     """Bring a node back into service, and report it."""
     with _serving(node, values) as (source, name):
-        node_drain.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
-    said(f"node {node} may work again", node=node, is_drained=False)
+        node_drain.undrain(source.store, source.keys, name, is_dry_run=output.is_dry_run)
+    output(f"node {node} may work again", node=node, is_drained=False)
 
 
 @contextmanager
@@ -272,58 +272,58 @@ def stop(
     for it and shows the result. Without --checkpoint such a job is not ended once it has trained,
     unless you give --force. With --wait it returns when the jobs are over.
     """
-    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
+    output = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--forget" if forget else "")
     if forget:
-        return each_of(names, lambda job: _forget(job, said, values))
+        return each_of(names, lambda job: _forget(job, output, values))
     asked: list[tuple[str, JobSpec]] = []
 
     def ask(job: str) -> None:
-        asked.append((job, ask_to_stop(job, reason, said, values, is_forced=force)))
+        asked.append((job, ask_to_stop(job, reason, output, values, is_forced=force)))
 
     code = each_of(names, ask)
     for job, spec in asked:  # All of them save at the same time.
         if not is_dry_run and spec.checkpoint is not None:
-            _tell_saved(job, spec, said, values)
+            _tell_saved(job, spec, output, values)
     if until_s is None or is_dry_run:
         return code
     return (
-        each_of([job for job, _ in asked], lambda job: _await_end(job, until_s, said, values))
+        each_of([job for job, _ in asked], lambda job: _await_end(job, until_s, output, values))
         or code
     )
 
 
-def _await_end(job: str, until_s: float, said: CommandReport, values: Values) -> None:
+def _await_end(job: str, until_s: float, output: CommandReport, values: Values) -> None:
     status = end_of(values, job, until_s=until_s)
     if status is None:
         raise TimedOut(
             f"Job {job!r} was asked to stop and is not over: `elasticd status {job}` shows for "
             "what it waits."
         )
-    said(f"job {job} is over ({status.phase})", job=job, phase=status.phase.value)
+    output(f"job {job} is over ({status.phase})", job=job, phase=status.phase.value)
 
 
-def _forget(job: str, said: CommandReport, values: Values) -> None:
+def _forget(job: str, output: CommandReport, values: Values) -> None:
     with job_source(values, job) as (source, name):
         _check_live(source, job)
-        jobs.forget(source.store, source.keys, name, is_dry_run=said.is_dry_run)
-    said(f"job {job} is given up", job=job)
+        jobs.forget(source.store, source.keys, name, is_dry_run=output.is_dry_run)
+    output(f"job {job} is given up", job=job)
 
 
 def ask_to_stop(
-    job: str, reason: str, said: CommandReport, values: Values, *, is_forced: bool
+    job: str, reason: str, output: CommandReport, values: Values, *, is_forced: bool
 ) -> JobSpec:
     """Write the wish that the job ends, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         if not is_forced:
             check_stop(source.store, source.keys, name)
-        spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
-    said(f"job {job} is asked to stop", job=job)
+        spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=output.is_dry_run)
+    output(f"job {job} is asked to stop", job=job)
     return spec
 
 
-def _tell_saved(job: str, spec: JobSpec, said: CommandReport, values: Values) -> None:
+def _tell_saved(job: str, spec: JobSpec, output: CommandReport, values: Values) -> None:
     report = None
     try:
         with job_source(values, job) as (source, name):
@@ -333,7 +333,7 @@ def _tell_saved(job: str, spec: JobSpec, said: CommandReport, values: Values) ->
             report = read_job(source.store, source.keys, name)
     if report is not None and report.saved is not None:
         saved = report.saved
-        said(f"job {job} was {saved.sentence}", job=job, saved=to_plain(saved))
+        output(f"job {job} was {saved.sentence}", job=job, saved=to_plain(saved))
 
 
 def each_of(names: Sequence[str], do: Callable[[str], None]) -> int:
@@ -358,7 +358,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
 
     Logs and checkpoints stay. The agents do the same by themselves after --keep-ended.
     """
-    said = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
+    output = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     names = [JobName(checked_name("job", name)) for name in job]
     total = 0
     with sources(values) as opened:
@@ -370,7 +370,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
         ):
             total += done.records
             count = words.counted(done.records, "record")
-            said(f"job {done.job}: {count} removed", job=done.job, records=done.records)
+            output(f"job {done.job}: {count} removed", job=done.job, records=done.records)
     if is_json:
         return 0
     if not total:

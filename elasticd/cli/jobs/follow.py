@@ -30,7 +30,7 @@ def follow_job(
     screen: Screen,
     *,
     wanted: LogSlice | None = None,
-    told: Callable[[News], None] = lambda news: None,
+    on_news: Callable[[News], None] = lambda news: None,
 ) -> JobStatus:
     """Show the output that `choice` picks of each world until the job ends; return how it ended.
 
@@ -62,10 +62,10 @@ def follow_job(
                 tail.own_nodes |= {node.node for node in news.world.nodes}
             tail.choice = choice(news.world)
             tail.show(news.world, news.nodes)
-        told(news)
+        on_news(news)
 
     try:
-        status = end_of(values, report.spec.name, until_s=math.inf, told=take)
+        status = end_of(values, report.spec.name, until_s=math.inf, on_news=take)
     finally:
         tail.finish(OUTPUT_END_S)
     assert status is not None, "without a limit it returns when the job is over"

@@ -75,7 +75,7 @@ def end_of(
     job: str,
     *,
     until_s: float,
-    told: Callable[[News], None] = lambda news: None,
+    on_news: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobStatus | None:
@@ -101,7 +101,7 @@ def end_of(
                     is_private=is_private,
                     until_s=until_s,
                     has_ended=source.has_ended,
-                    told=told,
+                    on_news=on_news,
                     now_s=now_s,
                 )
                 if status is not None:

@@ -62,10 +62,10 @@ def modes_of(modules: Mapping[str, torch.nn.Module]) -> dict[str, Any]:
     }
 
 
-def adopt_modes(modules: Mapping[str, torch.nn.Module], said: Mapping[str, Any]) -> None:
+def adopt_modes(modules: Mapping[str, torch.nn.Module], modes: Mapping[str, Any]) -> None:
     """Give these modules the modes that `modes_of` returned on another rank."""
     for name, module in modules.items():
-        evaluating, frozen = set(said[name]["evaluating"]), set(said[name]["frozen"])
+        evaluating, frozen = set(modes[name]["evaluating"]), set(modes[name]["frozen"])
         for path, part in module.named_modules():
             part.training = path not in evaluating
         for path, each in module.named_parameters():

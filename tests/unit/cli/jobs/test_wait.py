@@ -159,13 +159,15 @@ def test_attach_shows_the_last_lines_and_what_comes_then_the_summary(
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"line {number}\n" for number in range(100)))
 
-    def ends_when_seen(*args: Any, told: Callable[[News], None], **more: Any) -> JobStatus | None:
+    def ends_when_seen(
+        *args: Any, on_news: Callable[[News], None], **more: Any
+    ) -> JobStatus | None:
         def take(news: News) -> None:
-            told(news)
+            on_news(news)
             if isinstance(news, WorldFormed):
                 put(store, KEYS.status(JOB), FAILED)
 
-        return follow_to_end(*args, told=take, **more)
+        return follow_to_end(*args, on_news=take, **more)
 
     monkeypatch.setattr(waiting, "follow_to_end", ends_when_seen)
     assert main(["attach", JOB, "--tail", "2"]) == 7
@@ -213,13 +215,13 @@ def test_output_is_shown_once_where_etcd_is_away_for_a_moment(
     log.write_text("once\n")
     calls: list[object] = []
 
-    def interrupted(*args: Any, told: Callable[[News], None], **more: Any) -> JobStatus | None:
-        calls.append(told)
+    def interrupted(*args: Any, on_news: Callable[[News], None], **more: Any) -> JobStatus | None:
+        calls.append(on_news)
         if len(calls) == 1:
-            told(WorldFormed(world=world(1, "a")))
+            on_news(WorldFormed(world=world(1, "a")))
             return None
         end(store)
-        return follow_to_end(*args, told=told, **more)
+        return follow_to_end(*args, on_news=on_news, **more)
 
     monkeypatch.setattr(waiting, "follow_to_end", interrupted)
     assert main(["attach", JOB]) == 0
