@@ -26,7 +26,7 @@ PAGE_ROOM = 4 << 20
 
 
 class Source(Protocol):
-    """What of a source of records is needed here."""
+    """The part of a source of records that is needed here."""
 
     @property
     def settings(self) -> StoreSettings | None: ...

@@ -152,7 +152,7 @@ class Collector:
             raise NotFound(f"Job {job} has no change to generation {generation} (any more).")
         place = stacks_place(report, change)
         if place is None or self._read_stacks is None:
-            raise NotFound(f"Of the change to generation {generation} there are no stacks.")
+            raise NotFound(f"There are no stacks of the change to generation {generation}.")
         of, first = place
         world, wanted = by_generation.get(of), NodeId(node) if node else first
         if wanted != first and (world is None or wanted not in world.members):

@@ -74,7 +74,7 @@ def check_target(target: Path) -> None:
     try:
         is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
     except OSError as exc:
-        raise CallError(f"--to {target} cannot be looked into ({exc.strerror}).") from exc
+        raise CallError(f"--to {target} cannot be listed ({exc.strerror}).") from exc
     if not is_free:
         raise CallError(f"--to {target} is there already: give a folder that is new or empty.")
 

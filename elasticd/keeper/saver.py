@@ -339,8 +339,8 @@ class Saver:
             read_back(self._bucket, manifest)
         except Damaged as exc:
             raise Refused(
-                f"What was written to {self._bucket.url} cannot be read back ({exc}), so nothing "
-                "is called durable there: give another --checkpoint."
+                f"The data written to {self._bucket.url} cannot be read back ({exc}), so no "
+                "checkpoint there counts as durable: give another --checkpoint."
             ) from exc
         self._has_read_back = True
 

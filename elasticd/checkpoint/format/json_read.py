@@ -55,7 +55,7 @@ def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
         raise Damaged(f"A text of {len(data)} bytes is too large to be true.")
     body = data[:-_SEAL_BYTES]
     if data[len(body) :] != _SEAL % text_sum(body).encode():
-        raise Damaged("Its checksum is not that of what was read.")
+        raise Damaged("Its checksum does not match what was read.")
     try:
         said = json.loads(data)
     except (ValueError, RecursionError) as exc:

@@ -64,7 +64,9 @@ def logs(
         raise CallError("--rank and --node both say which ranks: leave one of them out.")
     for flag, is_given in (("--json", is_json), ("--generation", generation is not None)):
         if follow and is_given:
-            raise CallError(f"{flag} is for what stands there by now: leave it out with --follow.")
+            raise CallError(
+                f"{flag} is for output that exists already: leave it out with --follow."
+            )
     with job_source(values, job) as (source, job_name):
         report = report_of(source, job_name)
         if on is not None:

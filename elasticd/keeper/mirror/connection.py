@@ -73,13 +73,13 @@ def greeted(sock: socket.socket, token: str) -> MirrorConnection:
     deadline_s = time.monotonic() + GREETING_LIMIT_S
     said = bytes(read_exactly(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s))
     if said[: len(_MAGIC)] != _MAGIC:
-        raise Refused("What listens there is no keeper of this version.")
+        raise Refused("The process that listens there is no keeper of this version.")
     theirs, ours = said[len(_MAGIC) :], secrets.token_bytes(_NONCE_BYTES)
     sock.settimeout(GREETING_LIMIT_S)
     sock.sendall(ours + _proof(token, b"comes", theirs, ours))
     proof = bytes(read_exactly(sock, _PROOF_BYTES, deadline_s))
     if not hmac.compare_digest(proof, _proof(token, b"hosts", theirs, ours)):
-        raise Refused("What listens there does not know its own token.")
+        raise Refused("The process that listens there does not know its own token.")
     return MirrorConnection(sock)
 
 

@@ -170,7 +170,7 @@ class MirrorReceiver:
                 sums.append(tuple(found))
             sealed = passage.receive(ENDS, ANSWER_LIMIT_BYTES)
             if sealed.sum != sum_of_sums(sums):
-                raise Refused("What came is not what was sent.")
+                raise Refused("The bytes that arrived are not those that were sent.")
             record = ShareRecord(
                 share=offer.as_second(),
                 memory=slot.memory,

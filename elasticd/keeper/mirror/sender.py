@@ -183,7 +183,7 @@ class MirrorSender:
                 raise Abandoned
             passage.send(Sealed(sum=sum_of_sums(sums)))
             if not _is_held_there(passage):
-                raise Refused("It wants the same again.")
+                raise Refused("The other keeper asks for the same bytes again.")
             return record.memory.size
 
     def _offer(self, record: ShareRecord) -> Offer:

@@ -44,7 +44,7 @@ class BroadcastFailed(Unavailable):
 
 
 class _Garbled(Damaged):
-    """What came is not what was sent."""
+    """The bytes that arrived are not those that were sent."""
 
 
 class BroadcastGroup(Protocol):

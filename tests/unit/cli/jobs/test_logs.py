@@ -103,8 +103,8 @@ def test_ranks_of_a_node_are_shown_together(
         (("--generation", "3"), "has no generation 3: its newest is 2; `elasticd why"),
         (("--generation", "2", "--rank", "9"), "no output of rank 9 in generation 2 of job"),
         (("--node", "../x"), "node"),
-        (("-f", "--json"), "--json is for what stands there by now"),
-        (("-f", "--generation", "1"), "--generation is for what stands there by now"),
+        (("-f", "--json"), "--json is for output that exists already"),
+        (("-f", "--generation", "1"), "--generation is for output that exists already"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(
