@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(480)
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Outcome]]:
     """Each way to fail, and how its run ended."""
-    place = LocalRun(tmp_path_factory.mktemp("runs"))
+    place = LocalRun(tmp_path_factory.mktemp("runs"), shares_server=True)
 
     def outcome(how: str) -> Outcome:
         script = SCRIPTS / "fail.py"

@@ -22,6 +22,7 @@ from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
 from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool
 from tests.fixtures.cluster import Cluster, cluster_on, until
+from tests.fixtures.local_run import LocalRun
 from tests.fixtures.pool import (
     PATIENCE_S,
     ChildrenOfTest,
@@ -386,3 +387,14 @@ def test_second_job_of_a_daemon_is_forked_from_the_server_of_the_first(cluster: 
     assert job.finish().phase is Phase.SUCCEEDED
     assert daemon.end() == 0
     daemon.wait_gone()
+
+
+def test_run_on_this_machine_takes_the_server_that_is_named(tmp_path: Path) -> None:
+    """It starts none itself, and its workers are forked all the same."""
+    (tmp_path / "script.py").write_text("import sys\nprint('torch._dynamo' in sys.modules)\n")
+    place = LocalRun(tmp_path, shares_server=True)
+    ended = place.run("--job", "job", "script.py")
+    assert ended.code == 0 and "True" in ended.out, ended.err
+    assert list(place.runs.rglob("fork-server.log")) == []
+    (log,) = place.runs.rglob("agents/local-0.log")
+    assert "pool.not_forked" not in log.read_text()

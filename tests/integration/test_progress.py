@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[1] / "fixtures" / "scripts" / "told.py"
 def local(tmp_path: Path) -> Iterator[LocalRun]:
     folder = tmp_path / "here"
     folder.mkdir()
-    local = LocalRun(folder)
+    local = LocalRun(folder, shares_server=True)
     yield local
     local.mark.kill_all()
 

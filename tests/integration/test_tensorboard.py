@@ -23,7 +23,7 @@ STEPS = 24
 def local(tmp_path: Path) -> Iterator[LocalRun]:
     folder = tmp_path / "here"
     folder.mkdir()
-    local = LocalRun(folder)
+    local = LocalRun(folder, shares_server=True)
     yield local
     local.mark.kill_all()
 

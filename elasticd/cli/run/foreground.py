@@ -340,9 +340,12 @@ class Foreground:
         return autoscaler(endpoint, prometheus, log_path, self._environ, note)
 
     def _start_fork_server(self, folder: JobFolder) -> str:
-        """Begin to import torch, for all agents; return the path of a socket, empty for none."""
+        """Begin to import torch, for all agents, unless the environment names who has; return the
+        path of a socket, empty for none."""
         if not can_be_forked(self._spec, self._own_environ()):
             return ""
+        if given := self._environ.get(SERVER_VARIABLE, ""):
+            return given
         log_path = folder.path / "agents" / "fork-server.log"
         return self._fork_server.start(self._own_environ(), log_path)
 

@@ -58,7 +58,7 @@ def slow_calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
 
 def called(folder: Path, cases: Iterable[str]) -> Iterator[Calls]:
     def run(case: str) -> Ended:
-        place = LocalRun(folder / re.sub(r"\W", "-", case))
+        place = LocalRun(folder / re.sub(r"\W", "-", case), shares_server=True)
         place.folder.mkdir()
         more = ("--job", "bad", "--nproc-per-node", "2", "--max-restarts", "1")
         ended = place.run(*more, str(SCRIPT), case, str(place.folder))

@@ -21,7 +21,7 @@ class Restarts:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.place = LocalRun(folder)
+        self.place = LocalRun(folder, shares_server=True)
         self.url = f"file://{folder.with_name('saved')}"
 
     def run(self, *args: str, agents: int = 1, workers: int = 2) -> Ended:
@@ -61,7 +61,7 @@ def test_script_that_saves_nothing_is_told_so_once_at_its_end(
 ) -> None:
     """By rank 0 alone; who saves as late as can be, and in another process, is told nothing."""
     (tmp_path / "run").mkdir()
-    place = LocalRun(tmp_path / "run")
+    place = LocalRun(tmp_path / "run", shares_server=True)
     (tmp_path / "run" / "script.py").write_text(script)
     flags = ("--job", "job", "--nproc-per-node", workers, "--checkpoint", "ck")
     ended = place.run(*flags, "script.py")
@@ -102,7 +102,7 @@ def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> N
 
 def test_what_is_saved_last_is_durable_when_the_run_ends(tmp_path: Path) -> None:
     """The keeper stands still until the run says that it waits for it, and is not ended."""
-    place = LocalRun(tmp_path)
+    place = LocalRun(tmp_path, shares_server=True)
     url = f"file://{tmp_path / 'saved'}"
     call = place.call("--job", "job", "--checkpoint", url, SAVES_LAST)
     until(lambda: AWAITED in call.err, lambda: call.err)
@@ -117,7 +117,7 @@ def test_what_is_saved_last_is_durable_when_the_run_ends(tmp_path: Path) -> None
 
 def test_last_checkpoint_is_given_up_by_the_second_ctrl_c(tmp_path: Path) -> None:
     """The first one changes nothing: the run still waits for the keeper, which stands still."""
-    place = LocalRun(tmp_path)
+    place = LocalRun(tmp_path, shares_server=True)
     url = f"file://{tmp_path / 'saved'}"
     call = place.call("--job", "job", "--checkpoint", url, SAVES_LAST)
     until(lambda: AWAITED in call.err, lambda: call.err)
@@ -134,7 +134,7 @@ def test_last_checkpoint_is_given_up_by_the_second_ctrl_c(tmp_path: Path) -> Non
 
 def test_script_without_a_url_is_told(tmp_path: Path) -> None:
     """One sentence that names the flag."""
-    place = LocalRun(tmp_path)
+    place = LocalRun(tmp_path, shares_server=True)
     ended = place.run("--job", "job", "--max-restarts", "0", SCRIPT)
     assert ended.code != 0
     assert "start the script with `elasticd run --checkpoint URL`" in ended.err

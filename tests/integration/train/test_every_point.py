@@ -109,7 +109,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(scope="module")
 def story(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Story:
     """Run the job until somebody has died at each point."""
-    place = LocalRun(tmp_path_factory.mktemp("points") / "here")
+    place = LocalRun(tmp_path_factory.mktemp("points") / "here", shares_server=True)
     place.folder.mkdir()
     call = place.call(
         "--job", "points", "--nproc-per-node", str(FULL), str(SCRIPT), "--full", str(FULL),
