@@ -151,19 +151,19 @@ class ZygoteKeeper:
     # --- private ------------------------------------------------------------------------------
 
     def _begin(self, order: ZygoteOrder, now_s: float) -> _Zygote:
-        ours, theirs = socket.socketpair()
-        control_fd = theirs.detach()
+        # Bare numbers: an object would be collected in a worker, and close the worker's own file.
+        ours_fd, control_fd = (end.detach() for end in socket.socketpair())
         try:
             pid = fork()
         except OSError:
             os.close(control_fd)
-            ours.close()
+            os.close(ours_fd)
             raise
         if pid == 0:
             plan = self.plan
             be_zygote(order, control_fd, pool_pid=plan.pool_pid, kept_fds=plan.kept_fds)
         os.close(control_fd)
-        return _Zygote(pid=pid, link=Link(ours.detach()), order=order, heard_s=now_s)
+        return _Zygote(pid=pid, link=Link(ours_fd), order=order, heard_s=now_s)
 
     def _hear(self, zygote: _Zygote, now_s: float) -> None:
         for line in zygote.link.read_lines():
