@@ -166,6 +166,8 @@ class UseStore:
     """
 
     store: StoreAddress
+    is_begun: bool = True
+    """False if that world is over, and never began here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,8 +242,8 @@ class Runner:
                     self._gentle.append(late)
                 elif not (self._is_stopped and self._save_first(effect)):
                     self.workers.stop(effect)
-            case fx.UseStore(store=store):
-                self.workers.use_store(store)
+            case fx.UseStore():
+                self.workers.use_store(effect.store, is_begun=effect.is_begun)
             case fx.Withdraw(result=result):
                 # A fact for people; nothing is decided by it.
                 result = replace(result, saved=self.workers.final_saves.saved)

@@ -1,6 +1,6 @@
 """The TCPStores that a pool keeps ready: each is one world's, and never another's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from elasticd.channel.pool import KeepStores, ToPool
 from elasticd.records.member import StoreAddress
@@ -34,18 +34,26 @@ class FreshStores:
             self._used.append(store)
         self.keep()
 
+    def give_up(self, store: StoreAddress) -> None:
+        """Close a store of a world that is over and never began here; it takes no other's place."""
+        if store not in self._used:
+            self._keep((store,))
+
     def keep(self) -> None:
         """Ask the pool for as many stores as are wanted."""
+        self._keep(self._used[:-KEPT_STORES])
+
+    def _keep(self, closed: Sequence[StoreAddress]) -> None:
+        self._used = [store for store in self._used if store not in closed]
         self._tell(
             KeepStores(
                 count=FRESH_STORES,
                 host=self._address,
-                used=tuple(self._used[-KEPT_STORES:]),
-                close=tuple(self._used[:-KEPT_STORES]),
+                used=tuple(self._used),
+                close=tuple(closed),
                 are_ports=self._are_ports,
             )
         )
-        self._used = self._used[-KEPT_STORES:]
 
     def lose(self) -> None:
         """Take note that the pool ended, and its stores with it."""

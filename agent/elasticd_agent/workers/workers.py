@@ -239,9 +239,12 @@ class Workers:
             if process.pid is not None and process.generation
         )
 
-    def use_store(self, store: StoreAddress) -> None:
-        """Use this fresh store for the world that begins."""
-        self._stores.use(store)
+    def use_store(self, store: StoreAddress, *, is_begun: bool) -> None:
+        """Take note that a store is a world's now, or was that of one that never began here."""
+        if is_begun:
+            self._stores.use(store)
+        else:
+            self._stores.give_up(store)
 
     def allow_until(self, until_s: float) -> None:
         """Let the pool enforce the isolation limit, even if this process stands still."""

@@ -117,7 +117,7 @@ def _spend(state: JobState, now_s: float) -> Step:
     if not used:
         return state, ()
     state = replace(state, stores=tuple(s for s in state.stores if s not in used))
-    return state, tuple(UseStore(store=store) for store in used)
+    return state, tuple(UseStore(store=store, is_begun=False) for store in used)
 
 
 def _start(state: JobState, now_s: float) -> Step:

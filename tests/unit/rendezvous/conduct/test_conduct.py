@@ -232,6 +232,7 @@ def test_store_of_a_world_that_we_never_started_is_given_up() -> None:
     told.world(world(2, 1, 0, spent_stores=(store(0, 1),)))
     used = told.one(fx.UseStore)
     assert isinstance(used, fx.UseStore) and used.store == store(0, 1)
+    assert not used.is_begun, "it takes no place of a world that has workers"
     assert told.state.stores == (store(0, 2), store(0, 3))
 
 
