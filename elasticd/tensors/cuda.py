@@ -16,12 +16,8 @@ __all__ = ["await_event", "is_used", "mark", "on", "synchronize"]
 _POLL_S = 0.0002
 """The pause between two looks at the device: short beside a step, long beside the call."""
 
-_is_initialized: Callable[[], bool] = torch.cuda.is_initialized
-
-
-def is_used() -> bool:
-    """Return whether this process has a context: to ask whether it could have one takes longer."""
-    return _is_initialized()
+is_used: Callable[[], bool] = torch.cuda.is_initialized
+"""Returns whether this process has a context: to ask whether it could have one takes longer."""
 
 
 def mark(device: torch.device) -> Any:

@@ -62,7 +62,11 @@ def without(method: Callable[..., Any], *parts: str) -> Any:
 class BareSession(AgentSession):
     """A session that sums up no waits."""
 
-    committed = without(AgentSession.committed, "step_wait.committed(self.committed_at_s)")
+    committed = without(
+        AgentSession.committed,
+        "step_wait.taken_s, step_wait.total_s = 0.0, step_wait.blocked_s",
+        "step_wait.ends.append((step_wait.blocked_s, self.committed_at_s))",
+    )
     settle = without(AgentSession.settle, "step_wait.settled()")
 
 

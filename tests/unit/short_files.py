@@ -94,7 +94,6 @@ _SYSTEM = {
     "elasticd/store/request_times.py": "It counts, for the connection, and for metrics.",
     "elasticd/tensors/mesh_cache.py": "It clears a cache of torch's by a private name.",
     "elasticd/train/introspection/stuck_rank.py": "It ends the process; the others only look.",
-    "elasticd/train/optimizer/scheduler_state.py": "It knows torch's schedulers and nothing else.",
     "elasticd/train/process_group/compiler_skip.py": "It knows Dynamo, and its neighbours do not.",
     "elasticd/train/process_group/gloo_connections.py": "It knows sockets and no Gloo.",
     "elasticd/train/session/output_file.py": "It alone changes descriptors 1 and 2.",

@@ -23,7 +23,8 @@ class Cursor:
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._spans: list[SampleSpan] = []
+        self.spans: list[SampleSpan] = []
+        """What was delivered or left out since the last commit, each once."""
         self.committed = self.pending = DataPosition(0, 0)
 
     def deliver(self, stop: int) -> None:
@@ -39,14 +40,14 @@ class Cursor:
     def commit(self) -> tuple[SampleSpan, ...]:
         """Make pending the committed position; return each span since the last commit once."""
         self.committed = self.pending
-        spans = tuple(self._spans)
-        self._spans.clear()
+        spans = tuple(self.spans)
+        self.spans.clear()
         return spans
 
     def take_spans(self) -> tuple[SampleSpan, ...]:
         """Return what was delivered or left out since the last commit, each span once."""
-        spans = tuple(self._spans)
-        self._spans.clear()
+        spans = tuple(self.spans)
+        self.spans.clear()
         return spans
 
     def go_back(self, committed: DataPosition | None = None) -> None:
@@ -54,14 +55,14 @@ class Cursor:
         if committed is not None:
             self.committed = committed
         self.pending = self.committed
-        self._spans = []
+        self.spans = []
 
     def _move(self, stop: int, *, is_left_out: bool) -> None:
         epoch, start = self.pending
         self.pending = DataPosition(epoch, stop)
-        if self._spans:
-            last = self._spans[-1]
+        if self.spans:
+            last = self.spans[-1]
             if last.epoch == epoch and last.is_left_out == is_left_out:
                 # Pending moves forward only, so the last span of this epoch ends where this begins.
-                start = self._spans.pop().start
-        self._spans.append(SampleSpan(epoch, start, stop, self._length, is_left_out))
+                start = self.spans.pop().start
+        self.spans.append(SampleSpan(epoch, start, stop, self._length, is_left_out))

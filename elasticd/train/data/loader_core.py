@@ -75,7 +75,7 @@ class LoaderCore:
         self._seed = operator.index(seed)
         self._reader = BatchReader(self._dataset, fetching, is_seeded=is_seeded)
         self._read_position: int | None = None  # of the batch that the reader gives next
-        self._ahead = PrefetchCheck(is_ahead=is_ahead)
+        self.ahead = PrefetchCheck(is_ahead=is_ahead)
         self._is_over = False  # a loop has come to the end of the epoch
         self._rank, self._least = 0, 1
         self._watch: _Deliveries | None = None
@@ -94,7 +94,7 @@ class LoaderCore:
             # Not before: a script may find out that a batch is the last before it commits it, and
             # the next epoch does not begin with that commit.
             self._finish()
-        self._ahead.begin()
+        self.ahead.begin()
         begun = self.kept.pass_begins(self, frame) if self.kept else None
         return LoaderPass(self, self.cursor.pending.epoch, self._placements, begun)
 
@@ -174,8 +174,8 @@ class LoaderCore:
         """Make the pending position the committed one; return the spans since the last commit, each
         once.
         """
-        if self._ahead.is_looking:
-            self._ahead.commit()
+        if self.ahead.is_looking:
+            self.ahead.commit()
         return self.cursor.commit()
 
     def end_epoch(self, epoch: int) -> tuple[SampleSpan, ...]:
@@ -202,16 +202,16 @@ class LoaderCore:
         pending = self.cursor.pending
         if pending.epoch != epoch:
             raise StopIteration  # the epoch ended, here or in another loop
-        held = self._ahead.held
+        held = self.ahead.held
         start = held.batch_stop if held is not None else pending.consumed
         share = self._course.share(start)
         if share is None:
-            self._count(self._ahead.let_go())  # The script trains on the last one from here on.
+            self._count(self.ahead.let_go())  # The script trains on the last one from here on.
             self._is_over = True
             self._read_position = None
             self._reader.rest()
             raise StopIteration
-        self._ahead.check()
+        self.ahead.check()
         asked_s = monotonic()
         if self._read_position != start:
             self._reader.open(self._course, start)
@@ -224,7 +224,7 @@ class LoaderCore:
         self._read_position = share.batch_stop
         if held is None:
             self.weight = share.weight
-        self._count(self._ahead.take(share))
+        self._count(self.ahead.take(share))
         return batch
 
     def _check_placement(self, placement: int) -> None:
@@ -243,7 +243,7 @@ class LoaderCore:
     def _finish(self) -> None:
         """Move on to the next epoch."""
         self._is_over = False
-        self._ahead.begin()
+        self.ahead.begin()
         self.cursor.finish()
         self._course = self._cut()
         self._read_position = None
@@ -252,7 +252,7 @@ class LoaderCore:
     def _go_back(self, committed: DataPosition | None = None) -> None:
         """Go back to the last commit, as if nothing had been read since."""
         self._is_over = False
-        self._ahead.begin()
+        self.ahead.begin()
         self.cursor.go_back(committed)
         self._placements += 1
         self._course = self._cut()

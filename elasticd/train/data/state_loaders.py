@@ -1,7 +1,7 @@
 """The loaders of a state, each with a ledger of what became part of a commit."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ class Loaders:
         """The step at which the script said that it ends; 0: it did not."""
         self._cores: dict[str, LoaderCore] = {}
         self._ledgers: dict[str, Ledger] = {}
+        self.rows: Sequence[tuple[LoaderCore, Ledger]] = ()
+        """Each loader of this world with its ledger."""
         self._kept = KeptBatches(self._cores, checks)
         self._checks = checks
         self._is_told = False
@@ -67,6 +69,7 @@ class Loaders:
         for loader in self._cores.values():
             loader.place(world.rank, world.size, watch, least, has_begun=has_begun)
             loader.kept = self._kept
+        self.rows = [(loader, self._ledgers[name]) for name, loader in self._cores.items()]
         self._kept.begin()
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:

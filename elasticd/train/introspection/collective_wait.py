@@ -42,20 +42,21 @@ _now_s = time.monotonic
 class StepWait:
     """One for the process. The training thread writes it, the heartbeat thread reads it."""
 
-    __slots__ = ("_blocked_s", "_steps", "taken_s", "total_s")
+    __slots__ = ("blocked_s", "ends", "taken_s", "total_s")
 
     def __init__(self) -> None:
         self.taken_s = 0.0
         """When the newest future was taken that C++ waits for; 0: nothing waits."""
+        self.blocked_s = 0.0
+        """The waits of this process so far, added up."""
         self.total_s = 0.0
-        """The waits of all committed steps of this process, added up."""
-        self._blocked_s = 0.0
-        self._steps: deque[tuple[float, float]] = deque(maxlen=WINDOW_STEPS + 1)
-        """Wait of each step, and when it was committed."""
+        """The same of its committed steps alone."""
+        self.ends: deque[tuple[float, float]] = deque(maxlen=WINDOW_STEPS + 1)
+        """What `blocked_s` was when each step was committed, and when that was."""
 
     def waited(self, began_s: float) -> None:
         """Count a wait in Python that began then and ends now."""
-        self._blocked_s += _now_s() - began_s
+        self.blocked_s += _now_s() - began_s
         self.taken_s = 0.0
 
     def took_future(self) -> None:
@@ -70,20 +71,19 @@ class StepWait:
     def settled(self) -> None:
         """Count what C++ waited for: the optimizer may step now."""
         if self.taken_s:
-            self._blocked_s += _now_s() - self.taken_s
+            self.blocked_s += _now_s() - self.taken_s
             self.taken_s = 0.0
 
     def committed(self, at_s: float) -> None:
-        """End a step."""
-        blocked_s, self._blocked_s = self._blocked_s, 0.0
+        """End a step. (A session's commit does it in place: these three lines.)"""
         self.taken_s = 0.0
-        self.total_s += blocked_s
-        self._steps.append((blocked_s, at_s))
+        self.total_s = self.blocked_s
+        self.ends.append((self.blocked_s, at_s))
 
     def begin_generation(self) -> None:
         """Forget the steps of another world: its ranks were others."""
-        self._steps.clear()
-        self._blocked_s = self.taken_s = 0.0
+        self.ends.clear()
+        self.blocked_s, self.taken_s = self.total_s, 0.0
 
     def summary(self) -> Waits:
         """Return what is typical of the last steps; any thread.
@@ -91,14 +91,14 @@ class StepWait:
         A duration needs two commits, so a generation's first step, which is like no other, does
         not count.
         """
-        steps = list(self._steps)
-        if len(steps) < 2:
+        ends = list(self.ends)
+        if len(ends) < 2:
             return Waits()
-        waits_s = sorted(wait_s for wait_s, _ in steps[1:])
+        waits_s = sorted(later[0] - former[0] for former, later in pairwise(ends))
         count = len(waits_s)
         return Waits(
             steps=count,
-            step_s=median(later[1] - former[1] for former, later in pairwise(steps)),
+            step_s=median(later[1] - former[1] for former, later in pairwise(ends)),
             wait_s=median(waits_s),
             low_s=waits_s[count // 3],
             high_s=waits_s[count - 1 - count // 3],

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from operator import is_not
 from typing import Any
 
 import torch
@@ -13,40 +12,21 @@ __all__ = ["GroupValues", "groups_kept"]
 
 
 class GroupValues:
-    """The groups as they were when this was made: the same dicts, their parameters, their values.
-
-    They seldom change from one commit to the next, so `is_current` is called most.
-    """
+    """The groups as they were when this was made: the same dicts, and all that they held."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
-        self._groups: list[tuple[dict[str, Any], dict[str, Any], list[Any], ValueCopy]] = []
-        self._is_constant = True
+        self._groups: list[tuple[dict[str, Any], list[Any], ValueCopy]] = []
+        self.is_constant = True
+        """None of the values can change, so that the same objects are the same values."""
         for group in optimizer.param_groups:
             others = {key: value for key, value in group.items() if key != "params"}
-            self._is_constant &= all(map(is_constant, others.values()))
-            self._groups.append((group, group.copy(), list(group["params"]), copy_value(others)))
-
-    def is_current(self) -> bool:
-        """Return whether a copy made now would be the same."""
-        groups = self.optimizer.param_groups
-        if not self._is_constant or len(groups) != len(self._groups):
-            return False
-        for group, (before, values, parameters, _) in zip(groups, self._groups, strict=True):
-            if (
-                group is not before
-                or len(group) != len(values)
-                or len(group["params"]) != len(parameters)
-                or any(map(is_not, group, values))
-                or any(map(is_not, group.values(), values.values()))
-                or any(map(is_not, group["params"], parameters))
-            ):
-                return False
-        return True
+            self.is_constant &= all(map(is_constant, others.values()))
+            self._groups.append((group, list(group["params"]), copy_value(others)))
 
     def put_back(self) -> None:
         """Restore the groups as they were; this may be repeated."""
-        for group, _, parameters, values in self._groups:
+        for group, parameters, values in self._groups:
             group.clear()
             group["params"] = parameters.copy()
             group.update(restored(values))

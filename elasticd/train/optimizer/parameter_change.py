@@ -248,7 +248,7 @@ class _Beginnings(_Sample):
 
     def _note(self) -> None:
         if self._row is not None:
-            self._row.copy()
+            self._row.copied = self._row.read()
         elif self._copies:
             torch._foreach_copy_(self._copies, self._views)
 

@@ -20,13 +20,22 @@ class SchedulerState:
     """
 
     def __init__(self, scheduler: LRScheduler) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the state is all attributes but the optimizer, as torch's own is."""
+        own = vars(self.scheduler)
+        return (
+            type(self.scheduler).state_dict is LRScheduler.state_dict
+            and self.scheduler.state_dict().keys() == own.keys() - {"optimizer"}
+        )
 
     def state_dict(self) -> Any:
-        return _without_curves(self._scheduler.state_dict())
+        return _without_curves(self.scheduler.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scheduler.load_state_dict(state)
+        self.scheduler.load_state_dict(state)
 
 
 def _without_curves(state: Any) -> Any:

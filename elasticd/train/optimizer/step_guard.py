@@ -65,7 +65,7 @@ class StepGuard:
         self.names: dict[int, str] = {}  # of parameters, by their ids
         self._parameters: list[torch.Tensor] = []
         self._known: frozenset[int] = frozenset()
-        self._is_on_gpu = False
+        self._is_on_gpu = self._is_warned = False
         self._on_nan = OnNan.IGNORE
         self._watch: StateWatch | None = None
         self._sequence: Callable[[], int | None] = lambda: None
@@ -90,7 +90,6 @@ class StepGuard:
         self._joint_commits = 0  # with a step of each optimizer
         self._touches = 0
         self._uncommitted = 0  # optimizer steps since the last commit
-        self._is_warned = False
 
     @property
     def is_dirty(self) -> bool:
@@ -176,7 +175,8 @@ class StepGuard:
             Interrupted: the generation is over.
         """
         assert self._watch is not None
-        unsupported.check_ended(self._begun)
+        if not all(self._begun.values()):
+            unsupported.check_ended(self._begun)
         sequence = self._sequence()
         if not self._begun or (sequence is not None and sequence != self._settled_at):
             self._watch.settle()
@@ -184,7 +184,8 @@ class StepGuard:
             self._is_followed |= sequence != self._stepped_at
         if self._meet is not None and (sequence is None or sequence != self._met_at):
             self._meet_others()
-        self.is_waiting = self._waiting.are_there(self._undo, self._begun, self._parameters)
+        few = len(self._begun) < len(self._undo)  # Else each optimizer has used its gradients.
+        self.is_waiting = few and self._waiting.are_there(self._undo, self._begun, self._parameters)
         self.is_busy = True
 
     def cancel_commit(self) -> None:

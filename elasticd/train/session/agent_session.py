@@ -103,7 +103,8 @@ class AgentSession:
     def committed(self, position: tuple[int, int]) -> None:
         self.step, self.epoch = position
         self.committed_at_s = time.monotonic()
-        step_wait.committed(self.committed_at_s)
+        step_wait.taken_s, step_wait.total_s = 0.0, step_wait.blocked_s
+        step_wait.ends.append((step_wait.blocked_s, self.committed_at_s))
         self._batches_applied = self.batches
         first = self._first
         if first is not None and self.step > first.after:

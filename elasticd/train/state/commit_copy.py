@@ -5,15 +5,14 @@ that is interrupted in the middle of a step has them half changed, with untouche
 
 Small tensors are copied at every commit, in one call for each kind; torch's version counters
 cannot be trusted for them (BatchNorm's running statistics change without being counted). Large ones
-(frozen parameters, an averaged model, a queue) are copied once they change: by the counter, or,
-because `tensor.data` passes the counter by, by a checksum at the commits 1, 2, 4, 8, ...
-Buffers are copied before, up to a limit: a forward pass may change one for the first time (a queue
-that is used from some epoch on), and then waits for the others in its backward pass, so that all
-ranks would be without their state at once.
-Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
+(frozen parameters, an averaged model, a queue) are copied once they change (`large_copy.py`).
+
+What stands in the way of every step is done here, by C functions that were bound when the world was
+entered: another file is asked for what is not plain, or not where it was at the last commit.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter, is_not, methodcaller
 from typing import Any, NamedTuple
 
@@ -24,7 +23,9 @@ from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.value_copy import Copies, ValueCopy, check_keys, copy_value, restored
 from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.param_groups import GroupValues
-from elasticd.train.state.flat_copy import FlatCopy, bundled
+from elasticd.train.optimizer.scheduler_state import SchedulerState
+from elasticd.train.state.flat_copy import FlatCopy, HostRow, bundled
+from elasticd.train.state.large_copy import LargeCopy, TensorSlot, early, put_tensor_back
 from elasticd.train.state.module_mode import ModuleModes
 from elasticd.train.state.optimizer_load import own_groups_and_types
 
@@ -33,19 +34,24 @@ __all__ = ["CommitCopy", "CollectedValues"]
 SMALL_BYTES = 1 << 16
 """The size at which a copy begins to cost more than a look whether it is needed."""
 
-EARLY_BYTES = 64 << 20
-"""Of so many bytes of large buffers there is a copy before they were seen to change."""
+_SCALARS = frozenset({int, float, bool, str, type(None)})
+"""The types of values that nobody can change."""
 
 _get = dict.get
 _copy = methodcaller("copy")
-_version = attrgetter("_version")
+_address = torch.Tensor.data_ptr
+_kind = attrgetter("dtype", "shape")
+_is_contiguous = torch.Tensor.is_contiguous
+_has_constants = attrgetter("is_constant")
+_END = object()
+"""Stands between the parts of one parameter group, and in none of them."""
 
 
-class TensorSlot(NamedTuple):
-    """The place of a tensor: a key in a module's own dict of buffers or parameters."""
+class KeptGroups(NamedTuple):
+    """The values of all parameter groups, and what they were read from."""
 
-    home: Any
-    key: str
+    values: list[GroupValues]
+    parts: list[object]
 
 
 class CollectedValues(NamedTuple):
@@ -54,7 +60,7 @@ class CollectedValues(NamedTuple):
     values: ValueCopy
     objects: dict[str, ValueCopy]
     extras: list[ValueCopy]
-    groups: list[GroupValues]
+    groups: KeptGroups
 
 
 class CommitCopy:
@@ -63,7 +69,7 @@ class CommitCopy:
     def __init__(self) -> None:
         self._kept: CollectedValues | None = None
         self._commits = 0
-        self._large: _Large | None = None
+        self._large: LargeCopy | None = None
         self._copies = Copies()
         self._copy_of = self._copies.of
         self.bind({}, {}, (), ())
@@ -90,6 +96,12 @@ class CommitCopy:
         self._objects = objects
         self._optimizers = optimizers
         self._wrappers = wrappers
+        self._schedulers = {
+            name: each.scheduler
+            for name, each in objects.items()
+            if isinstance(each, SchedulerState) and each.is_plain and name not in wrappers
+        }
+        self._scalers = [each for each in objects.values() if isinstance(each, ScalerState)]
         self._owned = {
             id(tensor) for each in optimizers for group in each.param_groups
             for tensor in group["params"]
@@ -106,7 +118,7 @@ class CommitCopy:
         large = [slot for slot in slots if not _is_small(slot.home[slot.key])]
         buffers = {id(each) for part in every for each in part._buffers.values()}
         restless = self._large.restless() if self._large is not None else {}
-        self._large = _Large(large, restless, _early(large, buffers))
+        self._large = LargeCopy(large, restless, early(large, buffers))
 
     def forget(self) -> None:
         """Drop the copies, because what is there now counts."""
@@ -114,38 +126,46 @@ class CommitCopy:
 
     def has_updated_scaler(self) -> bool:
         """Return whether a GradScaler has made or skipped a step since the last commit."""
-        return any(
-            isinstance(each, ScalerState) and each.has_updated() for each in self._objects.values()
-        )
+        return any(each.has_updated() for each in self._scalers)
 
-    def groups(self, check: Callable[[], None] | None = None) -> list[GroupValues]:
+    def groups(self, check: Callable[[], None] | None = None) -> KeptGroups:
         """Return the values of all parameter groups; those of the last copy if nothing changed.
 
         `check` is called if something changed, and may refuse the change.
         """
-        groups = self._kept.groups if self._kept is not None else []
-        if len(groups) == len(self._optimizers) and all(each.is_current() for each in groups):
-            return groups
+        parts = _parts(self._optimizers)
+        if self._kept is not None:
+            kept = self._kept.groups
+            # They seldom change: mostly all that they consist of are the very same objects.
+            is_same = len(parts) == len(kept.parts) and not any(map(is_not, parts, kept.parts))
+            if is_same and all(map(_has_constants, kept.values)):
+                return kept
         if check is not None:
             check()
-        return [GroupValues(each) for each in self._optimizers]
+        return KeptGroups([GroupValues(each) for each in self._optimizers], parts)
 
-    def collect(self, groups: list[GroupValues] | None = None) -> CollectedValues:
+    def collect(self, groups: KeptGroups | None = None) -> CollectedValues:
         """Ask all entries for their state, and change nothing.
 
         `groups` is what the method `groups` has just returned. An exception of the script's own
         state_dict is passed on.
         """
-        if self._values:
+        keep, values, objects = self._copy_of, self._values.copy(), {}
+        if not _own_lists(values):
             check_keys(self._values)
-        keep, objects = self._copy_of, {}
+            values = copy_value(self._values, self._owned, keep)
         for name, each in self._objects.items():
+            if name in self._schedulers:  # Its state is its attributes, which are read here.
+                state = vars(self._schedulers[name]).copy()
+                state.pop("optimizer", None)
+                if _own_lists(state):
+                    objects[name] = state
+                    continue
             live = self._live() if name in self._wrappers else self._owned
             objects[name] = copy_value(each.state_dict(), live, keep)
         extras = self._extras and [
             copy_value(part.get_extra_state(), (), keep) for part in self._extras
         ]
-        values = copy_value(self._values, self._owned, keep) if self._values else {}
         return CollectedValues(values, objects, extras, self.groups() if groups is None else groups)
 
     def copy(self, kept: CollectedValues) -> None:
@@ -164,7 +184,8 @@ class CommitCopy:
                 self._copies.commit()
         finally:
             torch._C._set_grad_enabled(has_grad)
-        self._modes.copy()
+        modes = self._modes
+        modes.modes, modes.trained = list(modes.look()), list(modes.ask())
         self._kept = kept
 
     @torch.no_grad()
@@ -179,7 +200,7 @@ class CommitCopy:
         values, objects, extras, groups = self._kept
         self._small.put_back()
         is_whole = self._large.put_back()
-        for each in groups:
+        for each in groups.values:
             each.put_back()
         with own_groups_and_types(self._optimizers):
             for name, state in objects.items():
@@ -208,136 +229,65 @@ class _Small:
         self._homes = [slot.home for slot in slots]
         self._keys = [slot.key for slot in slots]
         self._tensors: list[torch.Tensor | None] = []
+        self._host = HostRow([])
         self._bundles: list[FlatCopy] = []
 
     def copy(self) -> None:
         tensors = list(map(_get, self._homes, self._keys))
-        if len(tensors) != len(self._tensors) or any(map(is_not, tensors, self._tensors)):
-            self._take_memory(tensors)
-        if not all(map(_copy, self._bundles)):
-            self._take_memory(tensors)  # One of them has another shape now.
-            if not all(map(_copy, self._bundles)):
+        is_same = len(tensors) == len(self._tensors) and not any(
+            map(is_not, tensors, self._tensors)
+        )
+        if not is_same or not self._has_copied():
+            self._take_memory(tensors)  # Or one of them has another shape or place now.
+            if not self._has_copied():
                 raise InvariantBroken("small tensors could not be copied to memory of their shapes")
 
     def put_back(self) -> None:
         for home, key, tensor in zip(self._homes, self._keys, self._tensors, strict=True):
             home[key] = tensor
-        for bundle in self._bundles:
-            for original, copied in bundle.pairs():
-                _put_tensor_back(original, copied)
+        for original, copied in chain(self._host.pairs(), *(e.pairs() for e in self._bundles)):
+            put_tensor_back(original, copied)
+
+    def _has_copied(self) -> bool:
+        """Copy, unless a tensor is not what it was when the memory was taken."""
+        host = self._host
+        # `tensor.data = x` and `resize_` move the same object, or change its dtype or shape.
+        if (
+            list(map(_address, host.tensors)) != host.addresses
+            or list(map(_kind, host.tensors)) != host.kinds
+            or not all(map(_is_contiguous, host.tensors))
+        ):
+            return False
+        host.row.copied = host.row.read()
+        return all(map(_copy, self._bundles))
 
     def _take_memory(self, tensors: list[torch.Tensor | None]) -> None:
         self._tensors = tensors
         once = {id(tensor): tensor for tensor in tensors if tensor is not None}
-        self._bundles = bundled(list(once.values()))
+        self._host, self._bundles = bundled(list(once.values()))
 
 
-class _Large:
-    """Tensors that are copied if they changed since the last commit."""
+def _parts(optimizers: Iterable[torch.optim.Optimizer]) -> list[object]:
+    """Return all that parameter groups consist of, to be compared one by one."""
+    found: list[object] = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            found += (group, *group, _END, *group.values(), _END, *group["params"], _END)
+    return found
 
-    def __init__(
-        self,
-        slots: list[TensorSlot],
-        restless: Mapping[int, tuple[torch.Tensor, bool]],
-        early: set[int],
-    ) -> None:
-        """Take the slots, and what `restless` of the one before returned for the same tensors;
-        `early` are the indices of those to be copied at once.
-        """
-        self._slots = slots
-        self._early = early
-        self.has_any = bool(slots)
-        here = [id(home.get(key)) for home, key in slots]
-        # Not those of objects that are built anew: each generation would keep some more alive.
-        self._restless = {each: restless[each] for each in here if each in restless}
-        self._tensors: list[torch.Tensor | None] = [None] * len(slots)
-        self._versions: list[int] = [-1] * len(slots)
-        self._copies: list[torch.Tensor | None] = [None] * len(slots)
-        self._sums: list[int | None] = [None] * len(slots)
-        self._secret = {
-            index for index, each in enumerate(here) if each in restless and restless[each][1]
-        }
-        """The indices of tensors that change without their version counter."""
-        self._ages = [0] * len(slots)
-        """How many commits ago each copy was made."""
-        self._repeated: set[int] = set()
-        """The indices of places whose tensor stands in one before, which is the one copied."""
-        self._is_probed = False
-        self._is_new = True
 
-    def restless(self) -> dict[int, tuple[torch.Tensor, bool]]:
-        """Return the tensors, by their ids, that have changed and probably will again; True for
-        those that change without their version counter.
-        """
-        pairs = zip(self._tensors, self._copies, strict=True)
-        now = {
-            id(tensor): (tensor, index in self._secret)
-            for index, (tensor, copied) in enumerate(pairs)
-            if tensor is not None and copied is not None
-        }
-        return self._restless | now
+def _own_lists(state: dict[str, Any]) -> bool:
+    """Give a dict that is a copy itself its own lists; a scheduler has nothing else that changes.
 
-    def copy(self, *, is_probe: bool) -> None:
-        tensors = [home.get(key) for home, key in self._slots]
-        versions = [-1 if tensor is None else _version_of(tensor) for tensor in tensors]
-        changed = {
-            index
-            for index, tensor in enumerate(tensors)
-            if versions[index] != self._versions[index] or tensor is not self._tensors[index]
-        }
-        if any(map(is_not, tensors, self._tensors)):
-            changed |= self._repeated
-            seen: dict[int, int] = {}
-            every = enumerate(tensors)
-            self._repeated = {at for at, each in every if seen.setdefault(id(each), at) != at}
-        if is_probe:
-            self._probe(tensors, changed)
-        self._is_probed = is_probe
-        if self._is_new:
-            known = {index for index in changed if id(tensors[index]) in self._restless}
-            changed = known | self._early
-            self._is_new = False
-        self._look_at_copies(tensors, changed)
-        for index in (changed | self._secret) - self._repeated:
-            self._copies[index] = _copy_of(tensors[index], self._copies[index])
-            self._ages[index] = 0
-        self._tensors, self._versions = tensors, versions
-
-    def put_back(self) -> bool:
-        is_whole = True
-        for index, (home, key) in enumerate(self._slots):
-            tensor, copied = self._tensors[index], self._copies[index]
-            home[key] = tensor
-            if tensor is None or index in self._repeated:
-                continue
-            if copied is not None:
-                _put_tensor_back(tensor, copied)
-                self._versions[index] = _version_of(tensor)
-            elif _version_of(tensor) != self._versions[index] or (
-                self._is_probed and _sum_of(tensor) != self._sums[index]
-            ):
-                is_whole = False
-        return is_whole
-
-    def _look_at_copies(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
-        """Find those that have changed since their copy was made, though nothing was counted.
-
-        To put such a copy back would undo commits. It is looked for ever more seldom.
-        """
-        for index, (tensor, copied) in enumerate(zip(tensors, self._copies, strict=True)):
-            if tensor is None or copied is None or index in changed or index in self._secret:
-                continue
-            self._ages[index] = age = self._ages[index] + 1
-            if age & (age - 1) == 0 and _sum_of(tensor) != _sum_of(copied):
-                self._secret.add(index)
-
-    def _probe(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
-        for index, tensor in enumerate(tensors):
-            if tensor is None or index in self._secret:
-                continue
-            before, self._sums[index] = self._sums[index], _sum_of(tensor)
-            if index not in changed and before is not None and before != self._sums[index]:
-                self._secret.add(index)
+    Returns False if this one has.
+    """
+    for key, item in state.items():
+        kind = type(item)
+        if kind not in _SCALARS:
+            if kind is not list or not _SCALARS.issuperset(map(type, item)):
+                return False
+            state[key] = item.copy()
+    return True
 
 
 def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot]:
@@ -353,47 +303,5 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
     return found
 
 
-def _early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:
-    """Return the indices of the buffers that are copied before they were seen to change."""
-    found: set[int] = set()
-    left = EARLY_BYTES
-    for index, (home, key) in enumerate(slots):
-        tensor = home[key]
-        if id(tensor) in buffers and tensor.nbytes <= left:
-            found.add(index)
-            left -= tensor.nbytes
-    return found
-
-
 def _is_small(tensor: torch.Tensor | None) -> bool:
     return tensor is None or tensor.nbytes <= SMALL_BYTES
-
-
-def _copy_of(tensor: torch.Tensor | None, memory: torch.Tensor | None) -> torch.Tensor | None:
-    if tensor is None:
-        return None
-    if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
-        return tensor.detach().clone()
-    return memory.copy_(tensor)
-
-
-def _put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
-    try:
-        if tensor.shape == copied.shape:
-            tensor.copy_(copied)
-            return
-    except RuntimeError:  # Expanded memory, which cannot be written to.
-        pass
-    tensor.data = copied.clone()
-
-
-def _version_of(tensor: torch.Tensor) -> int:
-    # A tensor made in inference mode has no counter, and nothing outside of that mode changes it.
-    return 0 if tensor.is_inference() else _version(tensor)
-
-
-def _sum_of(tensor: torch.Tensor) -> int:
-    """Return a checksum that nearly every change of the values changes; it waits for the device."""
-    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
-    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
-    return int(words.sum()) + int(flat[words.nbytes :].sum())

@@ -14,13 +14,12 @@ import torch
 
 from elasticd.tensors.byte_row import ByteRow, is_in_a_row
 
-__all__ = ["FlatCopy", "bundled"]
+__all__ = ["FlatCopy", "HostRow", "bundled"]
 
 _address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
 _shape = attrgetter("shape")
 _kind = attrgetter("dtype", "shape")
-_is_contiguous = torch.Tensor.is_contiguous
 
 
 class FlatCopy(Protocol):
@@ -33,7 +32,23 @@ class FlatCopy(Protocol):
         """Return each tensor and its copy."""
 
 
-def bundled(tensors: Sequence[torch.Tensor]) -> list[FlatCopy]:
+class HostRow:
+    """Tensors on the host, of any dtypes; each has one dimension or none.
+
+    Its owner looks whether they are where and what they were, and reads the row.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
+        self.addresses = list(map(_address, tensors))
+        self.kinds = list(map(_kind, tensors))
+        self.row = ByteRow(tensors)
+
+    def pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return zip(self.tensors, self.row.copies(), strict=True)
+
+
+def bundled(tensors: Sequence[torch.Tensor]) -> tuple[HostRow, list[FlatCopy]]:
     """Sort tensors of any shape into as few copies as possible, and take the memory for them."""
     by_kind: dict[object, list[torch.Tensor]] = {}
     on_host: list[torch.Tensor] = []
@@ -43,36 +58,10 @@ def bundled(tensors: Sequence[torch.Tensor]) -> list[FlatCopy]:
             continue
         dimensions = tensor.dim() if tensor.layout is torch.strided else 2
         by_kind.setdefault((tensor.device, tensor.dtype, min(dimensions, 2)), []).append(tensor)
-    host: list[FlatCopy] = [_HostRow(on_host)] if on_host else []
-    return host + [
+    return HostRow(on_host), [
         _Row(each) if each[0].layout is torch.strided and each[0].dim() < 2 else _Heap(each)
         for each in by_kind.values()
     ]
-
-
-class _HostRow:
-    """Tensors on the host, of any dtypes; each has one dimension or none."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._tensors = tensors
-        self._addresses = list(map(_address, tensors))
-        self._kinds = list(map(_kind, tensors))
-        self._row = ByteRow(tensors)
-
-    def copy(self) -> bool:
-        tensors = self._tensors
-        # `tensor.data = x` and `resize_` move the same object, or change its dtype or shape.
-        if (
-            list(map(_address, tensors)) != self._addresses
-            or list(map(_kind, tensors)) != self._kinds
-            or not all(map(_is_contiguous, tensors))
-        ):
-            return False
-        self._row.copy()
-        return True
-
-    def pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return zip(self._tensors, self._row.copies(), strict=True)
 
 
 class _Row:

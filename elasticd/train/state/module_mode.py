@@ -24,29 +24,30 @@ class ModuleModes:
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         self._modules: Sequence[torch.nn.Module] = tuple(modules)
-        self._modes: list[bool] = []
         # A module looks an attribute up in its class and all base classes first.
         owns = [vars(each) for each in self._modules]
         is_own = all(_TRAINING in each for each in owns)
-        self._look: Callable[[], Iterable[bool]] = (
+        self.look: Callable[[], Iterable[bool]] = (
             partial(map, itemgetter(_TRAINING), owns)
             if is_own
             else partial(map, attrgetter(_TRAINING), self._modules)
         )
+        """Returns which modules train now; each commit keeps it, in `modes`."""
         every = (each for part in self._modules for each in part._parameters.values())
-        self._parameters = list({id(each): each for each in every if each is not None}.values())
-        self._trained: list[bool] = []
-
-    def copy(self) -> None:
-        """Note the modes of now."""
-        self._modes = list(self._look())
-        self._trained = list(map(_requires_grad, self._parameters))
+        parameters = list({id(each): each for each in every if each is not None}.values())
+        self._parameters: Sequence[torch.Tensor] = parameters
+        self.ask: Callable[[], Iterable[bool]] = partial(map, _requires_grad, parameters)
+        """Returns which parameters are trained now."""
+        self.modes: Sequence[bool] = ()
+        """What `look` returned at the last commit."""
+        self.trained: Sequence[bool] = ()
+        """What `ask` returned at the last commit."""
 
     def put_back(self) -> None:
         """Restore the modes, without `train()`, which a class may have overridden."""
-        for module, is_training in zip(self._modules, self._modes, strict=False):
+        for module, is_training in zip(self._modules, self.modes, strict=False):
             module.training = is_training
-        for parameter, is_trained in zip(self._parameters, self._trained, strict=False):
+        for parameter, is_trained in zip(self._parameters, self.trained, strict=False):
             if parameter.requires_grad is not is_trained:
                 parameter.requires_grad_(is_trained)
 

@@ -29,7 +29,6 @@ _torch_generator = torch.default_generator
 _python: Any = random.seed.__self__  # type: ignore[attr-defined]
 _seed_python = super(random.Random, _python).seed
 """What `random.seed` calls for a whole number, after it has looked at what it was given."""
-_has_cuda = cuda.is_used
 _NO_RANK = -1
 """The rank in the seed of what all ranks build alike."""
 
@@ -66,7 +65,7 @@ def reseed(prefix: int, step: int) -> None:
         numpy_random.seed(seed & 0xFFFFFFFF)
     else:
         _numpy_import.expect(seed)
-    if _has_cuda() and (own := device()).type == "cuda":
+    if cuda.is_used() and (own := device()).type == "cuda":
         torch.cuda.default_generators[own.index].manual_seed(seed)
 
 

@@ -297,14 +297,19 @@ class StateCore:
             watch.check(self.step)
 
     def _take(self, step: int, epoch: int) -> None:
-        """Make the live state the committed one."""
-        if step & (step - 1) == 0:
+        """Make the live state the committed one.
+
+        This is the walk of an ordinary step: what it calls compares a few things that were bound
+        when the world was entered, and enters few files, for each has left the caches since the
+        last commit. What is special goes another way, and out of sight.
+        """
+        if step & (step - 1) == 0:  # Ever more seldom: it asks all entries for their state.
             self.check()
-        if self._checks:
+        if self._checks:  # None of a loop that has been found to be in order.
             has_stepped = self.has_stepped or self._keep.has_updated_scaler()
             self._checks[:] = [check for check in self._checks if check(has_stepped)]
         groups = self._keep.groups(self._groups.check)
-        self.guard.begin_commit()
+        self.guard.begin_commit()  # The rank is dirty until `end_commit`.
         try:
             is_waiting = self.guard.is_waiting and not self._keep.has_updated_scaler()
             kept = self._keep.collect(groups)
@@ -314,9 +319,17 @@ class StateCore:
                 self.tree()  # Its error names the path of what cannot be sent.
             raise
         self._keep.copy(kept)
-        self.loaders.commit(epoch if epoch > self.epoch else None, is_waiting=is_waiting)
+        if epoch != self.epoch or is_waiting:
+            self.loaders.commit(epoch if epoch > self.epoch else None, is_waiting=is_waiting)
+        else:  # The same for each loader without an epoch that ends, in place.
+            for loader, ledger in self.loaders.rows:
+                if loader.ahead.is_looking:
+                    loader.ahead.commit()
+                cursor = loader.cursor
+                cursor.committed, spans, cursor.spans = cursor.pending, cursor.spans, []
+                ledger.take(spans)
         self.step, self.epoch = step, epoch
-        self.guard.end_commit()
+        self.guard.end_commit()  # Clean: a rank that is interrupted now goes back to here.
         self._random.reseed(epoch, step)
 
     def _build(self, world: World) -> None:

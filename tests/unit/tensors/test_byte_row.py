@@ -18,7 +18,7 @@ def test_copies_are_the_values_at_copy_time_and_have_memory_of_their_own() -> No
     ]
     before = [each.clone() for each in tensors]
     row = ByteRow(tensors)
-    row.copy()
+    row.copied = row.read()
     for each in tensors:
         each.zero_()
     first, second = row.copies(), row.copies()
@@ -31,7 +31,7 @@ def test_copies_are_the_values_at_copy_time_and_have_memory_of_their_own() -> No
 def test_row_is_current_until_a_byte_changes() -> None:
     tensor = torch.tensor([float("nan"), 0.0])
     row = ByteRow([tensor])
-    row.copy()
+    row.copied = row.read()
     assert row.is_current()
     tensor[1] = -0.0
     assert not row.is_current()
@@ -39,7 +39,7 @@ def test_row_is_current_until_a_byte_changes() -> None:
 
 def test_tensor_may_still_be_resized_by_the_script() -> None:
     tensor = torch.zeros(4)
-    ByteRow([tensor]).copy()
+    ByteRow([tensor]).read()
     tensor.resize_(8)
     assert tensor.numel() == 8
 

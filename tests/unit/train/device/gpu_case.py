@@ -61,7 +61,7 @@ class FakeGpu:
         patch(torch.cuda, "device", self._on)
         patch(torch.cuda, "Event", lambda *args, **kwargs: FakeEvent(self))
         patch(torch.cuda, "current_stream", lambda device: self.streams[device])
-        patch("elasticd.tensors.cuda._is_initialized", lambda: True)
+        patch("elasticd.tensors.cuda.is_used", lambda: True)
         patch(dist, "init_process_group", self._init)
         patch(dist, "destroy_process_group", lambda *args: self.note("destroy"))
         patch(dist, "all_reduce", lambda tensor: self.note("all_reduce", tensor.device))

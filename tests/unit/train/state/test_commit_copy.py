@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from elasticd.tensors.value_copy import copy_value, restored
-from elasticd.train.state import commit_copy
+from elasticd.train.state import large_copy
 from elasticd.train.state.commit_copy import CommitCopy
 
 
 @pytest.fixture
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """No buffer is copied before it was seen to change."""
-    monkeypatch.setattr(commit_copy, "EARLY_BYTES", 0)
+    monkeypatch.setattr(large_copy, "EARLY_BYTES", 0)
 
 
 def kept(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> CommitCopy:

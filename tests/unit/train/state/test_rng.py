@@ -75,7 +75,7 @@ def test_generator_of_the_workers_own_gpu_is_seeded(monkeypatch: pytest.MonkeyPa
         for gpu in range(2)
     ]
     monkeypatch.setattr(torch.cuda, "default_generators", generators)
-    monkeypatch.setattr(rng, "_has_cuda", lambda: True)
+    monkeypatch.setattr("elasticd.tensors.cuda.is_used", lambda: True)
     monkeypatch.setattr(rng, "device", lambda: torch.device("cuda", 1))
     reseed(mix(0, 1), 2)
     monkeypatch.setattr(rng, "device", lambda: torch.device("cuda", 0))

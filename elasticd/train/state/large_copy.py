@@ -1,0 +1,178 @@
+"""Copies large tensors that no optimizer owns, once they change.
+
+By the version counter, or, because `tensor.data` passes the counter by, by a checksum at the
+commits 1, 2, 4, 8, ... Buffers are copied before, up to a limit: a forward pass may change one for
+the first time (a queue that is used from some epoch on), and then waits for the others in its
+backward pass, so that all ranks would be without their state at once.
+Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
+"""
+
+from collections.abc import Mapping
+from operator import attrgetter, is_not
+from typing import Any, NamedTuple
+
+import torch
+
+__all__ = ["LargeCopy", "TensorSlot", "early", "put_tensor_back"]
+
+EARLY_BYTES = 64 << 20
+"""Of so many bytes of large buffers there is a copy before they were seen to change."""
+
+_version = attrgetter("_version")
+
+
+class TensorSlot(NamedTuple):
+    """The place of a tensor: a key in a module's own dict of buffers or parameters."""
+
+    home: Any
+    key: str
+
+
+class LargeCopy:
+    """Tensors that are copied if they changed since the last commit."""
+
+    def __init__(
+        self,
+        slots: list[TensorSlot],
+        restless: Mapping[int, tuple[torch.Tensor, bool]],
+        early: set[int],
+    ) -> None:
+        """Take the slots, and what `restless` of the one before returned for the same tensors;
+        `early` are the indices of those to be copied at once.
+        """
+        self._slots = slots
+        self._early = early
+        self.has_any = bool(slots)
+        here = [id(home.get(key)) for home, key in slots]
+        # Not those of objects that are built anew: each generation would keep some more alive.
+        self._restless = {each: restless[each] for each in here if each in restless}
+        self._tensors: list[torch.Tensor | None] = [None] * len(slots)
+        self._versions: list[int] = [-1] * len(slots)
+        self._copies: list[torch.Tensor | None] = [None] * len(slots)
+        self._sums: list[int | None] = [None] * len(slots)
+        self._secret = {
+            index for index, each in enumerate(here) if each in restless and restless[each][1]
+        }
+        """The indices of tensors that change without their version counter."""
+        self._ages = [0] * len(slots)
+        """How many commits ago each copy was made."""
+        self._repeated: set[int] = set()
+        """The indices of places whose tensor stands in one before, which is the one copied."""
+        self._is_probed = False
+        self._is_new = True
+
+    def restless(self) -> dict[int, tuple[torch.Tensor, bool]]:
+        """Return the tensors, by their ids, that have changed and probably will again; True for
+        those that change without their version counter.
+        """
+        pairs = zip(self._tensors, self._copies, strict=True)
+        now = {
+            id(tensor): (tensor, index in self._secret)
+            for index, (tensor, copied) in enumerate(pairs)
+            if tensor is not None and copied is not None
+        }
+        return self._restless | now
+
+    def copy(self, *, is_probe: bool) -> None:
+        tensors = [home.get(key) for home, key in self._slots]
+        versions = [-1 if tensor is None else _version_of(tensor) for tensor in tensors]
+        changed = {
+            index
+            for index, tensor in enumerate(tensors)
+            if versions[index] != self._versions[index] or tensor is not self._tensors[index]
+        }
+        if any(map(is_not, tensors, self._tensors)):
+            changed |= self._repeated
+            seen: dict[int, int] = {}
+            every = enumerate(tensors)
+            self._repeated = {at for at, each in every if seen.setdefault(id(each), at) != at}
+        if is_probe:
+            self._probe(tensors, changed)
+        self._is_probed = is_probe
+        if self._is_new:
+            known = {index for index in changed if id(tensors[index]) in self._restless}
+            changed = known | self._early
+            self._is_new = False
+        self._look_at_copies(tensors, changed)
+        for index in (changed | self._secret) - self._repeated:
+            self._copies[index] = _copy_of(tensors[index], self._copies[index])
+            self._ages[index] = 0
+        self._tensors, self._versions = tensors, versions
+
+    def put_back(self) -> bool:
+        is_whole = True
+        for index, (home, key) in enumerate(self._slots):
+            tensor, copied = self._tensors[index], self._copies[index]
+            home[key] = tensor
+            if tensor is None or index in self._repeated:
+                continue
+            if copied is not None:
+                put_tensor_back(tensor, copied)
+                self._versions[index] = _version_of(tensor)
+            elif _version_of(tensor) != self._versions[index] or (
+                self._is_probed and _sum_of(tensor) != self._sums[index]
+            ):
+                is_whole = False
+        return is_whole
+
+    def _look_at_copies(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
+        """Find those that have changed since their copy was made, though nothing was counted.
+
+        To put such a copy back would undo commits. It is looked for ever more seldom.
+        """
+        for index, (tensor, copied) in enumerate(zip(tensors, self._copies, strict=True)):
+            if tensor is None or copied is None or index in changed or index in self._secret:
+                continue
+            self._ages[index] = age = self._ages[index] + 1
+            if age & (age - 1) == 0 and _sum_of(tensor) != _sum_of(copied):
+                self._secret.add(index)
+
+    def _probe(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
+        for index, tensor in enumerate(tensors):
+            if tensor is None or index in self._secret:
+                continue
+            before, self._sums[index] = self._sums[index], _sum_of(tensor)
+            if index not in changed and before is not None and before != self._sums[index]:
+                self._secret.add(index)
+
+
+def early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:
+    """Return the indices of the buffers that are copied before they were seen to change."""
+    found: set[int] = set()
+    left = EARLY_BYTES
+    for index, (home, key) in enumerate(slots):
+        tensor = home[key]
+        if id(tensor) in buffers and tensor.nbytes <= left:
+            found.add(index)
+            left -= tensor.nbytes
+    return found
+
+
+def put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
+    try:
+        if tensor.shape == copied.shape:
+            tensor.copy_(copied)
+            return
+    except RuntimeError:  # Expanded memory, which cannot be written to.
+        pass
+    tensor.data = copied.clone()
+
+
+def _copy_of(tensor: torch.Tensor | None, memory: torch.Tensor | None) -> torch.Tensor | None:
+    if tensor is None:
+        return None
+    if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
+        return tensor.detach().clone()
+    return memory.copy_(tensor)
+
+
+def _version_of(tensor: torch.Tensor) -> int:
+    # A tensor made in inference mode has no counter, and nothing outside of that mode changes it.
+    return 0 if tensor.is_inference() else _version(tensor)
+
+
+def _sum_of(tensor: torch.Tensor) -> int:
+    """Return a checksum that nearly every change of the values changes; it waits for the device."""
+    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
+    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+    return int(words.sum()) + int(flat[words.nbytes :].sum())
