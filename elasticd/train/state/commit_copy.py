@@ -150,10 +150,7 @@ class CommitCopy:
         `groups` is what the method `groups` has just returned. An exception of the script's own
         state_dict is passed on.
         """
-        keep, values, objects = self._copy_of, self._values.copy(), {}
-        if not _own_lists(values):
-            check_keys(self._values)
-            values = copy_value(self._values, self._owned, keep)
+        keep, objects = self._copy_of, {}
         for name, each in self._objects.items():
             if name in self._schedulers:  # Its state is its attributes, which are read here.
                 state = vars(self._schedulers[name]).copy()
@@ -166,6 +163,10 @@ class CommitCopy:
         extras = self._extras and [
             copy_value(part.get_extra_state(), (), keep) for part in self._extras
         ]
+        values = self._values.copy()  # Last, because a state_dict of the script may write one.
+        if not _own_lists(values):
+            check_keys(self._values)
+            values = copy_value(self._values, self._owned, keep)
         return CollectedValues(values, objects, extras, self.groups() if groups is None else groups)
 
     def copy(self, kept: CollectedValues) -> None:
@@ -271,6 +272,7 @@ def _parts(optimizers: Iterable[torch.optim.Optimizer]) -> list[object]:
     """Return all that parameter groups consist of, to be compared one by one."""
     found: list[object] = []
     for optimizer in optimizers:
+        found.append(optimizer)
         for group in optimizer.param_groups:
             found += (group, *group, _END, *group.values(), _END, *group["params"], _END)
     return found

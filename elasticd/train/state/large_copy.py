@@ -150,12 +150,18 @@ def early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:
 
 def put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
     try:
-        if tensor.shape == copied.shape:
+        if tensor.shape == copied.shape and not _is_freed(tensor):
             tensor.copy_(copied)
             return
     except RuntimeError:  # Expanded memory, which cannot be written to.
         pass
     tensor.data = copied.clone()
+
+
+def _is_freed(tensor: torch.Tensor) -> bool:
+    """Return whether a script has shrunk the memory, which torch would write past its end."""
+    strided = tensor.layout is torch.strided
+    return strided and tensor.untyped_storage().nbytes() < tensor.nbytes
 
 
 def _copy_of(tensor: torch.Tensor | None, memory: torch.Tensor | None) -> torch.Tensor | None:

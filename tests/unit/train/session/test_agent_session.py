@@ -21,6 +21,7 @@ from elasticd.channel.worker import (
 )
 from elasticd.records.ids import Generation
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.introspection.collective_wait import StepWait
 from elasticd.train.introspection.stacks import STACKS_LIMIT_BYTES
 from elasticd.train.session import agent_session as session_module
 from elasticd.train.session import departure
@@ -114,6 +115,21 @@ def test_world_is_entered_and_its_first_commit_told(bench: Bench) -> None:
     assert entered.generation == 1
     assert (first.generation, first.step, first.lost_steps) == (1, 6, 0)
     assert set(first.phases_s) == {"abort", "form", "step"}
+
+
+def test_future_that_was_taken_before_a_commit_is_no_wait_of_the_next_step(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit ends the step, whatever of it C++ may still wait for."""
+    wait = StepWait()
+    monkeypatch.setattr(session_module, "step_wait", wait)
+    wait.took_future()
+    wait.waited(time.monotonic() - 5.0)
+    wait.took_future()
+    bench.session.committed((1, 0))
+    wait.settled()
+    assert wait.total_s == wait.blocked_s >= 5.0
+    assert [blocked_s for blocked_s, _ in wait.ends] == [wait.blocked_s]
 
 
 def test_end_of_an_epoch_is_not_the_first_step(bench: Bench) -> None:

@@ -206,6 +206,56 @@ def test_parameter_groups_are_the_committed_ones_again() -> None:
         commit(keep)
 
 
+def test_group_that_moves_to_the_next_optimizer_is_a_change() -> None:
+    """The groups of all optimizers in one row are the same then."""
+    first, moved, last = (torch.nn.Parameter(torch.ones(2)) for _ in range(3))
+    one = torch.optim.SGD([{"params": [first]}, {"params": [moved]}], lr=0.1)
+    two = torch.optim.SGD([last], lr=0.1)
+    keep = CommitCopy()
+    keep.bind({}, {}, [torch.nn.Module()], [one, two])
+    commit(keep)
+    two.param_groups.insert(0, one.param_groups.pop())
+    seen: list[str] = []
+    groups = keep.groups(lambda: seen.append("changed"))
+    keep.copy(keep.collect(groups))
+    assert seen == ["changed"]
+    assert keep.put_back()
+    assert (len(one.param_groups), len(two.param_groups)) == (1, 2)
+
+
+def test_value_that_a_state_dict_writes_is_the_one_of_this_commit() -> None:
+    """What the script computes as it is asked belongs to the same step."""
+
+    class Counting:
+        def __init__(self, values: dict[str, Any]) -> None:
+            self._values = values
+
+        def state_dict(self) -> dict[str, Any]:
+            self._values["asked"] += 1
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    values: dict[str, Any] = {"asked": 0}
+    keep = CommitCopy()
+    keep.bind(values, {"each": Counting(values)}, [torch.nn.Module()], [])
+    commit(keep)
+    values["asked"] = 7
+    assert keep.put_back()
+    assert values == {"asked": 1}
+
+
+def test_buffer_whose_memory_was_freed_comes_back() -> None:
+    """torch writes where the memory was, and the process would end in its recovery."""
+    module = torch.nn.Module()
+    module.register_buffer("mean", torch.ones(4))
+    keep = kept(module)
+    module.mean.untyped_storage().resize_(0)  # type: ignore[union-attr,operator]
+    assert keep.put_back()
+    assert torch.equal(module.mean, torch.ones(4))  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("no_room")
 def test_still_large_tensors_cost_no_memory() -> None:
     """A frozen backbone is not doubled."""
