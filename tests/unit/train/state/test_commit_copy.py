@@ -251,7 +251,7 @@ def test_buffer_whose_memory_was_freed_comes_back() -> None:
     module = torch.nn.Module()
     module.register_buffer("mean", torch.ones(4))
     keep = kept(module)
-    module.mean.untyped_storage().resize_(0)  # type: ignore[union-attr,operator]
+    module.mean.untyped_storage().resize_(0)  # type: ignore[operator]
     assert keep.put_back()
     assert torch.equal(module.mean, torch.ones(4))  # type: ignore[arg-type]
 
