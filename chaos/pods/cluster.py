@@ -11,7 +11,7 @@ from chaos.pods.agent_pod import AGENT, ETCD, OWN, AgentPod, EtcdPod, agent_pods
 from elasticd.errors import ElasticdError, EnvironmentProblem, Fenced, NotFound, Unavailable
 from elasticd.kube.api.connection import ApiServerConnection, open_connection
 
-__all__ = ["KubeCluster", "wait_until"]
+__all__ = ["KubeCluster", "Variables", "wait_until"]
 
 NAMESPACE = "elasticd"
 JOBS = "/apis/elasticd.dev/v1alpha1/namespaces/default/elasticjobs"
@@ -27,6 +27,8 @@ LIMIT_S = 20.0
 ROLLED_LIMIT_S = 120.0
 
 Object = Mapping[str, Any]
+Variables = dict[str, Object | None]
+"""By its name what a container has of each variable, such as its `value`; None: it has none."""
 
 
 class KubeCluster:
@@ -155,16 +157,24 @@ class KubeCluster:
             and status.get("numberReady") == wanted
         )
 
-    def set_agents_variable(self, name: str, value: str) -> None:
-        """Give the agents' containers a variable, or none if it is empty: all pods are replaced."""
-        self._set_variables(AGENTS, {name: value})
+    def agents_variables(self, *names: str) -> Variables:
+        """Return what the agents' containers have under these names."""
+        return self._variables(AGENTS, names)
 
-    def set_autoscaler_variables(self, values: Mapping[str, str]) -> None:
-        """Give the autoscaler these variables, but none that is empty; wait until it has them.
+    def set_agents_variables(self, variables: Variables) -> None:
+        """Give the agents' containers these variables: all pods are replaced."""
+        self._set_variables(AGENTS, variables)
+
+    def autoscaler_variables(self, *names: str) -> Variables:
+        """Return what the autoscaler has under these names."""
+        return self._variables(AUTOSCALER, names)
+
+    def set_autoscaler_variables(self, variables: Variables) -> None:
+        """Give the autoscaler these variables; wait until it has them.
 
         Raises: ChaosError: its pods are not replaced in time.
         """
-        self._set_variables(AUTOSCALER, values)
+        self._set_variables(AUTOSCALER, variables)
 
         def is_there() -> bool:
             found = self._ask("GET", AUTOSCALER, what="read the autoscaler's Deployment")
@@ -313,13 +323,21 @@ class KubeCluster:
 
     # --- private
 
-    def _set_variables(self, path: str, values: Mapping[str, str]) -> None:
+    def _containers(self, path: str) -> list[dict[str, Any]]:
         found = self._ask("GET", path, what=f"read {path}")
-        containers = found["spec"]["template"]["spec"]["containers"]
-        kept = [each for each in containers[0].get("env", ()) if each["name"] not in values]
-        new = [{"name": name, "value": value} for name, value in values.items() if value]
+        return list(found["spec"]["template"]["spec"]["containers"])
+
+    def _variables(self, path: str, names: Sequence[str]) -> Variables:
+        found = {each["name"]: each for each in self._containers(path)[0].get("env", ())}
+        return {name: found.get(name) for name in names}
+
+    def _set_variables(self, path: str, variables: Variables) -> None:
+        containers = self._containers(path)
+        own = {each["name"]: each for each in containers[0].get("env", ())}
+        merged = {**own, **variables}.items()
+        env = [{"name": name, **each} for name, each in merged if each is not None]
         # A list is replaced as a whole.
-        changed = [{**containers[0], "env": [*kept, *new]}, *containers[1:]]
+        changed = [{**containers[0], "env": env}, *containers[1:]]
         change = {"spec": {"template": {"spec": {"containers": changed}}}}
         self._ask("PATCH", path, body=change, what=f"change {path}")
 

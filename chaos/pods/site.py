@@ -9,7 +9,7 @@ cluster, whose nodes are machines of their own, that is not enough: see this pac
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from chaos.error import ChaosError
@@ -120,16 +120,18 @@ class PodSite:
         return self._left()
 
     def close(self) -> None:
-        """Undo what stands, take job and Service away, and fetch what was written."""
-        try:
-            self._injection.undo_all()
-            self.cluster.delete_job(self.name)
-            self.cluster.close_etcd()
+        """Undo what stands, take job and Service away, and fetch what was written.
+
+        Raises: Exception: the last that a step raised; the others are taken all the same.
+        """
+        with ExitStack() as steps:  # The last that is named here is the first.
+            steps.callback(self._fetch)
+            steps.callback(self.cluster.close)
             if self.prometheus is not None:
-                self.prometheus.close()
-        finally:
-            self.cluster.close()
-            self._fetch()
+                steps.callback(self.prometheus.close)
+            steps.callback(self.cluster.close_etcd)
+            steps.callback(self.cluster.delete_job, self.name)
+            steps.callback(self._injection.undo_all)
 
     # --- private
 

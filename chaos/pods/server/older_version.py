@@ -6,6 +6,7 @@ image, and what is compared is elasticd alone.
 """
 
 import io
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -19,11 +20,13 @@ PARTS = ("elasticd", "agent")
 
 
 def unpack(commit: str, folder: Path) -> None:
-    """Write the tree of a commit into a folder, readable by everybody.
+    """Write the tree of a commit into a folder, readable by everybody, unless it is there.
 
     Raises:
         ChaosError: git has no such commit.
     """
+    if folder.exists():
+        return
     words = ["git", "-C", str(ROOT), "archive", commit, *PARTS]
     made = subprocess.run(words, capture_output=True, check=False)
     if made.returncode != 0:
@@ -32,10 +35,16 @@ def unpack(commit: str, folder: Path) -> None:
             f"{made.stderr.decode(errors='replace').strip()}. The scenario needs the repository "
             "with all of its commits."
         )
-    folder.mkdir()
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
     with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    folder.chmod(0o755)  # Whatever our umask is: the agents' user is not ours.
+        archive.extractall(partial, filter="data")
+    # Whatever our umask is, or git's: the agents' user is not ours.
+    for path in (partial, *partial.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else path.stat().st_mode | 0o444)
+    partial.rename(folder)
 
 
 def python_path(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 It is the script `chaos/jobs/scripted_prometheus.py`, with the agents' image and the folder that all
 agents have: an order is a file there. The autoscaler has its address, and a short period, from two
-variables of its Deployment, which are taken back at the end.
+variables of its Deployment, which are at the end what they were before.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from chaos.pods.container import contained
 from elasticd.errors import NotFound
 
 if TYPE_CHECKING:
-    from chaos.pods.cluster import KubeCluster
+    from chaos.pods.cluster import KubeCluster, Variables
 
 __all__ = ["POLICY", "Prometheus"]
 
@@ -45,6 +45,8 @@ class Prometheus:
         self._cluster, self._name = cluster, f"{name}-prometheus"
         self._folder, self._inside = folder, inside
         self._container = ""
+        self._before: Variables = {}
+        """What the autoscaler had before."""
 
     def start(self, *, load: int) -> None:
         """Start it with a load, and have the autoscaler read it.
@@ -68,7 +70,8 @@ class Prometheus:
 
         wait_until(is_running, f"the pod {self._name} runs", 60.0)
         url = f"http://{address[0]}:{PORT}"
-        self._cluster.set_autoscaler_variables({URL: url, PERIOD: "1s"})
+        self._before = self._cluster.autoscaler_variables(URL, PERIOD)
+        self._cluster.set_autoscaler_variables({URL: {"value": url}, PERIOD: {"value": "1s"}})
 
     def order(self, words: str) -> None:
         """Say what it answers from now on."""
@@ -85,7 +88,8 @@ class Prometheus:
         """Take it away, and give the autoscaler back what it had."""
         with suppress(ChaosError, NotFound):
             self._cluster.delete_pod(self._name, is_forced=True)
-        self._cluster.set_autoscaler_variables({URL: "", PERIOD: ""})
+        if self._before:
+            self._cluster.set_autoscaler_variables(self._before)
 
     def _pod(self) -> dict[str, Any]:
         template = self._cluster.agents_set()["spec"]["template"]["spec"]

@@ -14,11 +14,13 @@ from chaos.process import send
 from chaos.site import Blow, Deed, do_nothing
 
 if TYPE_CHECKING:
+    from chaos.pods.cluster import Variables
     from chaos.pods.site import PodSite
 
 __all__ = ["ServerFaults"]
 
 OPERATOR = "app.kubernetes.io/component=operator"
+PATH = "PYTHONPATH"
 ASK_S = 0.5
 
 
@@ -135,20 +137,33 @@ class ServerFaults:
 
     def _other_version(self) -> Blow:
         """Roll the agents to the version before, or back to their own if they have that."""
-        cluster, older = self._site.cluster, self._older
-        if older is not None:
-            assert older.undo is not None
-            self._older = None
-            return self._roll("the agents, back to their version", older.undo)
+        if self._older is not None:
+            return self._roll("the agents, back to their version", self._to_own_version)
+        cluster = self._site.cluster
         commit = self._site.scenario.site.version_before
         here, inside = self._site.records / "before", self._site.records_inside / "before"
         unpack(commit, here)
-        self._older = self._active.blow(
-            "the agents' version",
-            lambda: cluster.set_agents_variable("PYTHONPATH", python_path(inside)),
-            lambda: cluster.set_agents_variable("PYTHONPATH", ""),
-        )
-        return self._roll(f"the agents, to {commit[:8]}", self._older.strike)
+        before: Variables = {}
+
+        def give() -> None:
+            before.update(cluster.agents_variables(PATH))
+            cluster.set_agents_variables({PATH: {"value": python_path(inside)}})
+
+        def give_back() -> None:
+            cluster.set_agents_variables(before)
+
+        older = self._active.blow("the agents' version", give, give_back)
+
+        def to_older() -> None:
+            self._older = older
+            older.strike()
+
+        return self._roll(f"the agents, to {commit[:8]}", to_older)
+
+    def _to_own_version(self) -> None:
+        assert self._older is not None and self._older.undo is not None
+        self._older.undo()
+        self._older = None
 
     def _roll(self, victim: str, change: Deed) -> Blow:
         """Replace the agents' pods, one node after the other; each leaves in order."""

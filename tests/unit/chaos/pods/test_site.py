@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from chaos.__main__ import main
+from chaos.error import ChaosError
 from chaos.history.records import Applied, Entered, History
-from chaos.pods.site import ROOT, SCRIPT, SENT
+from chaos.pods.cluster import KubeCluster
+from chaos.pods.injection import Injection
+from chaos.pods.server.prometheus import Prometheus
+from chaos.pods.site import ROOT, SCRIPT, SENT, PodSite
 
 
 def test_what_is_sent_with_a_job_is_enough_to_run_it(tmp_path: Path) -> None:
@@ -45,3 +49,37 @@ def test_without_a_cluster_it_is_refused_with_one_sentence(
         said = capsys.readouterr()
         assert said.out == "" and len(said.err.splitlines()) == 1
         assert said.err.startswith("chaos: ") and "KUBECONFIG" in said.err
+
+
+def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[str] = []
+
+    def fail_at(owner: type, name: str) -> None:
+        def step(*_: object) -> None:
+            taken.append(f"{owner.__name__}.{name}")
+            raise ChaosError(f"It failed at {name}.")
+
+        monkeypatch.setattr(owner, name, step)
+
+    fail_at(Injection, "undo_all")
+    for name in ("delete_job", "close_etcd", "close"):
+        fail_at(KubeCluster, name)
+    fail_at(Prometheus, "close")
+    fail_at(PodSite, "_fetch")
+    site = PodSite.__new__(PodSite)
+    site.name = "chaos-1"
+    site.cluster = KubeCluster.__new__(KubeCluster)
+    site.prometheus = Prometheus.__new__(Prometheus)
+    site._injection = Injection(site)
+    with pytest.raises(ChaosError):
+        site.close()
+    assert taken == [
+        "Injection.undo_all",
+        "KubeCluster.delete_job",
+        "KubeCluster.close_etcd",
+        "Prometheus.close",
+        "KubeCluster.close",
+        "PodSite._fetch",
+    ]

@@ -35,9 +35,21 @@ def test_a_variable_is_given_changed_and_taken_back() -> None:
     server = Server()
     before = server.containers
     for value in ("a", "b"):
-        server.set_agents_variable("PYTHONPATH", value)
+        server.set_agents_variables({"PYTHONPATH": {"value": value}})
         (agent, other) = server.containers
         assert agent["env"] == [OWN, {"name": "PYTHONPATH", "value": value}]
         assert other == {"name": "other"}
-    server.set_agents_variable("PYTHONPATH", "")
+    server.set_agents_variables({"PYTHONPATH": None})
+    assert server.containers == before
+
+
+def test_a_variable_that_was_there_is_given_back_as_it_was() -> None:
+    server = Server()
+    server.containers[0]["env"] = [OWN, {"name": "LAST", "value": "z"}]
+    before = server.containers
+    had = server.agents_variables("OWN", "NEW")
+    server.set_agents_variables({"OWN": {"value": "ours"}, "NEW": {"value": "ours"}})
+    assert [each["name"] for each in server.containers[0]["env"]] == ["OWN", "LAST", "NEW"]
+    assert server.containers[0]["env"][0] == {"name": "OWN", "value": "ours"}
+    server.set_agents_variables(had)
     assert server.containers == before
