@@ -144,6 +144,18 @@ def test_settings_meant_for_a_cluster_do_not_reach_it(
         assert etcd.url.startswith("http://127.0.0.1:")
 
 
+def test_what_opens_a_cluster_is_not_in_its_environment(
+    etcd_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hides nothing: any worker of this user reads that of /proc/PID."""
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", "canary")
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD_FILE", "/canary")
+    monkeypatch.setenv("OTHERS", "kept")
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, env=os.environ) as etcd:
+        shown = Path(f"/proc/{etcd.pid}/environ").read_bytes()
+        assert b"canary" not in shown and b"OTHERS=kept" in shown
+
+
 def test_etcd_that_does_not_start_names_its_log(etcd_program: Path, tmp_path: Path) -> None:
     """A data folder that is a file."""
     (tmp_path / "data").write_text("x")

@@ -25,6 +25,7 @@ from elasticd.channel.fork_server import (
 )
 from elasticd.channel.wire import pack
 from elasticd.errors import InvariantBroken
+from elasticd.net.peer import peer_of
 from elasticd.telemetry.log import get_logger, open_log
 from elasticd_agent.loop.open_file_limit import give_first_limit
 from elasticd_agent.pod.orphans import Children
@@ -142,6 +143,9 @@ class ForkServerClient:
         try:
             ours.settimeout(_CONNECT_LIMIT_S)
             ours.connect(self._path)
+            if peer_of(ours).uid != os.geteuid():
+                # It would be given the job's environment, and would be what the workers are.
+                raise PermissionError(f"the fork server at {self._path} is another user's")
             ours.setblocking(True)
         except OSError:
             ours.close()

@@ -151,7 +151,7 @@ FLAGS: tuple[Flag, ...] = (
     _own(
         "progress-timeout",
         "In-process mode: a worker without progress for this time, outside state.pause, counts as"
-        " hung; 0: no worker ever does.  [60]",
+        " hung; 0: no limit; a frozen worker is found all the same.  [60]",
         "S",
     ),
     _own(

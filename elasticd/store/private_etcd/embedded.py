@@ -52,6 +52,9 @@ _ROOM_BYTES = 256 * 1024 * 1024
 being compacted away."""
 _TIGHT_BYTES = 80 * 1024 * 1024
 """With less free space than this the next of those files fails, and etcd ends."""
+_NOT_ITS_OWN = ("ETCD_", "ELASTICD_ETCD")
+"""Variables that are meant for the cluster's etcd: this one would take the first for flags, and the
+others open that one, while any worker of this user may read this one's environment."""
 _UNKNOWN_FLAG = "flag provided but not defined"
 _CLIENT_SOCKET, _PEER_SOCKET = "etcd:1", "peer:1"
 """etcd wants its addresses to look like HOST:PORT, and takes the whole for the file's name."""
@@ -118,7 +121,7 @@ class EmbeddedEtcd:
     ) -> None:
         """Prepare etcd; data and log (`etcd.log`) go to the folder and stay there.
 
-        `env`: the environment of this process, which etcd gets without what it takes for flags.
+        `env`: the environment of this process, which etcd gets without what is meant for a cluster.
         `is_private`: it listens on unix sockets that only this user reaches, and its data go when
         it is stopped.
         """
@@ -335,8 +338,7 @@ class EmbeddedEtcd:
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:
-    # etcd takes ETCD_* as flags: those are meant for the cluster, not for this one.
-    kept = {name: text for name, text in env.items() if not name.startswith("ETCD_")}
+    kept = {name: text for name, text in env.items() if not name.startswith(_NOT_ITS_OWN)}
     # On a machine with hundreds of cores Go would run hundreds of threads for this little work.
     return {"GOMAXPROCS": "4", **kept}
 

@@ -3,9 +3,11 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
 from elasticd.cli import etcd_flags, record_source
@@ -13,7 +15,7 @@ from elasticd.cli.autoscale import run as autoscaler
 from elasticd.cli.daemons import agent, operator
 from elasticd.cli.doctor import command as doctor
 from elasticd.cli.jobs.status import status
-from elasticd.cli.main import main
+from elasticd.cli.main import elasticd, main
 from elasticd.cli.run import foreground
 from elasticd.errors import CallError
 from elasticd.store.api import Store
@@ -52,6 +54,8 @@ HOLDERS = [
     (record_source, "open_store", ["dashboard", *ETCD, "--port", "0"]),
     (doctor, "_findings", ["doctor", *ETCD]),
 ]
+
+WITH_A_PASSWORD = [["agent"], ["operator"], ["autoscale", "run"], ["run"], ["status"], ["doctor"]]
 
 
 @pytest.mark.parametrize("has_password", [True, False])
@@ -106,6 +110,21 @@ def test_password_in_a_file_is_hidden_too(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(hidden) == 2
 
 
+def test_every_command_that_takes_the_password_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that comes later, and builds the flag otherwise than the rest."""
+    hidden: list[str] = []
+    monkeypatch.setattr(etcd_flags, "hide_from_user", lambda: hidden.append("it hides"))
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", "canary")
+    found = list(password_options(click.Context(elasticd, info_name="elasticd")))
+    for ctx, option in found:
+        before = len(hidden)
+        assert option.callback is not None, ctx.command_path
+        option.callback(ctx, option, None)
+        assert len(hidden) == before + 1, ctx.command_path
+    names = {ctx.command_path for ctx, _ in found}
+    assert names >= {f"elasticd {' '.join(words)}" for words in WITH_A_PASSWORD}
+
+
 def test_only_a_command_that_is_called_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     """To read flags, or the words of a command in a manifest, changes nothing in a process."""
     monkeypatch.setattr(etcd_flags, "hide_from_user", ended)
@@ -114,6 +133,20 @@ def test_only_a_command_that_is_called_hides(monkeypatch: pytest.MonkeyPatch) ->
     settings = etcd_flags.settings_from({"etcd": "http://127.0.0.1:1"}, environ)
     assert settings is not None and settings.password == "canary"
     status.make_context("status", [*ETCD, "--etcd-password-file", "/nowhere", "j"])
+
+
+def password_options(group: click.Context) -> Iterator[tuple[click.Context, click.Parameter]]:
+    """Give each option of a command below that takes etcd's password, as if it were called."""
+    assert isinstance(group.command, click.Group)
+    for name in group.command.list_commands(group):
+        command = group.command.get_command(group, name)
+        assert command is not None, name
+        ctx = click.Context(command, parent=group, info_name=name)
+        for option in command.params:
+            if any("etcd" in each and "password" in each for each in option.opts):
+                yield ctx, option
+        if isinstance(command, click.Group):
+            yield from password_options(ctx)
 
 
 def ended() -> Store:

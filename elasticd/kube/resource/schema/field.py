@@ -297,7 +297,7 @@ SPEC = _object(
         _seconds(
             "progressSeconds",
             "In-process mode: without progress for so long, outside `state.pause`, a worker hangs; "
-            "0: never.",
+            "0: no limit; a frozen worker is found all the same.",
             "60",
         ),
         _seconds(

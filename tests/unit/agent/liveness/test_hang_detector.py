@@ -1,5 +1,6 @@
 """Who is frozen, and above all who is not."""
 
+import math
 import random
 
 import pytest
@@ -46,6 +47,17 @@ def test_process_that_a_signal_stopped_is_frozen_sooner(scene: Scene, states: st
     scene.go(30.0)
     assert [type(v) for v in scene.verdicts] == [Frozen]
     assert 0.5 <= scene.times_s[0] - silent_since_s <= 0.8
+
+
+def test_frozen_worker_is_found_also_where_progress_has_no_limit() -> None:
+    """`--progress-timeout 0` is for those that run."""
+    scene = Scene()
+    scene.worker(1, limit_s=math.inf)
+    scene.go(1.0)
+    scene.samples[1] = sample("TTTT")
+    scene.saying[1] = None
+    scene.go(30.0)
+    assert [type(v) for v in scene.verdicts] == [Frozen]
 
 
 def test_process_is_not_stopped_for_a_moment_of_it(scene: Scene) -> None:
