@@ -7,10 +7,16 @@ from tests.fixtures.patience import patience_s
 
 POOL = """
 import gc, os
+from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import BornChild, Heritage
 from elasticd_agent.pool.zygote import zygote_keeper
 from elasticd_agent.pool.zygote.learned_set import Script
+
+start = Start(
+    worker="w", entry_kind=EntryKind.SCRIPT, entry="train.py", args=(), cwd="/", env={},
+    out_path="/dev/null", err_path="/dev/null", error_file="",
+)
 
 def be_worker(order, control_fd, *, pool_pid, kept_fds):
     # A zygote closes what the pool has open, and the files of its workers take these numbers.
@@ -18,7 +24,7 @@ def be_worker(order, control_fd, *, pool_pid, kept_fds):
     for number in range(3, 100):
         if number != null:
             os.dup2(null, number)
-    raise BornChild(None, null, Heritage(kept_fds=frozenset(), environment={}))
+    raise BornChild(start, null, Heritage(kept_fds=frozenset(), environment={}))
 
 zygote_keeper.be_zygote = be_worker
 plan = zygote_keeper.ZygotePlan(
