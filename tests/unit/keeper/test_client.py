@@ -16,7 +16,7 @@ from elasticd.keeper.client import Client
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import KeeperConnection
-from tests.fixtures.open_files import open_files
+from tests.fixtures.open_files import open_files, wait_until_closed
 from tests.fixtures.store import wait_until
 from tests.unit.keeper.site import PATIENCE_S
 
@@ -87,7 +87,7 @@ def test_nobody_there_is_told_in_one_sentence() -> None:
     before = open_files()
     with pytest.raises(Unavailable, match=r"does not answer .*: see agents/\*.keeper.log"):
         Client(f"elasticd-test-{secrets.token_hex(8)}", limit_s=0.05)
-    assert open_files() <= before
+    wait_until_closed(before)
 
 
 def test_answers_and_errors_come_back(keepers: Make) -> None:
@@ -107,7 +107,7 @@ def test_files_are_closed_on_every_path(keepers: Make) -> None:
     failed, shared = ms.Failed(kind="Unavailable", why="So."), ms.Shared(size=10)
     client = Client(keepers(answering(*[shared, shared, failed, shared, ms.Done()] * 100,
                                       file=True)))  # fmt: skip
-    counts = []
+    before = None
     for number in range(100):
         _, memory = client.ask_memory(ms.Read(number=1), ms.Shared, timeout_s=PATIENCE_S)
         assert memory is not None and memory.size == 10
@@ -119,9 +119,11 @@ def test_files_are_closed_on_every_path(keepers: Make) -> None:
             client.ask_memory(ms.Read(number=1), ms.Done, timeout_s=PATIENCE_S)
         client.ask(ms.Plans(plans=()), ms.Done, timeout_s=PATIENCE_S)
         if number % 25 == 0:  # To count is slow: it collects garbage first.
-            counts.append(open_files())
-    # Threads of earlier tests may close theirs meanwhile.
-    assert all(each <= counts[0] for each in (*counts, open_files()))
+            if before is None:
+                before = open_files()
+            wait_until_closed(before)
+    assert before is not None
+    wait_until_closed(before)
     client.close()
 
 

@@ -29,7 +29,7 @@ from elasticd.keeper.wire import message as ms
 from elasticd.net.peer import Peer
 from elasticd.train.restore.checkpoint_stream import mapped
 from tests.fixtures.cluster import until
-from tests.fixtures.open_files import open_files
+from tests.fixtures.open_files import open_files, wait_until_closed
 from tests.unit.keeper.site import (
     PATIENCE_S,
     Gate,
@@ -262,7 +262,7 @@ def test_nonsense_ends_a_connection_and_nothing_else(place: Place, data: bytes) 
             sock.shutdown(socket.SHUT_WR)
             with suppress(ConnectionResetError):  # Some of it was not even read.
                 assert sock.recv(10) == b""
-    until(lambda: open_files() <= before, open_files)
+    wait_until_closed(before)
     taken(client, 10)
     client.close()
 
@@ -275,7 +275,7 @@ def test_workers_that_come_and_go_leave_no_file_open(place: Place) -> None:
         planned(client)
         client.ask(ms.Claim(plan=PLAN.id), ms.Claimed, timeout_s=PATIENCE_S)
         client.close()
-    until(lambda: open_files() <= before, open_files)
+    wait_until_closed(before)
     assert place.node.vault.records() == []
 
 

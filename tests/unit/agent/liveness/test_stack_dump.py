@@ -16,7 +16,7 @@ from elasticd.channel.worker import Dump, ToWorker
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness import stack_dump
 from elasticd_agent.liveness.stack_dump import StackCollector, SuspectWorker, stacks_path
-from tests.fixtures.open_files import open_files
+from tests.fixtures.open_files import open_files, wait_until_closed
 from tests.fixtures.patience import patience_s
 
 WAIT_S = patience_s(30.0)
@@ -245,7 +245,7 @@ def test_descriptors_are_given_back(path: Path, sleeper: int, tmp_path: Path) ->
         made.collect(path, [standing(sleeper, is_frozen=True)], lambda: None)
         while made._running:
             time.sleep(0.005)
-    assert open_files() <= before
+    wait_until_closed(before)
 
 
 def test_interpreters_own_py_spy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

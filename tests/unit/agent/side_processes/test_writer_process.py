@@ -19,7 +19,7 @@ from elasticd_agent.side_processes import writer_process as module
 from elasticd_agent.side_processes.writer_process import WriterProcess
 from tests.fixtures.cluster import until
 from tests.fixtures.event_reader import shown
-from tests.fixtures.open_files import open_files
+from tests.fixtures.open_files import open_files, wait_until_closed
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_nothing_stays_open_in_the_agent(make: Make, children: Children, tmp_pat
     sender.end()
     process.close()
     until(lambda: steps(tmp_path / "events") == [1] and not children.pids, lambda: children.pids)
-    until(lambda: open_files() <= before, lambda: open_files() - before)
+    wait_until_closed(before)
 
 
 def test_agent_with_thousands_of_connections_hears_workers(
@@ -211,6 +211,6 @@ def test_where_no_thread_can_be_started_it_is_tried_again(
         with pytest.raises(OSError, match="new thread"):
             process.open()
     assert not file.exists()
-    assert open_files() <= before
+    wait_until_closed(before)
     process.open()
     assert process._listener is not None

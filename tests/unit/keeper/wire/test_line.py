@@ -14,7 +14,7 @@ from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import line as line_module
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.line import FILES_LIMIT, KeeperConnection
-from tests.fixtures.open_files import open_files
+from tests.fixtures.open_files import open_files, wait_until_closed
 from tests.fixtures.patience import patience_s
 
 LIMIT_S = patience_s(10.0)
@@ -90,7 +90,7 @@ def test_what_is_no_message_is_told_and_its_files_are_closed(data: bytes, error:
         with other, pytest.raises(error):
             KeeperConnection(other, ms.ANSWERS).receive()
     del memory
-    assert open_files() <= before
+    wait_until_closed(before)
 
 
 def test_peer_that_hangs_up_between_messages_is_told_from_trouble(
@@ -119,7 +119,7 @@ def test_silent_peer_is_given_up_in_the_sockets_time(
     sent_raw(one, struct.pack("<Q", 50), (memory.file,))
     with pytest.raises(TimeoutError):
         other.receive()
-    assert open_files() <= before
+    wait_until_closed(before)
 
 
 def test_more_files_than_allowed_do_not_stay_open(
@@ -134,4 +134,4 @@ def test_more_files_than_allowed_do_not_stay_open(
     assert len(files) == FILES_LIMIT
     for each in files:
         os.close(each)
-    assert open_files() <= before
+    wait_until_closed(before)
