@@ -27,4 +27,4 @@ class CancellableBucket(ForwardingBucket):
         """
         if not self._is_wanted():
             raise Abandoned
-        return super().create(name, data)
+        return self._bucket.create(name, data)

@@ -1,15 +1,11 @@
 """How many of the project's files an ordinary commit enters, so that it stays a short walk."""
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from types import FrameType
 
 import pytest
 import torch
 
-import elasticd
 from elasticd.channel.worker import FromWorker, ToWorker
 from elasticd.train.data.loader import Loader
 from elasticd.train.process_group.group import Group
@@ -17,9 +13,8 @@ from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.state.state import State, core_of
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import entered
+from tests.fixtures.walk import Walk, walk_of
 from tests.unit.train.state.state_case import world
-
-ROOT = Path(elasticd.__file__).parent
 
 MOST_FILES = 10
 MOST_RETURNS = 5
@@ -51,25 +46,6 @@ class Rows:
         return torch.ones(4)
 
 
-def files_of(function: Callable[[], None]) -> list[str]:
-    """Return the project's files that a call enters, in order; one that calls itself once."""
-    entered: list[str] = []
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(ROOT):
-            name = str(path.relative_to(ROOT))
-            if entered[-1:] != [name]:
-                entered.append(name)
-
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return entered
-
-
 @pytest.fixture
 def session() -> Iterator[AgentSession]:
     """A session in a world with a process group of torch's."""
@@ -97,7 +73,7 @@ def test_ordinary_commit_enters_at_most_ten_files(session: AgentSession) -> None
         losses=[1.0],
     )
     core_of(state).enter(world(), session)
-    walk: list[str] = []
+    walk = Walk([])
     for count, batch in zip(range(BEFORE + 1), state.data, strict=False):
         optimizer.zero_grad()
         loss = model(batch).square().mean()
@@ -107,10 +83,9 @@ def test_ordinary_commit_enters_at_most_ten_files(session: AgentSession) -> None
         if count < BEFORE:
             state.commit(loss=loss)
         else:
-            walk = files_of(partial(state.commit, loss=loss))
+            walk = walk_of(partial(state.commit, loss=loss))
     core_of(state).leave()
     assert state.step == BEFORE + 1
-    returns = len(walk) - len(set(walk))
-    assert "train/process_group/group.py" in walk, "it asks which collectives there were"
-    assert len(set(walk)) <= MOST_FILES, walk
-    assert returns <= MOST_RETURNS, walk
+    assert "train/process_group/group.py" in walk.stops, "it asks which collectives there were"
+    assert walk.files <= MOST_FILES, walk.stops
+    assert walk.returns <= MOST_RETURNS, walk.stops
