@@ -120,6 +120,8 @@ class Formed:
     received_bytes: int = 0
     phases_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds on this worker's clock for abort, form, compare and copy."""
+    backend: str = ""
+    """The group's backend, as torch names it; empty from an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

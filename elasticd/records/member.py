@@ -163,6 +163,8 @@ class Member:
     """The newest generation whose collectives broke here, although our own workers live."""
     is_partly_broken: bool = False
     """True if a rank of the `broken` generation here has not said yet how it fares."""
+    backend: str = ""
+    """The backend of the group that formed here, as torch names it; empty if it is not known."""
     cut_off: tuple[NodeId, ...] = ()
     """The nodes of the `broken` generation that this one could not reach."""
     left: Generation = Generation(0)

@@ -244,6 +244,7 @@ class WorkerFormed(_OfWorker):
     """A worker's group is formed, and it has the job's state, its own or another rank's."""
 
     generation: Generation
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

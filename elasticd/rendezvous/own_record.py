@@ -68,6 +68,7 @@ def desired_member(state: JobState) -> Member:
         raised_alike=state.raised_alike,
         broken=state.broken,
         is_partly_broken=any(_is_silent(state, worker) for worker in state.workers.values()),
+        backend=next((w.backend for w in state.workers.values() if w.backend), ""),
         cut_off=state.cut_off,
         left=_left(state),
         stall=stall if is_long else None,

@@ -116,6 +116,8 @@ class Worker:
     """The newest generation that it reported to have broken."""
     has_state: bool = False
     """True if it was in a group that formed, so that it has the job's state of then."""
+    backend: str = ""
+    """The backend of that group; empty if it was in none, or told nothing of it."""
     first_step: int | None = None
     """The first step that it committed."""
     is_finished: bool = False

@@ -224,6 +224,7 @@ class _Run:
             received_bytes=fetched.received_bytes,
             place=restored.place if restored is not None else "",
             phases_s=phases_s,
+            backend=group.backend,
         )
         return world, formed, self._note(enter, decision, restored)
 

@@ -197,6 +197,8 @@ class Group:
         if not is_loud or worker.node in self._job.silent:
             return
         is_seen = self.was_formed or self._job.chance(0.5)
+        if "nccl" in self._job.backend:
+            return  # They wait on their devices and see nothing.
         for peer in self.ranked:
             if is_seen and peer not in self._done and peer.node not in self._job.silent:
                 self._job.soon(0.001, 0.005, lambda p=peer: p.broke(self))  # type: ignore[misc]

@@ -53,6 +53,7 @@ class InProcess:
         self.steps = Steps(self)
         self.pauses: dict[int, float] = {}
         """At which steps all ranks pause, and for how long."""
+        self.backend = "gloo"
         self.word_delay_s = 0.0
         """How long the exception of a rank is on its way to its agent: its group has ended by
         then."""

@@ -146,6 +146,19 @@ def test_rank_whose_word_never_comes_is_waited_for_no_longer_than_the_bound(seed
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_ranks_that_wait_on_their_devices_are_not_waited_for(seed: int) -> None:
+    """Over NCCL a rank sees nothing of a collective that broke, so it has no word to give."""
+    sim = begun(seed, spec_of(min_nodes=2, max_nodes=3), 3, backend="cpu:gloo,cuda:nccl")
+    lost = one_worker(sim, 1)
+    group = lost.group
+    assert group is not None
+    lost.broke(group)
+    world = until_next(sim, 0.5)
+    assert (world.reason, world.culprit) == (Reason.COLLECTIVE_BROKEN, None)
+    assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_rank_that_others_wait_for_is_the_one_that_is_replaced(seed: int) -> None:
     """All of them stall; the least sequence names the culprit."""
     sim = begun(seed, spec_of(min_nodes=1, max_nodes=3, progress_timeout_s=3.0), 3)
@@ -436,10 +449,18 @@ def test_join_while_the_scripts_wind_down_begins_nothing_anew(seed: int) -> None
 
 
 def begun(
-    seed: int, spec: JobSpec, nodes: int, *, spare: int = 0, steps: int = 2000, slots: int = 1
+    seed: int,
+    spec: JobSpec,
+    nodes: int,
+    *,
+    spare: int = 0,
+    steps: int = 2000,
+    slots: int = 1,
+    backend: str = "gloo",
 ) -> Simulation:
     """A cluster that has made a few steps; `spare` more nodes are there, but off."""
     sim = simulation(seed, spec, nodes + spare, Script(steps=steps), spare=spare, slots=slots)
+    job(sim).backend = backend
     reached = job(sim).steps
     assert sim.run(10.0, until=lambda: reached.newest >= 5), "no steps are made"
     assert trains(sim, nodes=nodes) and len(sim.history.worlds) == 1

@@ -142,7 +142,14 @@ class Trainee(Worker):
 
     def formed(self, step: int) -> None:
         self.step, self.has_state = step, True
-        self.agent.post(ev.WorkerFormed(slot=self.slot, nonce=self.nonce, generation=self.entered))
+        self.agent.post(
+            ev.WorkerFormed(
+                slot=self.slot,
+                nonce=self.nonce,
+                generation=self.entered,
+                backend=self.job.backend,
+            )
+        )
         self.is_training, self.has_group = True, True
         self.sequence = 0
         if self.wanted is not None:

@@ -211,7 +211,10 @@ class AttachedWorkers:
                 known.ranks = {g: rank for g, rank in known.ranks.items() if g >= generation}
                 known.agents = {g: each for g, each in known.agents.items() if g >= generation}
                 known.progress = replace(known.progress, step=message.step)
-                self._feed(ev.WorkerFormed(slot=slot, nonce=nonce, generation=generation))
+                formed = ev.WorkerFormed(
+                    slot=slot, nonce=nonce, generation=generation, backend=message.backend
+                )
+                self._feed(formed)
             case ch.Stepped():
                 known.progress = replace(
                     known.progress, step=message.step, has_stepped=True, committed_at_s=now_s()

@@ -144,7 +144,8 @@ def _attachment_changed(
         case ev.WorkerFormed(generation=generation):
             if state.world is not None and generation == state.world.generation:
                 state = replace(state, formed_world=state.world)
-            return _with(state, dataclasses.replace(worker, has_state=True))
+            backend = event.backend
+            return _with(state, dataclasses.replace(worker, has_state=True, backend=backend))
         case ev.WorkerLeft():
             if worker.generation != 0:
                 return state  # It was told of another world since.

@@ -22,6 +22,10 @@ __all__ = [
     "may_come_back",
 ]
 
+_SILENT_BACKEND = "nccl"
+"""Part of torch's name for a backend (RCCL has it too) whose collectives raise nothing when another
+rank is gone: the rank waits on its device until it is told of the next world."""
+
 _COMES_BACK = (Reason.NODE_LOST, Reason.CUT_OFF, Reason.DID_NOT_ARRIVE)
 """Reasons for which a node was left out without being seen to end."""
 
@@ -139,8 +143,9 @@ def is_silent(state: JobState, world: World, node: WorldNode) -> bool:
     """Return whether a rank there, which may have broken the collective of others, told nothing.
 
     Whoever raises leaves its group first and is reported later, by its own agent. Of a rank that
-    lives and took part over Gloo no word is missing for long: its next collective breaks too. Who
-    has said that it leaves or has finished has told enough.
+    lives and took part over Gloo no word is missing for long: its next collective breaks too. Over
+    NCCL it does not, so nothing is to be expected there. Who has said that it leaves or has
+    finished has told enough.
     """
     seen = state.members.get(node.node)
     if seen is None or seen.member.incarnation != node.incarnation:
@@ -151,7 +156,9 @@ def is_silent(state: JobState, world: World, node: WorldNode) -> bool:
         return False
     if member.leaving is not None or any(offer.is_finished for offer in member.slots):
         return False
-    return not (has_lost_worker(node, member) or is_finished(state, world, node))
+    if has_lost_worker(node, member) or is_finished(state, world, node):
+        return False
+    return _SILENT_BACKEND not in member.backend
 
 
 def has_state(state: JobState, member: Member, offer: SlotOffer) -> bool:

@@ -55,7 +55,7 @@ CAUSE_MOST_S = 2.0
 """How long either is waited for at most. As long as no rank fell out of a collective or raised
 anything else, all may still raise the same: a rank that waits for one that is gone reports it at
 once. Where some fell out of one, over Gloo, each of the others that lives says so soon, or was the
-cause; one that computes, or waits on a GPU, may not."""
+cause; one that computes may not. Who waits on a GPU never does, and is not waited for."""
 WORD_WINDOW_S = 0.02
 """How long to gather the words of ranks that fell out of a collective, so that not each of them is
 looked at alone."""

@@ -90,10 +90,10 @@ class Group:
         """Where this host is reached by those who reach the store."""
         self._enter = enter
         self._device = device
-        self._backend = backend or default_group.backend_of(device)
+        self.backend = backend or default_group.backend_of(device)
         self.arrival = DeviceProgress(device)
         self._nccl: nccl.NcclCommunicators | None = None
-        if default_group.has_nccl(self._backend):
+        if default_group.has_nccl(self.backend):
             self._nccl = nccl.NcclCommunicators(device, self._connect_limit_s, env)
         self._timeout_s = timeout_s
         self._store: Any = None
@@ -298,7 +298,7 @@ class Group:
     def _make(self) -> None:
         with self._nccl.connecting() if self._nccl is not None else nullcontext():
             group = default_group.make(
-                self._backend, self._store, rank=self.rank, size=self.size, device=self._device
+                self.backend, self._store, rank=self.rank, size=self.size, device=self._device
             )
             with self._lock:
                 self._process_group = group

@@ -92,6 +92,7 @@ def test_world_trains_as_one_process_does(agent: FakeAgent, reference: list[floa
     assert_ends_as(reference, workers)
     for worker in workers:
         assert worker.wait_formed(1).step == 0
+        assert worker.wait_formed(1).backend == "gloo"
         assert worker.wait_stepped(1).step == 1
         assert agent.pool.wait_for(Exited, worker.name).code == 0
         assert complaints(worker) == []

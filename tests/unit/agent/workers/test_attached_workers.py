@@ -108,6 +108,19 @@ def test_heartbeat_is_heard_with_the_rank_of_its_generation() -> None:
     assert heard == [(0, 11, 10), (0, 12, 10), (1, 14, 12)]
 
 
+def test_backend_of_a_group_that_formed_goes_to_the_core() -> None:
+    """An older worker names none."""
+    found: list[ev.Event] = []
+    attached = AttachedWorkers(lambda pid, message: None, found.append)
+    attached.expect(PID, Slot(0), Nonce(1))
+    attached.hear(PID, ch.Formed(generation=ONE, step=0, backend="cpu:gloo,cuda:nccl"))
+    attached.hear(PID, ch.Formed(generation=ONE, step=0))
+    assert [e.backend for e in found if isinstance(e, ev.WorkerFormed)] == [
+        "cpu:gloo,cuda:nccl",
+        "",
+    ]
+
+
 def test_script_of_restart_mode_shows_what_it_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """To people alone: no event is made of it, and a failure does not depend on it."""
     monkeypatch.setattr("elasticd_agent.workers.attached_workers.now_s", lambda: 50.0)

@@ -116,6 +116,8 @@ def test_who_is_paused_or_gone_or_has_raised_is_not_silent() -> None:
         (broken(1, is_partly_broken=True), True),
         (trainer(1, is_paused=True), False),
         (raised(1)[0], False),
+        (trainer(1, backend="gloo"), True),
+        (trainer(1, backend="cpu:gloo,cuda:nccl"), False),
         (dataclasses.replace(trainer(1), leaving=Reason.PREEMPTED), False),
         (dataclasses.replace(trainer(1), slots=(finished,)), False),
         (dataclasses.replace(trainer(1), incarnation=incarnation(1, 2)), False),
@@ -124,6 +126,23 @@ def test_who_is_paused_or_gone_or_has_raised_is_not_silent() -> None:
         world = told.state.world
         assert world is not None
         assert is_silent(told.state, world, world.nodes[1]) is is_expected
+
+
+def test_ranks_that_see_nothing_of_a_broken_collective_are_not_waited_for() -> None:
+    """Over NCCL they wait on their devices, and would cost each such change the whole bound."""
+    told = training(1, 2)
+    told.tell(
+        ev.WorkerFormed(
+            slot=Slot(0), nonce=Nonce(1), generation=Generation(1), backend="cpu:gloo,cuda:nccl"
+        )
+    )
+    assert desired_member(told.state).backend == "cpu:gloo,cuda:nccl"
+    for index in (0, 1, 2):
+        told.member(trainer(index, backend="cpu:gloo,cuda:nccl"))
+    broken_here(told)
+    told.tick(SECONDARY_GRACE_S)
+    world = proposal(told).world
+    assert (world.reason, world.culprit) == (Reason.COLLECTIVE_BROKEN, None)
 
 
 def test_node_with_several_ranks_tells_whether_all_of_them_have_spoken() -> None:
