@@ -202,6 +202,9 @@ class Beat:
     the least."""
     is_in_step: bool = False
     """True if a batch was delivered that is in no commit yet."""
+    is_in_collective: bool = False
+    """True if a collective that it has begun in its group has no result yet: it waits for another
+    rank, or for the network. False where that is not known (on a GPU, or in an older version)."""
     has_returned: bool = False
     """True if `train` returned here, and the worker waits until it has on all ranks."""
     is_paused: bool = False

@@ -128,6 +128,9 @@ class Stall:
     limit: StallLimit = StallLimit.PROGRESS
     is_in_step: bool = False
     """True if it had a batch that is in no commit yet."""
+    is_in_collective: bool = False
+    """True if it waits in a collective that it has begun, and thus for another rank or for the
+    network."""
     why: str = ""
     """What is wrong with it if it is the one that hangs."""
     stacks_path: str = ""

@@ -177,7 +177,7 @@ def _stall(state: JobState) -> Stall | None:
     stalls = [stall for stall in stalls if stall.generation == generation]
     if len(stalls) < sum(w.runs_in == generation for w in state.workers.values()):
         return None
-    return min(stalls, key=lambda stall: (stall.place, stall.slot))
+    return min(stalls, key=lambda stall: (stall.place, stall.is_in_collective, stall.slot))
 
 
 def _offered_nonce(state: JobState, slot: Slot) -> Nonce:

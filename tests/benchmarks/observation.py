@@ -118,6 +118,9 @@ class SilentGroup:
     def arrived(self) -> int:
         return 0
 
+    def is_in_collective(self) -> bool:
+        return False
+
     def has_whole_results(self) -> bool:
         return True
 

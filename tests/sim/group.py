@@ -126,6 +126,9 @@ class Group:
         if len(self._ready) == self.world.size:
             self._job.after(self._job.step_s, self._reduce)
 
+    def is_ready(self, worker: Trainee) -> bool:
+        return worker in self._ready
+
     def _reduce(self) -> None:
         if len(self._ready) < self.world.size or not self.is_whole:
             return

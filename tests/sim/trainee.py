@@ -306,5 +306,6 @@ class Trainee(Worker):
             sequence=self.sequence,
             limit=limit,
             is_in_step=True,
+            is_in_collective=self.group is not None and self.group.is_ready(self),
         )
         self.agent.post(ev.WorkerStalled(stall=stall))

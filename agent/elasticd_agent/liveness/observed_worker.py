@@ -93,4 +93,4 @@ class WatchedWorker:
 
 
 def _numbers(beat: Beat) -> tuple[int, ...]:
-    return (beat.generation, beat.step, beat.batches, beat.sequence)
+    return (beat.generation, beat.step, beat.batches, beat.sequence, beat.is_in_collective)

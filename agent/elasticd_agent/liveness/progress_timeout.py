@@ -7,6 +7,10 @@ another rank waits for this one in a collective, in the middle of an ordinary st
 Whether others wait can be seen here for ranks of this node. Where all of them stand still at the
 same place, the one that they wait for may be on another node: after the same short time each node
 says so in its member record, and the proposers compare (`elasticd/rendezvous/next_world/hang.py`).
+A rank that is behind here and waits in a collective is not the one either: the others here, which
+are further, have begun that collective too, so it waits for a rank of another node, or for the
+network between two nodes. Then all ranks here wait, and each is told of.
+
 A worker that goes on takes that back; it is then not suspected again for a minute, so that
 evaluations for which others wait cost etcd two writes a minute and node at most.
 """
@@ -39,6 +43,7 @@ class Stalled:
     """How many seconds it has stood still."""
     limit: StallLimit
     is_in_step: bool = False
+    is_in_collective: bool = False
     is_waited_for: bool = False
     """True if other workers here are further and wait for it."""
     has_returned: bool = False
@@ -75,10 +80,13 @@ def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resu
         return _resumed(world)
     found: list[Stalled | Resumed] = _resumed(world)
     last = min(worker.place for worker in world)
+    do_all_wait = all(_is_in_collective(worker) for worker in world if worker.place == last)
     for worker in world:
-        if worker.place > last or worker.is_told_frozen:
+        if (worker.place > last and not do_all_wait) or worker.is_told_frozen:
             continue
         waiting = [o for o in world if o.place > last and not o.is_told_frozen]
+        if do_all_wait or _is_in_collective(worker):
+            waiting = []
         limit = _limit_passed(worker, waiting, now_s)
         if limit is None:
             continue
@@ -89,6 +97,10 @@ def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resu
         worker.told = told
         found.append(_verdict(worker, now_s - worker.moved_s, limit, is_waited_for=bool(waiting)))
     return found
+
+
+def _is_in_collective(worker: WatchedWorker) -> bool:
+    return worker.beat is not None and worker.beat.is_in_collective
 
 
 def _resumed(world: Sequence[WatchedWorker]) -> list[Stalled | Resumed]:
@@ -138,6 +150,7 @@ def _verdict(
         since_s=idle_s,
         limit=limit,
         is_in_step=beat.is_in_step,
+        is_in_collective=beat.is_in_collective,
         is_waited_for=is_waited_for,
     )
 

@@ -100,6 +100,7 @@ class HangReporter:
             sequence=verdict.sequence,
             limit=verdict.limit,
             is_in_step=verdict.is_in_step,
+            is_in_collective=verdict.is_in_collective,
             why=verdict.why,
             stacks_path=str(self._path(process.generation)),
         )

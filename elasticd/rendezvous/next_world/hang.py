@@ -3,7 +3,8 @@
 A node reports in its member record the rank of its own that is furthest behind, and only if none of
 its ranks makes progress. Once every node of the world has reported, all others wait for the rank
 that began the fewest collectives. After the short limits that rank is ended only if it is in the
-middle of a step; after `progress_timeout_s` it always is.
+middle of a step; after `progress_timeout_s` it always is. A rank that waits in a collective is to
+blame for nothing: as all others have begun that one, it is the network that fails.
 
 In restart mode nothing is known of steps. There a node reports when none of its ranks has written
 anything for `output_timeout_s`, and once all nodes have reported the world is begun anew.
@@ -27,7 +28,7 @@ def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | 
     stalls = _stalls(state, world)
     if not stalls:
         return None
-    node, last = min(stalls, key=lambda item: item[1].place)
+    node, last = min(stalls, key=lambda item: (item[1].place, item[1].is_in_collective))
     if any(stall.has_returned for _, stall in stalls):
         # At the end of a job all return; what one does after the last step may take its time.
         waiting = [s for _, s in stalls if not s.has_returned and s.place > last.place]
@@ -36,7 +37,9 @@ def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | 
     elif any(stall.limit is not StallLimit.PROGRESS for _, stall in stalls):
         if not _is_waited_for(last, [stall for _, stall in stalls]):
             return None  # Each may still be at something that takes long, or wait for that.
-    elif len(stalls) > 1 and last.place == max(stall.place for _, stall in stalls):
+    elif last.is_in_collective or (
+        len(stalls) > 1 and last.place == max(stall.place for _, stall in stalls)
+    ):
         return Reason.COLLECTIVE_BROKEN, None  # All at the same place: no one is to blame.
     culprit = _culprit(world, node, last)
     if last.has_returned:
@@ -87,7 +90,7 @@ def _is_waited_for(last: Stall, stalls: list[Stall]) -> bool:
     node.
     """
     is_short = not last.limit.is_beyond(StallLimit.STEP)
-    if is_short or last.place == max(stall.place for stall in stalls):
+    if is_short or last.is_in_collective or last.place == max(stall.place for stall in stalls):
         return False
     # Nobody commits a step that it did not take part in: behind in steps is within one.
     return last.is_in_step or any(stall.step > last.step for stall in stalls)

@@ -47,6 +47,7 @@ __all__ = [
     "are_results_whole",
     "busy_groups",
     "install",
+    "is_result_missing",
     "kept_count",
     "still_busy",
 ]
@@ -256,6 +257,26 @@ def are_results_whole() -> bool:
     """Return whether this rank has the result of every collective that it began in any group."""
     made: Any = distributed_c10d._world
     return all(isinstance(each, WakeableGroup) and each.is_whole() for each in list(made.pg_map))
+
+
+def is_result_missing(group: Any) -> bool:
+    """Return whether this rank has begun a collective of this group whose result is not here yet;
+    any thread.
+
+    Others of its ranks have not begun it then, or do not get through. False where that is not
+    known: with other backends, and of `send` and `recv`.
+    """
+    if not isinstance(group, WakeableGroup):
+        return False
+    # It changes nothing: the training thread may begin or end one meanwhile, and takes no lock.
+    with suppress(RuntimeError):  # No heartbeat is to fail for it.
+        return any(not _has_result(each) for each in list(group._open))
+    return False
+
+
+def _has_result(begun: Any) -> bool:
+    work = begun if isinstance(begun, WakeableWork) else PassedWork(begun)
+    return work.is_given_up or work.has_result()
 
 
 def still_busy(only: Any = None, limit_s: float = math.inf) -> list[WakeableGroup]:

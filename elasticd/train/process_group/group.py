@@ -104,11 +104,9 @@ class Group:
         self._store_address: open_sockets.Address | None = None
         self._guarded: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._has_begun = self._is_formed = False
-        self._is_aborted = self._is_closed = False
+        self._has_begun = self._is_formed = self._is_aborted = self._is_closed = False
         self._was_peer_gone = False
-        self._changed = threading.Event()
-        self._over = threading.Event()
+        self._changed, self._over = threading.Event(), threading.Event()
         self._deadline_s: float | None = None
         self._guard: threading.Thread | None = None
 
@@ -209,6 +207,10 @@ class Group:
     def arrived(self) -> int:
         """Return how many of these the device has come to; the CPU is ahead of a GPU."""
         return self.arrival.count(self.sequence())
+
+    def is_in_collective(self) -> bool:
+        """Return whether one that this rank has begun has no result yet; False if not known."""
+        return gloo_group.is_result_missing(self._process_group)
 
     def is_peer_gone(self) -> bool:
         """Return True if the other side, or an error, has ended a connection of this group."""

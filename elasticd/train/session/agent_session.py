@@ -83,9 +83,8 @@ class AgentSession:
         self._observed: ObservedState | None = None
         self._first: FirstCommit | None = None
         self._interrupt: InterruptSignal | None = None
-        self._heartbeat = HeartbeatSender(
-            self, partial(link.send, is_news=True), self._interrupt_training
-        )
+        beat = partial(link.send, is_news=True)
+        self._heartbeat = HeartbeatSender(self, beat, self._interrupt_training)
         self._listener = Thread(target=self._listen, name="elasticd-hearing", daemon=True)
 
     # --- Watch: on the way of every step --------------------------------------------------------
@@ -183,9 +182,8 @@ class AgentSession:
         with self._changed:
             if self._departure is not None:
                 self._departure.end()
-            self._group, self._departure = group, None
+            self._group, self._departure, self._last_whole = group, None, None
             self._is_formed = self._is_urgent = False
-            self._last_whole = None
             is_over = not self._holds()
         if group is not None and is_over:
             group.abort()
@@ -216,8 +214,7 @@ class AgentSession:
         """Tell the agent that `train` is called next; its first commit says what was done again."""
         formed = dataclasses.replace(formed, phases_s={"abort": self._abort_s, **formed.phases_s})
         self._first = FirstCommit(formed, begun=self.step + self.is_in_step, note=note)
-        self._batches_applied = self.batches
-        self.step = formed.step
+        self._batches_applied, self.step = self.batches, formed.step
         with self._changed:
             self._is_formed = True
             self._plan_departure()
@@ -267,6 +264,9 @@ class AgentSession:
 
     def arrived(self) -> int:
         return group.arrived() if (group := self._group) is not None else 0
+
+    def is_in_collective(self) -> bool:
+        return (group := self._group) is not None and group.is_in_collective()
 
     def epoch_progress(self) -> EpochProgress:
         return self._observed.epoch_progress if self._observed is not None else EpochProgress()

@@ -11,6 +11,7 @@ from elasticd.train.session.watch import EpochProgress, StateWatch
 __all__ = [
     "AbortableGroup",
     "AgentPort",
+    "CollectiveCount",
     "ObservedState",
     "Session",
     "WorldReports",
@@ -18,17 +19,24 @@ __all__ = [
 ]
 
 
-class AbortableGroup(Protocol):
-    """What a session needs of a generation's group."""
-
-    def abort(self) -> None:
-        """End the group, and all collectives that wait in it; any thread may call it."""
+class CollectiveCount(Protocol):
+    """How far a rank is in the collectives of its group; any thread may ask."""
 
     def sequence(self) -> int:
         """Return how many collectives this rank has begun."""
 
     def arrived(self) -> int:
         """Return how many collectives the device has come to."""
+
+    def is_in_collective(self) -> bool:
+        """Return whether one that this rank has begun has no result yet; False if not known."""
+
+
+class AbortableGroup(CollectiveCount, Protocol):
+    """What a session needs of a generation's group."""
+
+    def abort(self) -> None:
+        """End the group, and all collectives that wait in it; any thread may call it."""
 
     def settle(self, is_current: Callable[[], bool]) -> bool:
         """Wait for this step's collectives; return whether a peer is gone."""

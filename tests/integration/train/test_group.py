@@ -98,6 +98,32 @@ def reduce_once(line: Connection, rank: int, size: int, port: int) -> None:
     line.send((float(tensor[0]), begun, gone, dist.is_initialized()))
 
 
+def begin_and_wait(line: Connection, rank: int, size: int, port: int, way: str) -> None:
+    """Rank 1 begins the second collective when it is told to."""
+    group = formed(rank, size, port)
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor)
+    before = group.is_in_collective()
+    if rank:
+        line.send(before)
+        line.recv()
+        dist.all_reduce(tensor)
+    else:
+        # As DistributedDataParallel begins it, or as a script does.
+        world: Any = dist.group.WORLD
+        if way == "passed":
+            work = world.begin_allreduce([tensor])
+            world.pass_on(work)
+        else:
+            work = dist.all_reduce(tensor, async_op=True)
+        line.send((before, group.is_in_collective()))
+        work.wait()
+    line.send(group.is_in_collective())
+    line.recv()
+    group.close()
+    line.send(group.is_in_collective())
+
+
 def stop_itself(line: Connection, rank: int, size: int, port: int) -> None:
     formed(rank, size, port)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -324,6 +350,22 @@ def test_ranks_that_did_not_come_are_named() -> None:
         for missing, why in (each.hear() for each in ranks):
             assert missing == (1, 2, 4)
             assert "did not come: 1, 2, 4" in why
+
+
+@pytest.mark.parametrize("way", ["passed", "watched"])
+def test_rank_that_waits_in_a_collective_says_so(way: str) -> None:
+    """The others have not begun it, or nothing gets through: it is not for this rank that they
+    wait."""
+    with Cast() as cast:
+        _, port = cast.store()
+        ranks = [cast.start(begin_and_wait, rank, 2, port, way) for rank in (0, 1)]
+        assert ranks[0].hear() == (False, True)
+        assert ranks[1].hear() is False
+        ranks[1].tell("go")
+        for _ in range(2):
+            assert [each.hear() for each in ranks] == [False, False]
+            for each in ranks:
+                each.tell("go")
 
 
 def test_one_process_lives_through_many_aborted_groups() -> None:

@@ -50,6 +50,7 @@ def stall(
     has_returned: bool = False,
     limit: StallLimit = StallLimit.PROGRESS,
     is_in_step: bool = False,
+    is_in_collective: bool = False,
 ) -> Stall:
     return Stall(
         generation=Generation(generation),
@@ -60,6 +61,7 @@ def stall(
         has_returned=has_returned,
         limit=limit,
         is_in_step=is_in_step,
+        is_in_collective=is_in_collective,
         why="No progress for 5 s, while others waited for it.",
         stacks_path="/runs/stacks.txt",
     )

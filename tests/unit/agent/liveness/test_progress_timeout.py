@@ -41,6 +41,45 @@ def test_waiting_for_another_node_is_told_and_blames_nobody_here(pair: Scene) ->
     assert {v.pid for v in pair.verdicts} == {1, 2}
 
 
+def test_rank_that_waits_in_a_collective_is_not_the_one_that_others_here_wait_for(
+    pair: Scene,
+) -> None:
+    """Two other nodes are apart, or one of theirs hangs: all here wait, at two places."""
+    behind = beat(step=10, sequence=101, is_in_collective=True)
+    ahead = beat(step=10, sequence=102, is_in_collective=True)
+    pair.saying = {1: behind, 2: ahead}
+    pair.go(6.0)
+    assert pair.told == [(1, StallLimit.RECORD), (2, StallLimit.RECORD)]
+    pair.go(49.0)
+    assert pair.verdicts == []
+    pair.go(6.0)
+    assert {v.pid for v in pair.verdicts} == {1, 2}, "no verdict is held for ever"
+
+
+def test_rank_that_hangs_after_its_collective_ended_is_found_from_then_on(pair: Scene) -> None:
+    """The others here have waited for longer; it was not they for whom it waited."""
+    pair.saying = {1: beat(sequence=101, is_in_collective=True), 2: beat(sequence=102)}
+    pair.go(8.0)
+    pair.saying[1] = beat(sequence=101)
+    pair.go(4.8)
+    assert pair.verdicts == []
+    pair.go(12.0)
+    assert [v.pid for v in pair.verdicts] == [1]
+
+
+def test_rank_that_waits_does_not_hide_one_that_hangs_beside_it(pair: Scene) -> None:
+    """One is in the collective that it has begun, the other has its result and does not go on."""
+    pair.worker(3)
+    pair.saying = {
+        1: beat(step=10, sequence=101, is_in_collective=True),
+        2: beat(step=10, sequence=102, is_in_collective=True),
+        3: beat(step=10, sequence=101),
+    }
+    pair.go(9.0)
+    assert [v.pid for v in pair.verdicts] == [3]
+    assert pair.told == [(1, StallLimit.RECORD)]
+
+
 def test_job_without_a_limit_has_no_short_one() -> None:
     """`--progress-timeout 0`: somebody is in a debugger, while the others wait."""
     scene = Scene()

@@ -3,16 +3,16 @@
 import dataclasses
 
 from elasticd.cli.terminal.words import change_of as change_of_words
-from elasticd.records.ids import Generation
+from elasticd.records.ids import Generation, Slot
 from elasticd.records.member import Member, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.next_world.change import find_change
 from elasticd.rendezvous.own_record import desired_member
-from tests.unit.rendezvous.cases import member, name, proposer, result
+from tests.unit.rendezvous.cases import Told, member, name, proposer, result, running
 from tests.unit.rendezvous.test_in_process import change_of, planned, unformed
-from tests.unit.rendezvous.trainers import kept, stall, trainer, training
+from tests.unit.rendezvous.trainers import attach, entered, kept, stall, trainer, training
 
 
 def test_last_of_all_who_stall_is_the_culprit() -> None:
@@ -75,6 +75,61 @@ def test_nobody_is_blamed_at_the_same_place_after_a_short_time() -> None:
     same = stall(9, limit=StallLimit.RECORD, is_in_step=True)
     told.members(trainer(0, stall=same), trainer(1, stall=same))
     assert change_of(told) is None
+
+
+def test_rank_that_waits_in_a_collective_is_not_blamed() -> None:
+    """All others have begun that collective too, so it is the network; after the long limit all
+    form their group anew."""
+    told = training(1)
+    for limit, expected in (
+        (StallLimit.RECORD, None),
+        (StallLimit.PROGRESS, Reason.COLLECTIVE_BROKEN),
+    ):
+        waits = stall(9, limit=limit, is_in_step=True)
+        behind = stall(8, limit=limit, is_in_step=True)
+        told.members(trainer(0, stall=waits), trainer(1, stall=behind))
+        assert change_of(told) is Reason.WORKER_HUNG
+        behind = dataclasses.replace(behind, is_in_collective=True)
+        told.members(trainer(0, stall=waits), trainer(1, stall=behind))
+        change = find_change(told.state, 4, False)
+        assert (change.reason if change is not None else None) is expected
+        assert change is None or change.culprit is None
+
+
+def test_rank_that_others_wait_for_is_found_beside_one_that_waits_at_its_place() -> None:
+    """It has the result of the collective in which the other waits."""
+    told = training(1, 2)
+    waits = stall(8, limit=StallLimit.RECORD, is_in_step=True, is_in_collective=True)
+    hangs = stall(8, limit=StallLimit.RECORD, is_in_step=True)
+    ahead = stall(9, limit=StallLimit.STEP, is_in_collective=True)
+    told.members(
+        trainer(0, stall=waits), trainer(1, short_stall=hangs), trainer(2, short_stall=ahead)
+    )
+    change = find_change(told.state, 4, False)
+    assert change is not None and change.culprit is not None
+    assert change.culprit.node == name(1)
+
+
+def test_node_whose_ranks_wait_at_two_places_tells_of_the_one_behind() -> None:
+    """Which of them is behind decides nothing here, but another node's rank may be further back."""
+    told = Told(0, workers_per_node=0)
+    told.tell(ev.SlotsGranted(slots=(Slot(0), Slot(1))))
+    told.standby()
+    told.status(running(1, is_in_process=True))
+    told.world(kept(1, 0, 1, nonces={0: (1, 1)}))
+    told.started()
+    for slot in (0, 1):
+        attach(told, slot)
+        entered(told, 1, slot)
+    short = StallLimit.RECORD
+    ahead = dataclasses.replace(stall(9, limit=short), slot=Slot(1))
+    behind = stall(8, limit=short, is_in_collective=True)
+    told.tell(ev.WorkerStalled(stall=ahead))
+    assert desired_member(told.state).standstill is None
+    told.tell(ev.WorkerStalled(stall=behind))
+    assert desired_member(told.state).standstill == behind
+    told.tell(ev.WorkerStalled(stall=dataclasses.replace(ahead, sequence=8)))
+    assert desired_member(told.state).standstill == dataclasses.replace(ahead, sequence=8)
 
 
 def test_culprit_of_another_node_is_told_of_as_one_of_ours() -> None:

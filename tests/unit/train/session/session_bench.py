@@ -112,6 +112,9 @@ class FakeGroup:
     def arrived(self) -> int:
         return 17
 
+    def is_in_collective(self) -> bool:
+        return False
+
     def has_ended(self) -> bool:
         return False
 

@@ -25,6 +25,9 @@ class Training:
     def arrived(self) -> int:
         return 0
 
+    def is_in_collective(self) -> bool:
+        return True
+
     def epoch_progress(self) -> EpochProgress:
         return EpochProgress()
 
