@@ -79,7 +79,6 @@ _PURE_RULES = {
 
 _SYSTEM = {
     "agent/elasticd_agent/loop/clock.py": "Each part of the agent has the same clock.",
-    "agent/elasticd_agent/loop/open_file_limit.py": "One limit of the kernel, raised and lowered.",
     "agent/elasticd_agent/loop/owner_watchdog.py": "It judges the owner's thread from another one.",
     "agent/elasticd_agent/pod/first_process.py": "The dashboard is process 1 of a container, too.",
     "agent/elasticd_agent/pod/keeper_wait.py": "Only in a container does an agent wait for this.",
@@ -91,6 +90,7 @@ _SYSTEM = {
     "elasticd/keeper/memory/free_memory.py": "It reads the limits of the kernel's memory groups.",
     "elasticd/net/peer.py": "Five servers of unix sockets ask the kernel by it.",
     "elasticd/store/private_etcd/etcd_log.py": "It knows how etcd writes its log.",
+    "elasticd/store/real_user.py": "One switch of the kernel, for the three files that open etcd.",
     "elasticd/store/request_times.py": "It counts, for the connection, and for metrics.",
     "elasticd/tensors/mesh_cache.py": "It clears a cache of torch's by a private name.",
     "elasticd/train/introspection/stuck_rank.py": "It ends the process; the others only look.",

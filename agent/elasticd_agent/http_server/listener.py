@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from elasticd.errors import EnvironmentProblem
 from elasticd.net.listener import address_of, listen
 from elasticd.store.api import StoreSettings
+from elasticd.store.real_user import reading_as_real_user
 
 if TYPE_CHECKING:
     import ssl
@@ -74,7 +75,8 @@ def _context(tls: StoreSettings | None) -> "ssl.SSLContext | None":
         return None
     import ssl
 
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(tls.cert_file, tls.key_file)
-    return context
+    with reading_as_real_user():
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+        return context

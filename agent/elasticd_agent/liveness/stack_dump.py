@@ -20,6 +20,7 @@ from threading import Condition, Lock, Thread, Timer
 from elasticd.channel.worker import Dump, ToWorker
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.pool.process.effective_user import child_gid, child_uid
 
 __all__ = ["StackCollector", "SuspectWorker", "stacks_path"]
 
@@ -196,6 +197,8 @@ class _Spy:
                 stderr=self._out,
                 env={"PATH": search_path},
                 cwd="/",
+                user=child_uid(),
+                group=child_gid(),
             )
         except OSError as exc:
             self._why = str(exc)

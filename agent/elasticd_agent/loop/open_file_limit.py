@@ -8,7 +8,7 @@ with: programs that use `select` break on numbers above 1,023.
 import resource
 from contextlib import suppress
 
-__all__ = ["give_first_limit", "raise_limit"]
+__all__ = ["first_limit", "give_first_limit", "raise_limit"]
 
 _first_soft: int | None = None
 """The soft limit that this process began with; None: it is still that."""
@@ -22,6 +22,14 @@ def raise_limit() -> None:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             _first_soft = soft
+
+
+def first_limit() -> int | None:
+    """Return the soft limit that this process began with; None: it is still that.
+
+    A child of another user must set it itself: the kernel refuses `give_first_limit` there.
+    """
+    return _first_soft
 
 
 def give_first_limit(pid: int) -> None:

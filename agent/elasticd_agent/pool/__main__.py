@@ -13,6 +13,7 @@ import sys
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.job_pool import PoolOptions, run_pool
 from elasticd_agent.pool.process import mark
+from elasticd_agent.pool.process.inheritance import set_soft_limit
 from elasticd_agent.pool.process.prctl import adopt_orphans, ask_for_signal_at_parents_end
 from elasticd_agent.pool.worker import as_main
 from elasticd_agent.pool.zygote.learned_set import Script
@@ -44,7 +45,9 @@ def _options() -> PoolOptions:
     parser.add_argument("--script", default="", help="what the workers run")
     parser.add_argument("--is-module", action="store_true", help="it is the name of a module")
     parser.add_argument("--learn-in", default="", help="learn what it loads, and keep that here")
+    parser.add_argument("--open-files", type=int, default=0, help="take this soft limit")
     given = parser.parse_args()
+    set_soft_limit(given.open_files)
     return PoolOptions(
         agent_fd=given.fd,
         preload=tuple(filter(None, given.preload.split(","))),

@@ -19,6 +19,7 @@ from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.log import get_logger, open_log
 from elasticd_agent.pod.orphans import Children
+from elasticd_agent.pool.process.effective_user import child_gid, child_uid
 from elasticd_agent.worker_setup.worker_env import without_secrets
 
 __all__ = ["KeeperProcess"]
@@ -134,6 +135,8 @@ class KeeperProcess:
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
+                    user=child_uid(),
+                    group=child_gid(),
                 )
             )
         settings = {

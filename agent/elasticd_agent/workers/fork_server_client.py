@@ -27,11 +27,12 @@ from elasticd.channel.wire import pack
 from elasticd.errors import InvariantBroken
 from elasticd.net.peer import peer_of
 from elasticd.telemetry.log import get_logger, open_log
-from elasticd_agent.loop.open_file_limit import give_first_limit
+from elasticd_agent.loop.open_file_limit import first_limit, give_first_limit
 from elasticd_agent.pod.orphans import Children
+from elasticd_agent.pool.process.effective_user import child_gid, child_uid
 from elasticd_agent.workers.fork_server_connection import ForkServerConnection
 
-__all__ = ["ForkServerClient", "ForkedPool"]
+__all__ = ["ForkServerClient", "ForkedPool", "limit_arguments"]
 
 _CONNECT_LIMIT_S = 2.0
 
@@ -154,12 +155,13 @@ class ForkServerClient:
 
     def _start(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-u", "-m", "elasticd_agent.pool.fork_server", "--fd"]
+        command = [sys.executable, "-u", "-m", "elasticd_agent.pool.fork_server"]
+        command += [*limit_arguments(), "--fd", str(theirs.fileno())]
         try:
             with theirs, open_log(self._log_path) as file:
                 process = self._children.start(
                     lambda: subprocess.Popen(
-                        [*command, str(theirs.fileno())],
+                        command,
                         env=self._env,
                         cwd="/",
                         stdin=subprocess.DEVNULL,
@@ -167,6 +169,8 @@ class ForkServerClient:
                         stderr=file,
                         pass_fds=[theirs.fileno()],
                         start_new_session=True,
+                        user=child_uid(),
+                        group=child_gid(),
                     )
                 )
         except (OSError, ValueError):
@@ -233,6 +237,12 @@ class ForkServerClient:
             self._is_useless |= is_final
         connection.give_up()
         return True
+
+
+def limit_arguments() -> list[str]:
+    """Return by which arguments a pool or fork server of another user takes the first limit."""
+    limit = first_limit() if child_uid() is not None else None
+    return ["--open-files", str(limit)] if limit is not None else []
 
 
 def _write(fd: int, data: bytes) -> None:

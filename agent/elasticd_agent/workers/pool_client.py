@@ -27,8 +27,9 @@ from elasticd_agent.loop.open_file_limit import give_first_limit
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.fork_server.fork_check import can_be_forked
 from elasticd_agent.pool.fork_server.surroundings import surroundings
+from elasticd_agent.pool.process.effective_user import child_gid, child_uid
 from elasticd_agent.worker_setup.worker_env import without_secrets
-from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient
+from elasticd_agent.workers.fork_server_client import ForkedPool, ForkServerClient, limit_arguments
 
 __all__ = [
     "LEARNED_FOLDER",
@@ -266,7 +267,7 @@ class WarmPool:
     def _spawned(self, fd: int, log_fd: int) -> subprocess.Popen[bytes]:
         process = self._children.start(
             lambda: subprocess.Popen(
-                self._command,
+                [*self._command, *limit_arguments()],
                 env=self._env,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -274,6 +275,8 @@ class WarmPool:
                 stderr=log_fd,
                 pass_fds=[fd],
                 start_new_session=True,
+                user=child_uid(),
+                group=child_gid(),
             )
         )
         give_first_limit(process.pid)

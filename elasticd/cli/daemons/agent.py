@@ -25,6 +25,7 @@ from elasticd.telemetry import log
 from elasticd_agent.pod.downward_api import node_name
 from elasticd_agent.pod.keeper_wait import default_keeper_wait_s
 from elasticd_agent.pod.mounts import check_shared_memory, check_temporary
+from elasticd_agent.pod.worker_user import WorkerUser, find_worker_user
 from elasticd_agent.settings import AgentSettings, ForwardedRanks
 
 __all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
@@ -108,6 +109,12 @@ PR_SET_PDEATHSIG = 1
 )
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
+@click.option(
+    "--worker-user",
+    metavar="NAME|UID",
+    type=not_empty,
+    help="Run all processes of jobs as this user; the agent itself starts as root.",
+)
 @click.option("--parent-pid", type=int, default=None, hidden=True)
 def agent(**values: Any) -> int:
     """Serve this machine's slots to the jobs in etcd, until it is stopped.
@@ -115,10 +122,13 @@ def agent(**values: Any) -> int:
     Each flag also reads ELASTICD_<FLAG> from the environment. After SIGTERM the agent tells the
     others that it leaves, and the jobs continue without this node at once.
     """
+    environ = os.environ
     if values["parent_pid"] is not None:
         end_with(values["parent_pid"])
-    environ = os.environ
-    settings, named = agent_settings(values, environ), node_name(environ)
+    user = _worker_user(values, environ)
+    settings, named = agent_settings(values, environ, user), node_name(environ)
+    if user is not None:
+        _begin_as(user, settings)
     environ.pop(SERVER_VARIABLE, None)  # Workers have no use for it.
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
@@ -133,8 +143,12 @@ def agent(**values: Any) -> int:
     return int(run(settings))
 
 
-def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
+def agent_settings(
+    values: Values, environ: Mapping[str, str], user: WorkerUser | None = None
+) -> AgentSettings:
     """Build the settings from flags, then ELASTICD_* of the environment, then defaults.
+
+    `user` is the one of `--worker-user`, to whom folders that are missing are given.
 
     Raises:
         CallError: a value that cannot be used; says which and why.
@@ -152,13 +166,13 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     if probe_port and probe_port == http_port:
         raise CallError(f"--probe-port {probe_port} is also the --http-port: give another one.")
     return AgentSettings(
-        environ=environ,
+        environ=environ if user is None else user.environ_of(environ),
         node=_node(values, environ),
         host=socket.gethostname(),
         store=store,
         cluster=cluster_of(values, environ),
         slots=_slots(_text(values, environ, "slots") or "auto", environ),
-        run_folder=make_folder(run_folder, "run folder", "--log-dir"),
+        run_folder=_folder(run_folder, "run folder", "--log-dir", user),
         job=JobName(checked_name("--job", job)) if job else None,
         keep_ended_s=keep_ended_days * DAY_S,
         lease_ttl_s=lease_ttl_s,
@@ -171,13 +185,43 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
             "--label", values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")
         ),
         event_log=(
-            make_folder(Path(event_log).absolute(), "event log", "--event-log")
+            _folder(Path(event_log).absolute(), "event log", "--event-log", user)
             if event_log
             else None
         ),
         # Last, since it may ask the resolver: what is wrong in the call itself is said at once.
         address=_text(values, environ, "local_addr") or own_address(store.endpoints),
     )
+
+
+def _folder(path: Path, what: str, flag: str, user: WorkerUser | None) -> Path:
+    """Create a folder; that a worker user can write to it is checked when the agent acts as it."""
+    return make_folder(path, what, flag) if user is None else user.give_folder(path)
+
+
+def _worker_user(values: Values, environ: Mapping[str, str]) -> WorkerUser | None:
+    """Return the user of `--worker-user`, if it was given.
+
+    Raises: CallError: no worker may run as this one; says why.
+    """
+    text = _text(values, environ, "worker_user")
+    if text and values["parent_pid"] is not None:
+        raise CallError(
+            "--worker-user is for `elasticd agent`: the agents of `elasticd run` run a job as the "
+            "one who calls it. Unset ELASTICD_WORKER_USER, and call it as that user."
+        )
+    return find_worker_user(text) if text else None
+
+
+def _begin_as(user: WorkerUser, settings: AgentSettings) -> None:
+    """Act as the worker user from now on.
+
+    Raises: CallError: that cannot be here; says why.
+    """
+    folders = {"--log-dir": settings.run_folder}
+    if settings.event_log is not None:
+        folders["--event-log"] = settings.event_log
+    user.begin(folders)
 
 
 def default_node_id(host: str) -> str:

@@ -10,6 +10,7 @@ from elasticd.errors import CallError
 from elasticd.store.address import Address
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.stubs import install
+from elasticd.store.real_user import reading_as_real_user
 
 install()
 
@@ -143,7 +144,8 @@ def tls_file_stamps(settings: StoreSettings) -> tuple[float, ...]:
     stamps = []
     for path in (settings.ca_file, settings.cert_file, settings.key_file):
         try:
-            stamps.append(os.stat(path).st_mtime if path else 0.0)
+            with reading_as_real_user():
+                stamps.append(os.stat(path).st_mtime if path else 0.0)
         except OSError:
             stamps.append(-1.0)
     return tuple(stamps)
@@ -163,7 +165,7 @@ def _read(path: str) -> bytes | None:
     if not path:
         return None
     try:
-        with open(path, "rb") as file:
+        with reading_as_real_user(), open(path, "rb") as file:
             return file.read()
     except OSError as exc:
         raise CallError(f"The TLS file {path} cannot be read ({exc.strerror}).") from exc

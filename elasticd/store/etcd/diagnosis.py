@@ -17,6 +17,7 @@ from elasticd.store.address import Address
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.channel import Channel, Rpc, rpc_pb2
 from elasticd.store.etcd.failure import EtcdFailure
+from elasticd.store.real_user import reading_as_real_user
 
 __all__ = ["diagnose"]
 
@@ -147,10 +148,11 @@ def _silent(address: Address) -> ElasticdError:
 
 
 def _context(settings: StoreSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.ca_file or None)
-    if settings.cert_file and settings.key_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
-    return context
+    with reading_as_real_user():
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file and settings.key_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        return context
 
 
 def _connect(address: Address, timeout_s: float) -> socket.socket:

@@ -15,6 +15,8 @@ FOLDER = DEPLOY / "systemd"
 UNIT = (FOLDER / "elasticd-agent.service").read_text()
 EXPOSURE_LIMIT = 25
 """Of systemd's own scale, times ten: it says "OK" up to 49, and 9 is a service without network."""
+FOR_ANOTHER_USER = 4
+"""What systemd counts for CAP_SETUID, CAP_CHOWN and a start as root."""
 
 
 def value_of(name: str) -> str:
@@ -54,10 +56,33 @@ def test_what_it_writes_to_can_be_written() -> None:
     assert value_of("ReadWritePaths") == "/dev/shm" and value_of("PrivateTmp") == "yes"
 
 
-@pytest.mark.parametrize("name", ["elasticd-agent.service", "elasticd-autoscaler.service"])
-def test_systemd_finds_the_unit_well_closed(name: str, tmp_path: Path) -> None:
+def test_drop_in_gives_the_agent_what_a_worker_user_needs_and_no_more() -> None:
+    """Its variable is one that the agent reads; the run folder is reached by that user."""
+    text = (FOLDER / "worker-user.conf").read_text()
+    given = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    assert given.pop("User") == "root"
+    assert given.pop("Environment").partition("=")[0] in variables(parsed(["agent"]))
+    assert given.pop("CapabilityBoundingSet").split() == ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"]
+    assert given.pop("StateDirectoryMode") == "0711"
+    assert given == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "drop_in", "limit"),
+    [
+        ("elasticd-agent.service", "", EXPOSURE_LIMIT),
+        ("elasticd-agent.service", "worker-user.conf", EXPOSURE_LIMIT + FOR_ANOTHER_USER),
+        ("elasticd-autoscaler.service", "", EXPOSURE_LIMIT),
+    ],
+)
+def test_systemd_finds_the_unit_well_closed(
+    name: str, drop_in: str, limit: int, tmp_path: Path
+) -> None:
     """By its own tool where that is; by the lines that it looks for elsewhere."""
     text = (FOLDER / name).read_text()
+    if drop_in:
+        lines = (FOLDER / drop_in).read_text().partition("[Service]\n")[2]
+        text = text.replace("\n[Install]\n", f"\n{lines}\n[Install]\n")
     for line in (
         "NoNewPrivileges=yes",
         "CapabilityBoundingSet=",
@@ -68,7 +93,7 @@ def test_systemd_finds_the_unit_well_closed(name: str, tmp_path: Path) -> None:
     if tool is None:
         return
     for words in (
-        ["security", "--offline=yes", f"--threshold={EXPOSURE_LIMIT}"],
+        ["security", "--offline=yes", f"--threshold={limit}"],
         ["verify"],
     ):
         unit = tmp_path / name

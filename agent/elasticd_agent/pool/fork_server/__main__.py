@@ -19,7 +19,7 @@ from elasticd_agent.pool.fork_server.server import BornPool, ForkServer
 from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.job_pool import run_pool
 from elasticd_agent.pool.process import mark
-from elasticd_agent.pool.process.inheritance import open_fds
+from elasticd_agent.pool.process.inheritance import open_fds, set_soft_limit
 from elasticd_agent.pool.process.prctl import adopt_orphans, ask_for_signal_at_parents_end
 from elasticd_agent.pool.process.process_table import children_of
 from elasticd_agent.pool.warmup import warm_up
@@ -35,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m elasticd_agent.pool.fork_server")
     parser.add_argument("--fd", type=int, required=True, help="our end of the owner's socketpair")
     parser.add_argument("--listen-fd", type=int, default=-1, help="where other agents connect")
+    parser.add_argument("--open-files", type=int, default=0, help="take this soft limit")
     given = parser.parse_args()
+    set_soft_limit(given.open_files)
     ask_for_signal_at_parents_end(signal.SIGKILL)  # It guards nothing, and may be stopped.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import elasticd
 import elasticd_agent
+from elasticd_agent.pool.process.effective_user import child_gid, child_uid
 
 __all__ = ["surroundings"]
 
@@ -26,7 +27,8 @@ def surroundings() -> dict[str, str]:
         "interpreter": sys.executable,
         "installation of elasticd": f"{elasticd.__file__} {elasticd_agent.__file__}",
         "version of elasticd": elasticd.__version__,
-        "user": f"{os.getresuid()} {os.getresgid()} {sorted(os.getgroups())}",
+        "user": f"{_ids(os.getresuid(), child_uid())} {_ids(os.getresgid(), child_gid())} "
+        f"{sorted(os.getgroups())}",
         "niceness": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "scheduling policy": str(os.sched_getscheduler(0)),
         "set of cores": str(sorted(os.sched_getaffinity(0))),
@@ -52,6 +54,11 @@ def surroundings() -> dict[str, str]:
             if name in _PRIVILEGES:
                 found[name] = value.strip()
     return found
+
+
+def _ids(own: tuple[int, int, int], child: int | None) -> tuple[int, ...]:
+    """Return the user or group as what a child of this process gets it."""
+    return own if child is None else (child,) * 3
 
 
 def _umask() -> str:

@@ -1,12 +1,14 @@
 """What a forked child has from the pool and must not keep."""
 
 import os
+import resource
 import signal
 from collections.abc import Collection
+from contextlib import suppress
 
 from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
 
-__all__ = ["open_fds", "restore_signals", "shed"]
+__all__ = ["open_fds", "restore_signals", "set_soft_limit", "shed"]
 
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _KERNELS_OWN = (signal.SIGKILL, signal.SIGSTOP)
@@ -38,6 +40,16 @@ def restore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def set_soft_limit(open_files: int) -> None:
+    """Allow this process so many open files, which it was not given at its start; 0: as many as it
+    was.
+    """
+    if open_files:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
 
 
 def open_fds() -> set[int]:
