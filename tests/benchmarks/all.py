@@ -34,6 +34,7 @@ QUICK = {
     "inprocess_recovery": 4,
     "planned_leave": 1,
     "second_job": 2,
+    "spare_handover": 2,
     "autoscaler_reaction": 2,
     "hang": 2,
     "late_node": 2,
