@@ -48,6 +48,8 @@ class ClusterOccupancy:
 
     nodes: tuple[Node, ...] = ()
     drained: frozenset[NodeId] = frozenset()
+    unattended: frozenset[NodeId] = frozenset()
+    """Those of them that an operator drained, while none leads that would take it back."""
     uses: tuple[Use, ...] = ()
 
 
@@ -94,13 +96,17 @@ def read_cluster(store: ReadableStore, keys: Keys) -> ClusterOccupancy:
             decode(World, world.value) if world is not None else None,
             [decode(Member, member.value) for member in members],
         )
+    drains = {
+        NodeId(item.key.removeprefix(keys.drains)): decode(Drain, item.value)
+        for item in store.list(keys.drains).items
+    }
+    by_operator = frozenset(node for node, drain in drains.items() if drain.by)
+    if by_operator and store.list(keys.operator_election()).items:
+        by_operator = frozenset()
     return ClusterOccupancy(
         nodes=tuple(decode(Node, item.value) for item in store.list(keys.nodes).items),
-        drained=frozenset(
-            NodeId(item.key.removeprefix(keys.drains))
-            for item in store.list(keys.drains).items
-            if decode(Drain, item.value)
-        ),
+        drained=frozenset(drains),
+        unattended=by_operator,
         uses=tuple(uses),
     )
 
@@ -191,6 +197,11 @@ def holders(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy)
         if jobs
     )
     text += f"; draining: {names(drained)}" if drained else ""
+    if left := [name for name in drained if name in cluster.unattended]:
+        text += (
+            f" ({names(left)} by `elasticd operator`, which does not run: start it, or take that "
+            "back by `elasticd drain --undo`)"
+        )
     if len(nodes) >= spec.min_nodes:
         return text
     are, plural = ("is", "") if len(nodes) == 1 else ("are", "s")

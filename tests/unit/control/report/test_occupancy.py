@@ -210,6 +210,31 @@ def test_slots_that_were_given_up_are_named_with_what_to_do() -> None:
     assert left_out([member_of("a")]) == ""
 
 
+@pytest.mark.parametrize("namespace", ["", "training"])
+def test_drain_that_nobody_would_take_back_is_said(namespace: str) -> None:
+    """All nodes were cordoned; after `uncordon` only an operator would know of it."""
+    store = MemoryStore()
+
+    def put(key: str, record: object) -> None:
+        store.commit(Txn(then=(Put(key=key, value=encode(record)),)))
+
+    for name in ("a", "b"):
+        put(KEYS.node(NodeId(name)), node_of(name))
+    put(KEYS.drain(NodeId("a")), Drain(why="its node is cordoned", by="kubernetes/c/"))
+    put(KEYS.drain(NodeId("b")), Drain())
+    jobs.submit(store, KEYS, spec_of(A))
+    report = read_job(store, KEYS, A)
+    assert report is not None
+    (alone,) = with_elsewhere(store, KEYS, [report])
+    assert alone.message == (
+        "waiting for 2 more nodes: 0 of at least 2 ready; draining: a, b (a by `elasticd "
+        "operator`, which does not run: start it, or take that back by `elasticd drain --undo`)"
+    )
+    put(KEYS.operator_election(namespace), Drain())
+    (attended,) = with_elsewhere(store, KEYS, [report])
+    assert attended.message.endswith("; draining: a, b")
+
+
 def test_why_a_node_that_is_drained_trains_on_is_said() -> None:
     """Its successor may never get ready, and a drain that waits without a word looks stuck."""
     state = SlotOffer(slot=Slot(0), nonce=Nonce(1), is_prepared=True, has_state=True)
