@@ -30,7 +30,7 @@ def stand(keys: Keys) -> Iterator[Stand]:
     with ExitStack() as stack:
 
         def begin(store: Store) -> Election:
-            election = Election(store, keys.autoscaler_election, ttl_s=patience_s(2.0))
+            election = Election(store, keys.autoscaler_election, ttl_s=patience_s(6.0))
             stack.callback(election.close)
             return election
 

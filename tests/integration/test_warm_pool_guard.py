@@ -38,7 +38,7 @@ def said(n):
     os.rename("n.tmp", "n")
 """
 SLEEP = "time.sleep(1000)\n"
-SHORT_S = patience_s(1.0)
+SHORT_S = patience_s(2.5)
 """Of a license that is renewed before it runs out."""
 BREEDS = {
     "child": "if os.fork() == 0:\n    said(os.getpid())\n    time.sleep(1000)\n",

@@ -255,8 +255,8 @@ def train_until_aborted(group: Group, model: torch.nn.Module, *, is_silent: bool
     if is_silent:
         # The end of this rank's connections must not meet the other in this backward, but the next.
         group.store.get("trained")
+        group.store.set("silent", b"")  # The abort ends the store's connection as well.
         timer = abort_soon(group, 0.03)
-        group.store.set("silent", b"")
         seconds_to_raise(lambda: group.store.get("never"))
         timer.join()
         return

@@ -27,7 +27,7 @@ __all__ = ["PATIENCE_S", "UPLOAD_S", "Gate", "Node", "a_plan", "a_snapshot", "co
 
 PATIENCE_S = patience_s(20.0)
 """Only a bound for a hang."""
-UPLOAD_S = patience_s(3.0)
+UPLOAD_S = patience_s(6.0)
 """What a slow upload takes: others are given as long, and may have to wait for a core."""
 SHARE_BYTES = 100
 

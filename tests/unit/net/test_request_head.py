@@ -78,8 +78,9 @@ def test_length_of_nothing_is_no_body() -> None:
         assert answer.count(b"HTTP/1.1 200") == 2
 
 
-def test_refusal_is_read_by_who_still_sends() -> None:
+def test_refusal_is_read_by_who_still_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection closed with something unread is reset, and the client never sees why."""
+    monkeypatch.setattr(http_server, "LINGER_S", PATIENCE_S)
     with served() as server, socket.create_connection(server.where, timeout=PATIENCE_S) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n")
         assert client.recv(1, socket.MSG_PEEK)

@@ -42,6 +42,7 @@ def agent(said: Said) -> Iterator[WorkerSockets]:
     yield agent
     assert agent._thread.is_alive() or agent._is_closing
     agent.close()
+    agent._thread.join(WAIT_S)  # It waits for the thread itself, but not for ever.
     assert not agent._thread.is_alive()
 
 
@@ -86,9 +87,10 @@ def test_worker_is_told(agent: WorkerSockets, said: Said) -> None:
 
 
 def test_worker_that_was_quicker_than_the_pools_word_is_heard(
-    agent: WorkerSockets, said: Said
+    agent: WorkerSockets, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It connected and spoke before anybody said that it exists."""
+    monkeypatch.setattr(worker_sockets, "STRANGER_TIMEOUT_S", WAIT_S)
     sock = connect(agent)
     sock.sendall(HELLO + pack(beat()))
     time.sleep(0.1)

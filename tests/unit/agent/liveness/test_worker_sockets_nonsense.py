@@ -42,6 +42,7 @@ def agent(said: Said) -> Iterator[WorkerSockets]:
     yield agent
     assert agent._thread.is_alive() or agent._is_closing
     agent.close()
+    agent._thread.join(WAIT_S)  # It waits for the thread itself, but not for ever.
     assert not agent._thread.is_alive()
 
 
@@ -187,4 +188,5 @@ def waits_for_a_descriptor() -> bool:
         os.close(filler)
     is_heard = said.get(timeout=WAIT_S) == (me, Attached(pid=me))
     agent.close()
+    agent._thread.join(WAIT_S)
     return is_patient and is_heard and not agent._thread.is_alive()

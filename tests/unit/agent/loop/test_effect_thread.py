@@ -36,7 +36,7 @@ def test_what_is_due_later_needs_no_new_thread(monkeypatch: pytest.MonkeyPatch) 
     def breaks() -> None:
         raise ValueError("a bug of ours")
 
-    later(0.05, lambda: calls.put("second"))
+    later(1.0, lambda: calls.put("second"))
     later(0.0, breaks)
     later(0.01, lambda: calls.put("first"))
     assert [calls.get(timeout=WAIT_S) for _ in range(2)] == ["first", "second"]

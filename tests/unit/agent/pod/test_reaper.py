@@ -3,11 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
-from elasticd_agent.pod import reaper
-from elasticd_agent.pod.orphans import Children
-from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
 CODE = """
@@ -70,6 +65,33 @@ print("good")
 """
 
 
+TWO_LOOKS = """
+import subprocess, sys, time
+from elasticd_agent.pod import reaper
+from elasticd_agent.pod.orphans import Children
+
+looks = []
+
+def look(children):
+    looks.append(True)
+    return True
+
+def until_there_are(number):
+    end_s = time.monotonic() + float(sys.argv[1])
+    while len(looks) < number and time.monotonic() < end_s:
+        time.sleep(0.005)
+    assert len(looks) == number, f"{len(looks)} looks"
+
+reaper.reap = look
+reaper.AGAIN_S = 0.001
+with reaper.Reaper(Children()):
+    until_there_are(2)
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+    until_there_are(4)
+print(f"{len(looks)} looks")
+"""
+
+
 def test_orphans_are_reaped_and_our_own_are_left_to_who_waits() -> None:
     """Ends of pools and keepers, and of what a thread started beside, keep their codes."""
     ended = subprocess.run(
@@ -82,19 +104,16 @@ def test_orphans_are_reaped_and_our_own_are_left_to_who_waits() -> None:
     assert (ended.stdout, ended.returncode) == ("good\n", 0), ended.stderr
 
 
-def test_a_zombie_that_the_kernels_list_left_out_is_reaped_at_a_second_look(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As it may while another child is waited for; no signal comes a second time."""
-    looks: list[bool] = []
+def test_a_zombie_that_the_kernels_list_left_out_is_reaped_at_a_second_look() -> None:
+    """As it may while another child is waited for; no signal comes a second time.
 
-    def look(children: Children) -> bool:
-        looks.append(True)
-        return True
-
-    monkeypatch.setattr(reaper, "reap", look)
-    monkeypatch.setattr(reaper, "AGAIN_S", 0.001)
-    with reaper.Reaper(Children()):
-        until(lambda: len(looks) == 2, lambda: f"{len(looks)} looks")
-        subprocess.run([sys.executable, "-S", "-c", ""], check=True)
-        until(lambda: len(looks) == 4, lambda: f"{len(looks)} looks")
+    In a process of its own, in which no child of another test ends.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", TWO_LOOKS, str(patience_s(20.0))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience_s(60.0),
+    )
+    assert (ended.stdout, ended.returncode) == ("4 looks\n", 0), ended.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.prometheus import evaluation
 from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.evaluation import WORKERS
@@ -94,22 +95,26 @@ def test_same_text_of_two_jobs_is_asked_once_and_names_no_time_of_ours(
 
 
 def test_a_hundred_jobs_are_asked_in_a_few_requests_over_kept_connections(
-    script: ScriptedPrometheus,
+    script: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the second time on, when it is known which of them are vectors."""
+    monkeypatch.setattr(evaluation, "PATIENCE_S", patience_s(20.0))  # No part is asked singly.
     texts = [f'x{{job="{n}"}}' for n in range(100)]
     script.values = {text: [str(n)] for n, text in enumerate(texts)}
     with client_of(script.url) as client:
-        for evaluation in range(3):
+        for number in range(3):
             before = len(script.seen)
             found = client.read([query(text) for text in texts])
             assert [found[query(text)].value for text in texts] == list(range(100))
-            assert len(script.seen) - before == (103 if evaluation == 0 else 5)
+            assert len(script.seen) - before == (103 if number == 0 else 5)
     assert script.connections <= WORKERS + 1, "one asks since when Prometheus has run"
 
 
-def test_query_that_spoils_a_union_harms_no_other_one(script: ScriptedPrometheus) -> None:
+def test_query_that_spoils_a_union_harms_no_other_one(
+    script: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Refused, with a warning, and a scalar all of a sudden: each part is asked again by itself."""
+    monkeypatch.setattr(evaluation, "PATIENCE_S", patience_s(20.0))  # No part is asked singly.
     script.values = {f"x{n}": ["5"] for n in range(5)}
     queries = [query(text) for text in script.values]
     with client_of(script.url) as client:

@@ -12,6 +12,7 @@ from elasticd.errors import Refused
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.policy import Policy
+from tests.fixtures.patience import patience_s
 
 AT_S = 1_700_000_000.0
 SATURATES = fitted(
@@ -108,7 +109,9 @@ def test_max_of_a_million_is_answered_as_soon_as_a_small_one(text: str) -> None:
     many = replace(HISTORY, max_nodes=1_000_000)
     began_s = time.thread_time()
     trace = replay(many, policy(text))
-    assert time.thread_time() - began_s < 5.0, "where each size is looked at it takes minutes"
+    assert time.thread_time() - began_s < patience_s(5.0), (
+        "where each size is looked at it takes minutes"
+    )
     known = replay(replace(HISTORY, max_nodes=64), policy(text))
     assert trace.points == known.points and trace.decisions == known.decisions
     assert "MAX is 1000000, and taken for 64, since there were far fewer nodes" in trace.notes

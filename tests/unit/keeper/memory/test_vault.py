@@ -17,6 +17,7 @@ from elasticd.keeper.wire.message import Plan, Saving
 from elasticd.telemetry.cgroup import MemoryLimit
 from tests.fixtures.cluster import until
 from tests.unit.keeper.site import (
+    PATIENCE_S,
     Gate,
     Node,
     a_plan,
@@ -330,7 +331,7 @@ def test_commits_free_what_dead_workers_left(tmp_path: Path) -> None:
     for step in range(1, 6):
         # The second holder's copy is never uploaded: the first has done it.
         node.take(a_snapshot(step), a_plan(0, 2), a_plan(1, 2), a_plan(1, 2, holder=1))
-        job = node.saver.wait(a_snapshot(step), 20.0)
+        job = node.saver.wait(a_snapshot(step), PATIENCE_S)
         assert job is not None and not job.why
         counts.append(len(node.vault.records()))
     assert counts == [3] * 5
@@ -348,10 +349,10 @@ def test_part_that_was_read_too_late_gets_no_name(tmp_path: Path) -> None:
     buffer, _ = node.vault.claim(1, PLAN.id)
     node.vault.memory(1, PLAN.id, buffer).view[:] = b"x" * 100
     gate.opened.set()
-    job = node.saver.wait(a_snapshot(1), 20.0)
+    job = node.saver.wait(a_snapshot(1), PATIENCE_S)
     assert job is not None and "newer snapshot took its place" in job.why
     assert not list(tmp_path.glob(f"{a_snapshot(1).folder}/*.json"))
-    node.saver.wait(a_snapshot(2), 20.0)
+    node.saver.wait(a_snapshot(2), PATIENCE_S)
     assert node.saver.durable_step == 2
 
 

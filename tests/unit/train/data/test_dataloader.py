@@ -34,8 +34,11 @@ class _Slow:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_new_world_ends_data_workers_that_are_busy(persistent: bool) -> None:
+def test_a_new_world_ends_data_workers_that_are_busy(
+    persistent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They sleep inside of a sample; torch alone would wait five seconds for each."""
+    monkeypatch.setattr(dataloader, "_TERM_S", patience_s(20.0))
     loader = loader_of(
         _Slow(), 4, shuffle=False, num_workers=2, prefetch_factor=2, persistent_workers=persistent
     )

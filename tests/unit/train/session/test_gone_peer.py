@@ -69,6 +69,7 @@ def test_connection_that_is_gone_already_counts_as_ended() -> None:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step of a test is long because its thread had to wait for a core."""
     monkeypatch.setattr(agent_session, "SHORT_STEP_S", patience_s(20.0))
+    monkeypatch.setattr(agent_session, "EXPLANATION_S", patience_s(20.0))
 
 
 def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
