@@ -11,13 +11,23 @@ from typing import Any
 
 import torch
 
-__all__ = ["await_event", "is_used", "mark", "on", "synchronize"]
+__all__ = ["NOTHING", "await_event", "is_used", "mark", "on", "synchronize"]
 
 _POLL_S = 0.0002
 """The pause between two looks at the device: short beside a step, long beside the call."""
 
 is_used: Callable[[], bool] = torch.cuda.is_initialized
 """Returns whether this process has a context: to ask whether it could have one takes longer."""
+
+
+class _Nothing:
+    """Stands in the place of an event where there is nothing to wait for."""
+
+    def query(self) -> bool:
+        return True
+
+
+NOTHING = _Nothing()
 
 
 def mark(device: torch.device) -> Any:

@@ -30,6 +30,7 @@ from elasticd.tensorboard.sender import Sender
 from elasticd.train.call_check import check_call, check_device
 from elasticd.train.checkpoints import Checkpoints
 from elasticd.train.commit_hook import commit_hook
+from elasticd.train.device.abort_flag import AbortFlag
 from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
@@ -37,6 +38,7 @@ from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
+from elasticd.train.process_group.queued_steps import QueuedSteps
 from elasticd.train.restore.restore_result import RestoreResult
 from elasticd.train.scalars.event_feed import EventFeed
 from elasticd.train.session.agent_link import AgentLink
@@ -49,7 +51,7 @@ from elasticd.train.state.state import State, core_of
 from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_on_source
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.tcp_store.end_barrier import wait_for_all
-from elasticd.train.world import World
+from elasticd.train.world import World, world_of
 
 __all__ = ["run"]
 
@@ -66,7 +68,7 @@ so it is kept for as long as agents keep their workers then (`--isolation-limit`
 Train = Callable[[State, World], object]
 
 
-def run(train: Train, state: State | None = None) -> None:
+def run(train: Train, state: State | None = None, *, abort_flag: bool = False) -> None:
     """Call `train(state, world)`, again after each change of world, until all ranks are done.
 
     Args:
@@ -74,6 +76,8 @@ def run(train: Train, state: State | None = None) -> None:
             what it builds itself (its DistributedDataParallel, say) it builds anew each time.
         state: all that must survive a change of world. It is at the last commit whenever `train`
             is called. Without one the call is refused.
+        abort_flag: on a GPU, queue each fused optimizer's step behind its collectives, and wait for
+            them in `commit` instead. Never run on hardware, so it is off.
 
     Raises:
         CallError: the call is not as it should be; the message says what to change.
@@ -97,19 +101,20 @@ def run(train: Train, state: State | None = None) -> None:
         ignore_progress()
         needs_none()
         core_of(state).on_nan = settings.on_nan
-        _Run(train, state, session, settings).go()
+        _Run(train, state, session, settings, bool(abort_flag)).go()
 
 
 class _Run:
     """One call of `run`, from its first world to its last."""
 
     def __init__(
-        self, train: Train, state: State, session: Session, settings: WorkerSettings
+        self, train: Train, state: State, session: Session, settings: WorkerSettings, has_flag: bool
     ) -> None:
         self._train = train
         self._state, self._core = state, core_of(state)
         self._session = session
-        self._settings = settings
+        self._settings, self._has_flag = settings, has_flag
+        self._flag: AbortFlag | None = None
         self._lineage = 0
         """The newest generation in which this process had the same state as all others."""
         self._is_forming = False
@@ -145,7 +150,14 @@ class _Run:
         is_early = enter.at_step is not None and not self._was_training
         timeout_s = PLANNED_FORM_TIMEOUT_S if is_early else FORM_TIMEOUT_S
         self._was_training = False
-        group = Group(enter, device=device(), timeout_s=timeout_s, env=os.environ)
+        self._flag = AbortFlag(device()) if self._has_flag else None
+        group = Group(
+            enter,
+            device=device(),
+            timeout_s=timeout_s,
+            env=os.environ,
+            on_abort=self._flag.hoist if self._flag is not None else None,
+        )
         self._session.use(group)
         is_done = False
         try:
@@ -184,7 +196,7 @@ class _Run:
 
     def _form(self, group: Group, enter: Enter) -> tuple[World, Formed, str]:
         """Build the group, and give all ranks the newest state."""
-        core, world = self._core, _world_of(enter)
+        core, world = self._core, world_of(enter, device())
         self._is_forming = True
         started_s = time.monotonic()
         group.form()
@@ -195,6 +207,10 @@ class _Run:
         restored, fetched = self._bring_state(group, decision, world)
         self._lineage = enter.generation
         core.enter(world, self._session)
+        if self._flag is not None:
+            core.guard.queued = QueuedSteps.of(
+                self._flag, core.guard.optimizers, core.of_kind(object), self._session, core.on_nan
+            )
         group.arrival.watch(core.guard.optimizers)
         step_wait.begin_generation()
         if self._feed is not None:
@@ -340,21 +356,6 @@ class _Run:
         if is_broken:
             return False  # The group never worked; the agents can try again.
         return not self._session.wait_newer(generation, EXPLANATION_S)
-
-
-def _world_of(enter: Enter) -> World:
-    """Return the world that the agent's message names, with this process' device."""
-    return World(
-        rank=enter.rank,
-        size=enter.size,
-        local_rank=enter.local_rank,
-        local_size=enter.local_size,
-        node=enter.node,
-        node_rank=enter.node_rank,
-        nodes=enter.nodes,
-        generation=enter.generation,
-        device=device(),
-    )
 
 
 def _forget(exc: BaseException) -> None:

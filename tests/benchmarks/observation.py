@@ -106,7 +106,7 @@ class SilentGroup:
     def __init__(self) -> None:
         self.begun = 0
 
-    def settle(self, is_current: Callable[[], bool]) -> bool:
+    def settle(self, is_current: Callable[[], bool], mark: object = None) -> bool:
         return False
 
     def abort(self) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -22,8 +23,8 @@ class Settling(FakeWatch):
         super().__init__()
         self._group = Group(entered(0, 1, 0), device=CARD, backend="gloo", timeout_s=PATIENCE_S)
 
-    def settle(self) -> None:
-        self._group.settle(lambda: True)
+    def settle(self, mark: Any = None) -> None:
+        self._group.settle(lambda: True, mark)
 
 
 def test_step_with_and_without_elasticd() -> None:

@@ -39,7 +39,6 @@ _RECORDS_AND_ERRORS = {
     "elasticd/records/tensorboard.py": "A part of a job's spec that other records lack.",
     "elasticd/train/group_broken.py": "Rooms that may not import each other raise and catch it.",
     "elasticd/train/introspection/time_spent.py": "Four rooms add to it, and none of them owns it.",
-    "elasticd/train/world.py": "A public class, apart from what makes it.",
     "elasticd/train/restore/restore_result.py": "`restore` makes it, and `run` tells it.",
 }
 """One noun without behaviour, that many import."""

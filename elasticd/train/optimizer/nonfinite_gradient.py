@@ -1,13 +1,22 @@
 """Checks gradients before an optimizer uses them, because one bad batch can end a run of weeks."""
 
 import enum
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from elasticd.tensors.local_shard import memory_of
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["GradientsNotFinite", "OnNan", "clear", "has_bad", "not_finite"]
+__all__ = [
+    "GradientsNotFinite",
+    "OnNan",
+    "clear",
+    "has_bad",
+    "not_finite",
+    "with_checked_closure",
+]
 
 NAMED = 3
 """How many parameters a message names; a bad loss makes all of them bad."""
@@ -46,6 +55,28 @@ def has_bad(optimizer: torch.optim.Optimizer) -> bool:
     return any(
         not torch.stack(torch._foreach_norm(gradients, float("inf"))).isfinite().all()
         for gradients in by_place.values()
+    )
+
+
+def with_checked_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any], check: Callable[[], None]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return a call of `step` with a closure that is checked; None if it has none.
+
+    A closure makes gradients, so the collectives come after the step began.
+    """
+    closure = kwargs.get("closure") or next((each for each in args[1:] if callable(each)), None)
+    if closure is None:
+        return None
+
+    def guarded(*values: Any, **names: Any) -> Any:
+        loss = closure(*values, **names)
+        check()
+        return loss
+
+    return (
+        tuple(guarded if each is closure else each for each in args),
+        {name: guarded if each is closure else each for name, each in kwargs.items()},
     )
 
 

@@ -12,7 +12,6 @@ optimizer is about to change (`undo`). Rejected: that copy for every script, whi
 a step.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -27,7 +26,7 @@ from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo, parameters_of
 from elasticd.train.optimizer.parameter_change import ParameterWatch, is_probed
 from elasticd.train.optimizer.waiting_gradient import WaitingGradients
-from elasticd.train.session.watch import StateWatch
+from elasticd.train.session.watch import QueuedSteps, StateWatch
 
 __all__ = ["StepGuard"]
 
@@ -60,6 +59,8 @@ class StepGuard:
         """True in the middle of a commit."""
         self.is_waiting = False
         """It is one of samples whose gradients no optimizer has used yet."""
+        self.queued: QueuedSteps | None = None
+        """How the steps of this generation are queued; None: each waits for its collectives."""
         self._leads: dict[_Optimizer, _Optimizer] = {}
         self._undo: dict[_Optimizer, OptimizerUndo] = {}
         self.names: dict[int, str] = {}  # of parameters, by their ids
@@ -88,8 +89,7 @@ class StepGuard:
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
         self._joint_commits = 0  # with a step of each optimizer
-        self._touches = 0
-        self._uncommitted = 0  # optimizer steps since the last commit
+        self._touches = self._uncommitted = 0  # the latter: optimizer steps since the last commit
 
     @property
     def is_dirty(self) -> bool:
@@ -139,7 +139,7 @@ class StepGuard:
         rank sees all gradients.
         """
         self.disarm()
-        self._any_rank, self._meet, self._watch = any_rank, meet, watch
+        self._any_rank, self._meet, self._watch, self.queued = any_rank, meet, watch, None
         self._on_nan = on_nan
         self._sequence = watch.sequence
         self._begin_step()
@@ -178,6 +178,8 @@ class StepGuard:
         if not all(self._begun.values()):
             unsupported.check_ended(self._begun)
         sequence = self._sequence()
+        if self.queued is not None:
+            self.queued.confirm()
         if not self._begun or (sequence is not None and sequence != self._settled_at):
             self._watch.settle()
         if self._stepped_at is not None and sequence is not None:
@@ -195,13 +197,13 @@ class StepGuard:
     def end_commit(self) -> None:
         """Mark the rank clean: this is the step to go back to from now on."""
         self._commits += 1
-        if self._joint_commits < PROBATION:
-            self._joint_commits += len(self._begun) == len(self._undo)
+        self._joint_commits += len(self._begun) == len(self._undo)
         self._uncommitted = 0
         self._touches = self._touches + 1 if self._is_touched else 0
+        if self.queued is not None:
+            self.queued.end_commit()
         self._begin_step()
         if self._touches >= HABIT:
-            self._touches = HABIT
             self._copy_all(is_required=True)
         elif self._holds_copies and not self._needs_undo():
             for undo in self._undo.values():
@@ -218,6 +220,8 @@ class StepGuard:
         self._look_for_touches(is_close=True)
         for each in self._leads:
             drop_scale(each)
+        if self.queued is not None and self.has_stepped:
+            self._begun = self.queued.made(self._begun)
         if not self.is_dirty:
             return True
         self._is_followed |= bool(self._begun) and all(self._begun.values())
@@ -262,7 +266,11 @@ class StepGuard:
             return None
         if self._is_on_gpu or _graph_task() != -1:
             unsupported.check_step(lead, is_on_gpu=self._is_on_gpu)
-        self._settle()
+        is_plain = not kwargs and len(args) == 1  # The optimizer itself is among the arguments.
+        if self.queued is not None and self._is_queued(self.queued, optimizer, is_plain=is_plain):
+            self._settled_at = self._sequence()
+        else:
+            self._settle()
         if not self._begun:
             if self._meet is not None:
                 self._meet_others()
@@ -270,8 +278,7 @@ class StepGuard:
             self._is_touched |= self.touch.look(is_close=self._touches > 0 or self.touch.is_whole)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.
-        # The optimizer itself is among the arguments; most steps have no other.
-        call = self._with_closure(lead, args, kwargs) if kwargs or len(args) > 1 else None
+        call = None if is_plain else self._with_closure(lead, args, kwargs)
         if call is None and self._on_nan is not OnNan.IGNORE:
             self._look_at_gradients(lead)
         if lead not in self._begun and not self._is_copied:
@@ -297,14 +304,12 @@ class StepGuard:
         if not self._depth:
             self._running = None
             self._begun[lead] = True
+            if self.queued is not None:
+                self.queued.end_step()
             self._uncommitted += 1
             if self._uncommitted == UNCOMMITTED_STEPS * len(self._undo) and not self._is_warned:
                 self._is_warned = True
-                sys.stderr.write(
-                    f"elasticd: {self._uncommitted} optimizer steps and no commit: what is not "
-                    "committed is done again after a failure. Call state.commit() after "
-                    "optimizer.step().\n"
-                )
+                unsupported.tell_of_no_commit(self._uncommitted)
 
     def _begin_within(self, lead: _Optimizer) -> None:
         """Another's step is made of this one's, and what this one keeps is not the other's."""
@@ -313,6 +318,15 @@ class StepGuard:
             if not self._is_copied and outer is not None and outer.is_valid:  # Else: of no use.
                 self._copy(lead, is_required=True)
             self._begun[lead] = False
+
+    def _is_queued(self, queued: QueuedSteps, optimizer: _Optimizer, *, is_plain: bool) -> bool:
+        """Return whether a step that begins need not wait: the device leaves it out if it must."""
+        if self._begun:
+            queued.confirm()  # Of two steps none is made without the other.
+            return False
+        # A look at all bytes of the parameters waits in any case.
+        is_close = self._touches > 0 or self.touch.is_whole
+        return is_plain and not is_close and len(self._leads) == 1 and queued.queue(optimizer)
 
     def _settle(self) -> None:
         """Wait for what this step will read, unless nothing came since the last time."""
@@ -330,28 +344,13 @@ class StepGuard:
         # Who is lost from now on has been here, so there is nothing more to wait for.
         self._settled_at = self._met_at = self._sequence()
 
-    def _with_closure(
-        self, lead: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Call | None:
-        """Return the call with a closure that is watched as the step is; None if it has none.
-
-        A closure makes gradients, so the collectives come after the step began.
-        """
-        closure = kwargs.get("closure") or next((each for each in args[1:] if callable(each)), None)
-        if closure is None:
-            return None
-
-        def guarded(*values: Any, **names: Any) -> Any:
-            loss = closure(*values, **names)
+    def _with_closure(self, lead: _Optimizer, args: Any, kwargs: dict[str, Any]) -> _Call | None:
+        def check() -> None:
             self._settle()
             if self._on_nan is not OnNan.IGNORE and self._has_bad(lead):
                 raise not_finite(lead, self.names)
-            return loss
 
-        return (
-            tuple(guarded if each is closure else each for each in args),
-            {name: guarded if each is closure else each for name, each in kwargs.items()},
-        )
+        return nonfinite_gradient.with_checked_closure(args, kwargs, check)
 
     def _look_at_gradients(self, lead: _Optimizer) -> None:
         # A fused optimizer gets a GradScaler's findings and leaves its parameters alone by itself.

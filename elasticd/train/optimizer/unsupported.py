@@ -5,6 +5,7 @@ rank's part for a whole, other samples than its neighbours, or parameters that c
 it is refused when it is given, not when it fails. docs/supported.md has the list.
 """
 
+import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,14 @@ from elasticd.errors import CallError
 from elasticd.tensors.local_shard import is_distributed
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["check_ended", "check_entry", "check_inner", "check_step", "check_unknown"]
+__all__ = [
+    "check_ended",
+    "check_entry",
+    "check_inner",
+    "check_step",
+    "check_unknown",
+    "tell_of_no_commit",
+]
 
 _PART = "of whose state each rank has only a part that State cannot recover"
 _RESTART = (
@@ -167,6 +175,14 @@ def check_step(optimizer: torch.optim.Optimizer, *, is_on_gpu: bool) -> None:
             f"{type(optimizer).__name__}.step() was called during backward, when the gradients of "
             "other parameters are not there yet: call it after backward, once for all parameters."
         )
+
+
+def tell_of_no_commit(steps: int) -> None:
+    """Say that a script has made so many optimizer steps and no commit."""
+    sys.stderr.write(
+        f"elasticd: {steps} optimizer steps and no commit: what is not committed is done again "
+        "after a failure. Call state.commit() after optimizer.step().\n"
+    )
 
 
 def _refuse(name: str, value: object, part: object, why: str, instead: str) -> None:

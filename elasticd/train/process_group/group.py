@@ -36,7 +36,7 @@ from elasticd.train.process_group import default_group, gloo_group, nccl
 from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.gloo_lost import LostCollectives
-from elasticd.train.session import departure
+from elasticd.train.session import departure, watch
 from elasticd.train.tcp_store import open_sockets
 from elasticd.train.tcp_store.client import connect, is_of_silent_host, watching
 from elasticd.train.tcp_store.open_sockets import OpenSocket
@@ -81,21 +81,20 @@ class Group:
         device: torch.device = CPU,
         backend: str | None = None,
         env: MutableMapping[str, str] | None = None,
+        on_abort: Callable[[], object] | None = None,
     ) -> None:
         """`device` decides the backend where none is named; NCCL's limit is set in `env`."""
-        self.rank = int(enter.rank)
-        self.size = enter.size
+        self.rank, self.size = int(enter.rank), enter.size
         self.generation = int(enter.generation)
         self.address = "127.0.0.1"
         """Where this host is reached by those who reach the store."""
-        self._enter = enter
-        self._device = device
+        self._enter, self._device = enter, device
         self.backend = backend or default_group.backend_of(device)
         self.arrival = DeviceProgress(device)
         self._nccl: nccl.NcclCommunicators | None = None
         if default_group.has_nccl(self.backend):
             self._nccl = nccl.NcclCommunicators(device, self._connect_limit_s, env)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._on_abort = timeout_s, on_abort or (lambda: None)
         self._store: Any = None
         self._process_group: Any = None
         self._known: frozenset[int] = frozenset()
@@ -104,9 +103,9 @@ class Group:
         self._store_address: open_sockets.Address | None = None
         self._guarded: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._changed, self._over = threading.Event(), threading.Event()
         self._has_begun = self._is_formed = self._is_aborted = self._is_closed = False
         self._was_peer_gone = False
-        self._changed, self._over = threading.Event(), threading.Event()
         self._deadline_s: float | None = None
         self._guard: threading.Thread | None = None
 
@@ -156,6 +155,7 @@ class Group:
                 return
             self._was_peer_gone = any(open_sockets.is_gone(link) for link in self._links)
             self._is_aborted = True
+            self._on_abort()  # The flag is up before anything wakes.
             self._shut()
         if self._nccl is not None:  # Gloo's abort does not wake anything.
             self._nccl.begin_abort()
@@ -167,6 +167,7 @@ class Group:
         An old DistributedDataParallel does, and is often part of a cycle. So that generations
         do not add up until the collector comes by, it is called when a few of them have.
         """
+        self._on_abort()  # For a step that nobody has committed.
         if self._nccl is not None and self._has_begun:
             is_planned = self._is_formed and not self._is_aborted
             self._nccl.leave(self._await_others if is_planned else None)
@@ -188,8 +189,7 @@ class Group:
         self._changed.set()
         if self._guard is not None:
             self._guard.join()
-        self._guard = None
-        self._process_group = self._store = None
+        self._guard = self._process_group = self._store = None
         if len(open_sockets.gloo_loops(())) - gloo_group.kept_count() > _OLD_GROUPS_LIMIT:
             gc.collect()
 
@@ -223,9 +223,9 @@ class Group:
         """Find out which other nodes of the world do not answer; takes up to a second or two."""
         return unreachable(self._enter.agents)
 
-    def settle(self, is_current: Callable[[], bool]) -> bool:
-        """Wait until the work on the device's stream is done, or the generation is over; return
-        whether a connection has ended.
+    def settle(self, is_current: Callable[[], bool], mark: watch.DeviceMark | None = None) -> bool:
+        """Wait until the work on the device's stream is done, up to `mark` if that is given, or the
+        generation is over; return whether a connection has ended.
 
         Nothing is to be waited for on a CPU: Gloo's collectives are done when their call returns,
         or, with `async_op=True`, when the script has waited for them, as it must before it steps.
@@ -234,9 +234,10 @@ class Group:
             GroupBroken: the group was aborted, so what its collectives gave is not to be used.
         """
         if self._device.type == "cuda" and cuda.is_used():
-            event = cuda.mark(self._device)
+            event = mark or cuda.mark(self._device)
             cuda.await_event(event, lambda: self._is_aborted or not is_current())
-            self.arrival.settled(self.sequence())
+            if event is not cuda.NOTHING:
+                self.arrival.settled(self.sequence())
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted.")
         return self.has_ended()
@@ -382,8 +383,7 @@ class Group:
         return None if self._deadline_s is None else self._deadline_s - time.monotonic()
 
     def _is_late(self) -> bool:
-        left_s = self._left_s()
-        return left_s is not None and left_s <= 0.0
+        return (left_s := self._left_s()) is not None and left_s <= 0.0
 
     def _shut(self) -> None:
         """One round; the lock is held, so that it cannot hit the next generation's sockets."""

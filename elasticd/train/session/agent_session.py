@@ -39,7 +39,7 @@ from elasticd.train.session.first_commit import FirstCommit
 from elasticd.train.session.heartbeat import HeartbeatSender
 from elasticd.train.session.interrupt_signal import PATIENCE_S, InterruptSignal
 from elasticd.train.session.ports import AbortableGroup, AgentPort, ObservedState
-from elasticd.train.session.watch import EpochProgress
+from elasticd.train.session.watch import DeviceMark, EpochProgress
 
 __all__ = ["AgentSession"]
 
@@ -112,13 +112,13 @@ class AgentSession:
         if self.on_commit is not None:
             self.on_commit(self.step)
 
-    def settle(self) -> None:
+    def settle(self, mark: DeviceMark | None = None) -> None:
         # In nearly every step nothing is wanted, and it is not asked whether that is due.
         if self._wanted is not None and not self._holds():
             raise Interrupted
         group = self._group
         if group is not None:
-            is_peer_gone = group.settle(self._holds)
+            is_peer_gone = group.settle(self._holds, mark)
             step_wait.settled()
             if self._wanted is not None and not self._holds():
                 raise Interrupted

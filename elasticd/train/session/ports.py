@@ -6,7 +6,7 @@ from typing import Protocol
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
 from elasticd.train.session.final_save import FinalSave
-from elasticd.train.session.watch import EpochProgress, StateWatch
+from elasticd.train.session.watch import DeviceMark, EpochProgress, StateWatch
 
 __all__ = [
     "AbortableGroup",
@@ -38,8 +38,8 @@ class AbortableGroup(CollectiveCount, Protocol):
     def abort(self) -> None:
         """End the group, and all collectives that wait in it; any thread may call it."""
 
-    def settle(self, is_current: Callable[[], bool]) -> bool:
-        """Wait for this step's collectives; return whether a peer is gone."""
+    def settle(self, is_current: Callable[[], bool], mark: DeviceMark | None = None) -> bool:
+        """Wait for this step's collectives, up to `mark`; return whether a peer is gone."""
 
     def has_whole_results(self) -> bool:
         """Return whether all collectives that were begun gave their whole results."""

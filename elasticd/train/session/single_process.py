@@ -12,6 +12,7 @@ from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import StoreAddress
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.ports import AbortableGroup, ObservedState
+from elasticd.train.session.watch import DeviceMark
 
 __all__ = ["SingleProcess"]
 
@@ -43,9 +44,9 @@ class SingleProcess:
     def committed(self, position: tuple[int, int]) -> None:
         pass
 
-    def settle(self) -> None:
+    def settle(self, mark: DeviceMark | None = None) -> None:
         if self._group is not None:
-            self._group.settle(lambda: True)
+            self._group.settle(lambda: True, mark)
 
     def sequence(self) -> int:
         return self._group.sequence() if self._group is not None else 0

@@ -4,11 +4,20 @@ It stands apart from the session's other ports, so that an import of State loads
 client of the keeper.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import torch
 
 from elasticd.train.introspection.time_spent import SecondsSpent
 
-__all__ = ["EpochProgress", "Pauses", "StateWatch"]
+__all__ = ["DeviceMark", "EpochProgress", "Pauses", "QueuedSteps", "StateWatch"]
+
+
+class DeviceMark(Protocol):
+    """A place in what a device was given to do."""
+
+    def query(self) -> bool:
+        """Return whether the device has come to it."""
 
 
 class StateWatch(Protocol):
@@ -27,8 +36,9 @@ class StateWatch(Protocol):
     def committed(self, position: tuple[int, int]) -> None:
         """Take note of a commit; the position is (steps, epochs) so far, and the state is clean."""
 
-    def settle(self) -> None:
-        """Return once all results that this step's optimizers will read are known to be good.
+    def settle(self, mark: DeviceMark | None = None) -> None:
+        """Return once all results that this step's optimizers will read are known to be good: those
+        of what the device was given before `mark`, if that is given.
 
         Raises: Interrupted, GroupBroken: they are not, because the world is over or a peer is gone.
         """
@@ -44,6 +54,16 @@ class StateWatch(Protocol):
 
     def sequence(self) -> int | None:
         """Return how many collectives this rank has begun; None if nobody counts them."""
+
+
+class QueuedSteps(Protocol):
+    """Steps for whose collectives the host does not wait (`process_group/queued_steps.py`)."""
+
+    def queue(self, optimizer: torch.optim.Optimizer) -> bool: ...
+    def end_step(self) -> None: ...
+    def confirm(self) -> None: ...
+    def end_commit(self) -> None: ...
+    def made(self, begun: dict[Any, bool]) -> dict[Any, bool]: ...
 
 
 class Pauses:

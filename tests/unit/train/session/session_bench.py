@@ -126,7 +126,7 @@ class FakeGroup:
         self.is_agreed.wait(PATIENCE_S)
         return max(least, self.others) if self.others is not None else None
 
-    def settle(self, is_current: Callable[[], bool]) -> bool:
+    def settle(self, is_current: Callable[[], bool], mark: object = None) -> bool:
         self.settled.append(is_current())
         return self.has_ended()
 

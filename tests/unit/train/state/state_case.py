@@ -40,7 +40,7 @@ class FakeWatch:
     def committed(self, position: tuple[int, int]) -> None:
         self.committed_at.append(position)
 
-    def settle(self) -> None:
+    def settle(self, mark: object = None) -> None:
         self.settled += 1
         self.check(0)
 

@@ -1,0 +1,74 @@
+"""A flag that a generation's abort raises, and that kernels on the device read.
+
+Kernels behind an aborted collective run on, with sums that lack a rank. Torch's fused optimizers
+leave everything as it is where a number on the device, `found_inf`, is 1: a GradScaler tells them
+so of an overflow. So the flag is a number in pinned host memory, which any thread can write while
+the device hangs, and the device copies it into its own memory in the order of its stream: after the
+collectives, before the optimizer. The number that it found then goes back to the host.
+
+Rejected: to hand the pinned number itself to the optimizer. Torch would copy it to the device once
+for each parameter group, SGD with a wait of the host, and a flag that is raised in between would
+make half a step.
+"""
+
+from typing import Any
+
+import torch
+
+from elasticd.tensors import cuda
+
+__all__ = ["AbortFlag", "FlagReading"]
+
+
+class AbortFlag:
+    """The flag of one generation; nobody lowers it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._number = _host_number(device)
+
+    def hoist(self) -> None:
+        """Raise the flag, before the collectives of the generation are woken; any thread."""
+        self._number.fill_(1.0)
+
+    def read(self) -> "FlagReading":
+        """Queue a look at the flag behind all that the current stream was given so far."""
+        return FlagReading(self._number, self.device)
+
+
+class FlagReading:
+    """What the device found when it came to one look at the flag: all later kernels see the same.
+
+    Its tensors are of this look alone, since an optimizer may still read those of the one before.
+    """
+
+    def __init__(self, number: torch.Tensor, device: torch.device) -> None:
+        with torch.no_grad():
+            if device.type == "cpu":
+                self.found_inf = self._told = number.clone()
+                self._event: Any = cuda.NOTHING
+                return
+            self.found_inf = _device_number(device)
+            self.found_inf.copy_(number, non_blocking=True)
+            self._told = _host_number(device)
+            self._told.copy_(self.found_inf, non_blocking=True)
+        self._event = cuda.mark(device)
+
+    def query(self) -> bool:
+        """Return whether the device has come to it, as an event does."""
+        return bool(self._event.query())
+
+    def was_up(self) -> bool:
+        """Return whether the flag was up; only once `query` has returned True."""
+        return float(self._told) != 0.0
+
+
+def _host_number(device: torch.device) -> torch.Tensor:
+    """Return a zero in memory that the device reads and writes by itself; it has no dimension, as
+    the counts of steps from which torch subtracts it have none.
+    """
+    return torch.zeros((), dtype=torch.float32, device="cpu", pin_memory=device.type == "cuda")
+
+
+def _device_number(device: torch.device) -> torch.Tensor:
+    return torch.empty((), dtype=torch.float32, device=device)
