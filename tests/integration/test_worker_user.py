@@ -30,6 +30,7 @@ def cluster() -> Iterator[Cluster]:
         cluster.fork_server_environ = {}
         cluster.agent_prefix = with_open_view(folder / "view")
         cluster.agent_flags = ("--worker-user", "nobody")
+        cluster.environ_of["one"]["TMPDIR"] = "/tmp"
         saved = cluster.folder / "saved"
         saved.mkdir(mode=0o700)
         os.chown(saved, NOBODY, -1)
