@@ -7,7 +7,7 @@ import pytest
 
 from tests.fixtures.saved_runs import SavedRuns, assert_whole
 
-EPOCHS = 6
+EPOCHS = 4
 STEPS = EPOCHS * 9
 SIZE = 4
 AGENTS = 2
