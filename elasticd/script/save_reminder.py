@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 
 from elasticd.errors import ElasticdError
-from elasticd.keeper.client import Client
-from elasticd.keeper.wire import message as ms
 
 __all__ = ["needs_none", "remind"]
 
@@ -35,6 +33,10 @@ def remind(
     keeper = env.get("ELASTICD_KEEPER", "")
     if _NEEDS_NONE or not keeper or env.get("RANK") != "0":
         return
+    # Here, because most processes that import this module never ask.
+    from elasticd.keeper.client import Client
+    from elasticd.keeper.wire import message as ms
+
     with suppress(ElasticdError), closing(Client(keeper, limit_s=START_S)) as client:
         standing = client.ask(ms.Ask(), ms.Standing, timeout_s=ANSWER_S)
         if standing.durable_step < 0 and not standing.is_busy:

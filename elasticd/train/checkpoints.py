@@ -1,23 +1,19 @@
 """What a run does about checkpoints: it restores if no rank has a state, and saves what is
 committed.
+
+What talks to a keeper is imported where there is one: it is a fifth of what `elasticd.run` needs.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import Unavailable
-from elasticd.keeper.wire import message as ms
 from elasticd.tensors.mesh_cache import forget_meshes
 from elasticd.tensors.tensor_spec import alike
 from elasticd.tensors.tree import Tree
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.process_group.group import Group
-from elasticd.train.restore.keeper_port import KeeperMemoryPort
-from elasticd.train.restore.model_match import CannotRestore
-from elasticd.train.restore.restore import RestoreResult, SurvivingState, restore
-from elasticd.train.save.keeper_connection import Keeper
-from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S, SnapshotTaker
 from elasticd.train.session.final_save import FinalSave
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.shards.local_shards import Remnant, Remnants
@@ -26,6 +22,11 @@ from elasticd.train.shards.shard_survey import survey
 from elasticd.train.state.state_core import StateCore
 from elasticd.train.sync.newest_state import SourceDecision, StateLost
 from elasticd.train.world import World
+
+if TYPE_CHECKING:
+    from elasticd.train.restore.restore_result import RestoreResult
+    from elasticd.train.save.keeper_connection import Keeper
+    from elasticd.train.save.snapshot_taker import SnapshotTaker
 
 __all__ = ["Checkpoints", "NothingSaved"]
 
@@ -58,23 +59,17 @@ class PausableSession(Protocol):
     def final_save(self) -> FinalSave | None: ...
 
 
-class _NoKeeper:
-    """The keeper of a job without checkpoints: nothing is held, nothing is stored."""
-
-    _ANSWERS: tuple[object, ...] = (ms.Listed(held=()), ms.Found(number=0), ms.Opened(run=0))
-
-    def ask(self, question: object, kind: type[Any], *, timeout_s: float | None = None) -> Any:
-        return next(each for each in self._ANSWERS if isinstance(each, kind))
-
-
 class Checkpoints:
     """The checkpoints of a whole run; without `--checkpoint` only what the ranks have themselves is
     restored.
     """
 
+    _saving: "SnapshotTaker | None"
+    _keeper: "Keeper | None"
+
     def __init__(self, setting: WorkerSettings, state: StateCore, session: PausableSession) -> None:
         self._state, self._session = state, session
-        self._saving: SnapshotTaker | None = None
+        self._saving = None
         self._is_sharded = False
         """The state was, in whatever generation: what is built now need not be all of it."""
         self._remnants = Remnants()
@@ -85,8 +80,12 @@ class Checkpoints:
         self._restored_step = -1
         self._is_last_taken = False
         """The snapshot of the step after which all ranks left this generation."""
-        self._keeper = Keeper(setting.keeper)
+        self._keeper = None
         if setting.keeper:
+            from elasticd.train.save.keeper_connection import Keeper
+            from elasticd.train.save.snapshot_taker import SnapshotTaker
+
+            self._keeper = Keeper(setting.keeper)
             self._saving = SnapshotTaker(
                 self._keeper.connect,
                 setting.every,
@@ -143,6 +142,8 @@ class Checkpoints:
         self._state.is_prebuilt = False
         if self._saving is None and self._survivors is None:
             if self._is_sharded and not self._state.is_new:
+                from elasticd.train.restore.model_match import CannotRestore
+
                 raise CannotRestore(
                     "The state is sharded, and a part of it was lost with its rank: start the job "
                     "with --checkpoint URL, from where it is restored."
@@ -153,22 +154,25 @@ class Checkpoints:
         if self.must_restore(decision):
             self._state.prebuild(world)
 
-    def restore(self, group: Group) -> RestoreResult:
+    def restore(self, group: Group) -> "RestoreResult":
         """Restore a state that no rank has.
 
         Raises: KeeperMissing: the keeper does not answer. StateLost: the state of every rank is
         lost. NothingSaved: the same, and no checkpoint has been saved yet.
         """
+        from elasticd.train.restore.keeper_port import NoKeeper
+        from elasticd.train.restore.restore import SurvivingState, restore
+
         saving, found = self._saving, self._survivors
         alive = SurvivingState(found, self._remnant, self._run) if found is not None else None
         is_stale = self._staleness(group.generation)
-        self._keeper.is_awaited = True
+        self._await_keeper(is_awaited=True)
         try:
-            client = saving.client if saving is not None else cast(KeeperMemoryPort, _NoKeeper())
+            client = saving.client if saving is not None else NoKeeper()
             restored = restore(group, client, self._state, is_stale, alive)
         except Unavailable as exc:
             raise KeeperMissing(str(exc)) from exc
-        self._keeper.is_awaited = False
+        self._await_keeper(is_awaited=False)
         self._origin = restored.snapshot
         if saving is not None:
             saving.run = restored.run
@@ -241,8 +245,10 @@ class Checkpoints:
         saving, guard = self._saving, self._state.guard
         if saving is None:
             return
+        from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S
+
         is_stale = self._staleness(generation)
-        self._keeper.is_awaited = True
+        self._await_keeper(is_awaited=True)
         self._session.pause("the last state is being saved")
         step = self._state.position[0]
         try:
@@ -274,6 +280,11 @@ class Checkpoints:
         self._remnant = None
         if self._saving is not None:
             self._saving.committed(step)
+
+    def _await_keeper(self, *, is_awaited: bool) -> None:
+        """Let the next connection take as long as a keeper takes to start, or not."""
+        if self._keeper is not None:
+            self._keeper.is_awaited = is_awaited
 
     def _staleness(self, generation: int) -> Callable[[], bool]:
         return lambda: self._session.is_stale(generation)

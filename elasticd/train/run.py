@@ -16,6 +16,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,6 @@ from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
 from elasticd.train.process_group.queued_steps import QueuedSteps
-from elasticd.train.restore.restore_result import RestoreResult
 from elasticd.train.scalars.event_feed import EventFeed
 from elasticd.train.session.agent_link import AgentLink
 from elasticd.train.session.agent_session import AgentSession
@@ -52,6 +52,9 @@ from elasticd.train.sync.newest_state import RankReport, SourceDecision, agree_o
 from elasticd.train.sync.state_fetch import FetchResult, fetch_state
 from elasticd.train.tcp_store.end_barrier import wait_for_all
 from elasticd.train.world import World, world_of
+
+if TYPE_CHECKING:
+    from elasticd.train.restore.restore_result import RestoreResult
 
 __all__ = ["run"]
 
@@ -265,7 +268,7 @@ class _Run:
 
     def _bring_state(
         self, group: Group, decision: SourceDecision, world: World
-    ) -> tuple[RestoreResult | None, FetchResult]:
+    ) -> "tuple[RestoreResult | None, FetchResult]":
         """Give this rank the newest state: restored where no rank has it, else from a rank."""
         # The script's builders run here, and their exceptions are the script's, too.
         self._is_forming = False
@@ -279,7 +282,7 @@ class _Run:
         self._is_forming = False
         return restored, fetched
 
-    def _note(self, enter: Enter, decision: SourceDecision, restored: RestoreResult | None) -> str:
+    def _note(self, enter: Enter, decision: SourceDecision, restored: "RestoreResult|None") -> str:
         """Return the sentence that says where the state is from; rank 0 also prints it."""
         note = restored.sentence if restored is not None else decision.note
         if not note and enter.generation > 1 and self._core.position == (0, 0):

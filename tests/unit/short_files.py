@@ -51,7 +51,6 @@ _PORTS = {
     "elasticd/checkpoint/storage/gcs.py": "Only where a bucket is Google's may gcsfs be imported.",
     "elasticd/keeper/cancellable_bucket.py": "It is a bucket like others, and knows no keeper.",
     "elasticd/store/sink.py": "Watches of etcd, of Kubernetes and in memory use it.",
-    "elasticd/train/restore/keeper_port.py": "A port stands apart from what is behind it.",
     "elasticd/train/save/keeper_connection.py": "`Checkpoints` and `save` reach the keeper by it.",
     "elasticd/train/tcp_store/key_wait.py": "All exchanges of the room wait by it.",
 }

@@ -2,9 +2,11 @@
 
 from typing import Protocol, TypeVar
 
+from elasticd.errors import InvariantBroken
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.wire import message as ms
 
-__all__ = ["KeeperPort", "KeeperMemoryPort"]
+__all__ = ["KeeperMemoryPort", "KeeperPort", "NoKeeper"]
 
 A = TypeVar("A")
 
@@ -21,3 +23,19 @@ class KeeperMemoryPort(KeeperPort, Protocol):
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
     ) -> tuple[A, SharedMemory | None]: ...
+
+
+class NoKeeper:
+    """The keeper of a job without checkpoints: nothing is held, nothing is stored."""
+
+    _ANSWERS: tuple[object, ...] = (ms.Listed(held=()), ms.Found(number=0), ms.Opened(run=0))
+
+    def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
+        """Return the answer of this kind."""
+        return next(each for each in self._ANSWERS if isinstance(each, kind))
+
+    def ask_memory(
+        self, question: object, kind: type[A], *, timeout_s: float | None = None
+    ) -> tuple[A, SharedMemory | None]:
+        """Raise InvariantBroken: nobody asks for memory of what was not listed."""
+        raise InvariantBroken("Memory was asked for where nothing is held.")

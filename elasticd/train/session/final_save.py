@@ -7,14 +7,15 @@ the agent allows before it ends the process. The message that a rank leaves says
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from elasticd.channel.worker import Left
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import ElasticdError
-from elasticd.keeper.client import Client
-from elasticd.keeper.wire import message as ms
 from elasticd.records.member import Saved
+
+if TYPE_CHECKING:
+    from elasticd.keeper.client import Client
 
 __all__ = ["FinalSave"]
 
@@ -35,7 +36,7 @@ class SavedRun(Protocol):
     saved_step: int
 
     @property
-    def client(self) -> Client: ...
+    def client(self) -> "Client": ...
 
 
 class FinalSave:
@@ -93,6 +94,8 @@ class FinalSave:
 
     def _wait(self, saving: SavedRun, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> str:
         """Wait, and return why the snapshot is not durable; empty if it is."""
+        from elasticd.keeper.wire import message as ms
+
         while is_wanted() and (left_s := self.until_s - time.monotonic()) > 0:
             question = ms.Await(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
             try:
@@ -107,6 +110,8 @@ class FinalSave:
 
 
 def _durable_step(saving: SavedRun) -> int:
+    from elasticd.keeper.wire import message as ms
+
     try:
         client = saving.client
         step = client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step

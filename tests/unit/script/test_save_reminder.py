@@ -8,6 +8,7 @@ import torch
 
 from elasticd.checkpoint import Writer
 from elasticd.errors import Unavailable
+from elasticd.keeper import client
 from elasticd.keeper.wire import message as ms
 from elasticd.script import save_reminder
 from elasticd.script.save_reminder import remind
@@ -41,7 +42,7 @@ class Standing:
 @pytest.fixture(autouse=True)
 def nobody_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(save_reminder, "_NEEDS_NONE", False)
-    monkeypatch.setattr(save_reminder, "Client", Standing())
+    monkeypatch.setattr(client, "Client", Standing())
 
 
 def said(env: dict[str, str] = ENV) -> str:
@@ -72,7 +73,7 @@ def test_what_the_keeper_knows_of_was_saved(
     monkeypatch: pytest.MonkeyPatch, keeper: Standing
 ) -> None:
     """By a process that the script started."""
-    monkeypatch.setattr(save_reminder, "Client", keeper)
+    monkeypatch.setattr(client, "Client", keeper)
     assert said() == ""
 
 
@@ -82,7 +83,7 @@ def test_keeper_that_is_away_delays_no_end(monkeypatch: pytest.MonkeyPatch) -> N
     def gone(name: str, *, limit_s: float) -> Any:
         raise Unavailable("It does not answer.")
 
-    monkeypatch.setattr(save_reminder, "Client", gone)
+    monkeypatch.setattr(client, "Client", gone)
     assert said() == ""
 
 

@@ -35,8 +35,23 @@ def test_what_holds_a_state_loads_nothing_of_the_talk_with_other_processes(name:
     assert in_rooms(modules, "prometheus_client", "structlog", "grpc", "fsspec") == []
 
 
-def test_run_loads_the_client_of_the_keeper_and_not_its_server() -> None:
-    modules = loaded_by("import elasticd; elasticd.run")
+FEW = 165
+"""Modules of ours that a script loads by `State` and `run`; 202 before this was counted."""
+
+
+def test_run_loads_nothing_of_the_talk_with_a_keeper() -> None:
+    """A script without `--checkpoint` never needs it."""
+    modules = loaded_by("from elasticd import State, run")
+    own = in_rooms(modules, "elasticd")
+    assert in_rooms(modules, "elasticd.keeper") == []
+    assert in_rooms(modules, "elasticd.train.save", "elasticd.train.restore") == []
+    assert len(own) <= FEW, own
+
+
+def test_snapshots_load_the_client_of_the_keeper_and_not_its_server() -> None:
+    """So does a restore; both are there before the first step of a job with `--checkpoint`."""
+    save, restore = "elasticd.train.save.snapshot_taker", "elasticd.train.restore.restore"
+    modules = loaded_by(f"import elasticd; elasticd.run; import {save}, {restore}")
     assert "elasticd.keeper.client" in modules
     server = ("assembly", "finder", "memory.vault", "metrics", "mirror", "saver", "service")
     assert in_rooms(modules, *(f"elasticd.keeper.{part}" for part in server)) == []
