@@ -114,13 +114,13 @@ def _elasticd(folder: Path, number: int, costs: Costs, *, is_idle: bool) -> None
         key = Keys("default").node(NodeId("n0"))
         began: queue.Queue[None] = queue.Queue()
 
-        def hear(news: WatchSnapshot | KeysChanged) -> None:
+        def receive(news: WatchSnapshot | KeysChanged) -> None:
             if isinstance(news, WatchSnapshot):
                 began.put(None)
             elif any(change.item is not None for change in news.changes):
                 told.put(time.monotonic())
 
-        watch = store.watch(KeyRange(key=key), hear)
+        watch = store.watch(KeyRange(key=key), receive)
         began.get(timeout=LIMIT_S)
         argv = [program("elasticd"), "agent", "--etcd", etcd.url, "--node-id", "n0"]
         argv += ["--local-addr", "127.0.0.1", "--log-dir", str(folder / "runs"), "--log-json"]

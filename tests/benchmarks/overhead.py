@@ -48,7 +48,7 @@ class Musician:
         self.file.write(f"{steps}\n")
         self.file.flush()
 
-    def hear(self) -> list[float]:
+    def receive(self) -> list[float]:
         text = self.file.readline()
         if not text:
             raise RuntimeError("A process of the benchmark ended; see its log (BENCH_KEEP=1).")
@@ -72,7 +72,7 @@ def _launch(blocks: int) -> dict[str, torch.Tensor]:
             for arm in ARMS if number % 2 else reversed(ARMS):
                 for rank in range(RANKS):
                     pairs[arm, rank].ask(BLOCK)
-                every = [pairs[arm, rank].hear() for rank in range(RANKS)]
+                every = [pairs[arm, rank].receive() for rank in range(RANKS)]
                 if number >= FIRST_BLOCKS:
                     # The slower rank's: a step is over when all have it.
                     slower = [max(each) for each in zip(*every, strict=True)]

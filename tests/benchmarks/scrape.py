@@ -192,7 +192,7 @@ def _play(meters: JobMeters, spec: JobSpec) -> None:
                 samples=number * 800,
                 scalars=scalars,
             )
-            meter.hear(Rank(rank), beat, (number - 1) * 100)
+            meter.receive(Rank(rank), beat, (number - 1) * 100)
 
 
 class Idle(NamedTuple):

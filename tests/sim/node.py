@@ -174,7 +174,7 @@ class Node:
             worker.generation, worker.rank = effect.world.generation, effect.placement.rank
             worker.local_rank = effect.placement.local_rank
         assert order is not None
-        self.sim.clock.after(0.0005, lambda: worker.hear(order))
+        self.sim.clock.after(0.0005, lambda: worker.receive(order))
 
     def stop_worker(self, slot: Slot, nonce: int, grace_s: float) -> None:
         """SIGTERM; most end soon, some with 0, some only by the SIGKILL after the grace."""

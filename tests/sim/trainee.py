@@ -89,7 +89,7 @@ class Trainee(Worker):
         self.agent.post(ev.WorkerAttached(slot=self.slot, nonce=self.nonce))
         self.job.after(BEAT_S, self.beat)
 
-    def hear(self, order: Order) -> None:
+    def receive(self, order: Order) -> None:
         """A later order replaces one that is not yet carried out."""
         if not self.is_able or self.has_trained:
             return

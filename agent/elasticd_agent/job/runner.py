@@ -101,7 +101,7 @@ class Runner:
         self._incidents = Incidents(self.account, folder, self._etcd_effects.perform)
         self._recording = recording_of(self.account, host, incarnation)
         self._meter = host.meters.open(spec)
-        self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
+        self.workers.attached.rank_heard = partial(host.meters.receive, spec.name)
         self.workers.attached.progressed = self._progressed
         self.node_waits = NodeWaits(kept.slots if kept is not None else ())
         self.late = _late_judge(host, spec, self._incidents)
@@ -305,7 +305,7 @@ class Runner:
     def _beat(self, slot: Slot, nonce: Nonce, beat: Beat) -> None:
         at_s = now_s()
         self.account.beat(slot, nonce, beat, at_s)
-        if (wait := self.node_waits.hear(slot, nonce, beat, self.state, at_s)) is not None:
+        if (wait := self.node_waits.receive(slot, nonce, beat, self.state, at_s)) is not None:
             self.feed(ev.NodeWaited(wait=wait))
 
     def _post_event(self, event: ev.Event) -> None:

@@ -47,7 +47,7 @@ class WorkerDispatch:
 
     def _hear(self, pid: int, message: FromWorker) -> None:
         if (workers := self._of(pid)) is not None:
-            self._guard.run(workers.spec.name, partial(workers.attached.hear, pid, message))
+            self._guard.run(workers.spec.name, partial(workers.attached.receive, pid, message))
 
     def _judge(self, verdict: Verdict) -> None:
         if (workers := self._of(verdict.pid)) is not None:

@@ -27,7 +27,7 @@ class NodeWaits:
         self._waits: dict[Slot, tuple[Generation, Waits]] = {}
         self._sums: dict[Slot, tuple[Nonce, float]] = {}
 
-    def hear(
+    def receive(
         self, slot: Slot, nonce: Nonce, beat: Beat, state: JobState, now_s: float
     ) -> NodeWait | None:
         """Take in a heartbeat; return what the other nodes should know, if it is new.

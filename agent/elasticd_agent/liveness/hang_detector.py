@@ -94,7 +94,7 @@ class HangDetector:
         """Return True if any worker sends heartbeats."""
         return any(worker.beat is not None for worker in self._workers.values())
 
-    def hear(self, pid: int, message: FromWorker | None, *, now_s: float) -> None:
+    def receive(self, pid: int, message: FromWorker | None, *, now_s: float) -> None:
         """Take in a worker's message; None means that its connection ended, so its silence means
         nothing any more.
         """

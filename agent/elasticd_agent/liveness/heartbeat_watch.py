@@ -54,7 +54,7 @@ class HeartbeatWatch:
         connection ended.
         """
         with self._lock:
-            self._detector.hear(pid, message, now_s=self._clock())
+            self._detector.receive(pid, message, now_s=self._clock())
 
     def tick(self) -> float | None:
         """Look once; return the seconds until the next look, None for not before the

@@ -136,7 +136,7 @@ class JobMeter:
             if isinstance(effect, WriteIncident):
                 self._passed(effect.incident)
 
-    def hear(self, rank: Rank, beat: Beat, formed_step: int) -> None:
+    def receive(self, rank: Rank, beat: Beat, formed_step: int) -> None:
         """Count the progress of a heartbeat; `formed_step`: applied when its group was formed."""
         if rank != 0 or not beat.generation:
             return

@@ -60,10 +60,10 @@ class JobMeters:
             self._ended_s[meter.job] = self._now_s()
             self._drop_old()
 
-    def hear(self, job: JobName, rank: Rank, beat: Beat, formed_step: int) -> None:
-        """Count what a worker says of its progress; see `JobMeter.hear`."""
+    def receive(self, job: JobName, rank: Rank, beat: Beat, formed_step: int) -> None:
+        """Count what a worker says of its progress; see `JobMeter.receive`."""
         if (meter := self._meters.get(job)) is not None:
-            meter.hear(rank, beat, formed_step)
+            meter.receive(rank, beat, formed_step)
 
     def know(self, job: JobName, uid: str) -> None:
         """A job is there that is not over, whether this node serves it or not.

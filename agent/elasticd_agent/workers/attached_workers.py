@@ -149,7 +149,7 @@ class AttachedWorkers:
     def say_apart(self, pid: int, generation: Generation, unreachable: tuple[NodeId, ...]) -> None:
         """Say of a worker what it would say itself if its connections told of the silence."""
         why = "It makes no progress, and other nodes of its world do not answer."
-        self.hear(pid, ch.Broken(generation=generation, why=why, unreachable=unreachable))
+        self.receive(pid, ch.Broken(generation=generation, why=why, unreachable=unreachable))
 
     # --- down ---------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class AttachedWorkers:
 
     # --- up -----------------------------------------------------------------------------------
 
-    def hear(self, pid: int, message: ch.FromWorker) -> None:
+    def receive(self, pid: int, message: ch.FromWorker) -> None:
         known = self._known.get(pid)
         if known is None:
             return

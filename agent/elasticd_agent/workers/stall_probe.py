@@ -80,7 +80,7 @@ class StallProbe:
         self._is_asking = self._is_said = False
         attached.group_changed = self.drop
 
-    def hear(self, verdict: Verdict) -> None:
+    def receive(self, verdict: Verdict) -> None:
         """Pass a verdict on: at once, or, of a worker that stands still, when the agents of the
         other nodes of its world have answered.
         """

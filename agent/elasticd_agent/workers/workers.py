@@ -356,7 +356,7 @@ class Workers:
         """Act on a verdict about a process, if it is one of ours; on a standstill only when the
         other nodes of its world have answered.
         """
-        self._stall_probe.hear(verdict)
+        self._stall_probe.receive(verdict)
 
     def _judge(self, verdict: Verdict) -> None:
         found = (each for each in self._processes.items() if each[1].pid == verdict.pid)

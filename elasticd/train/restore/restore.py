@@ -199,7 +199,7 @@ class _Restore:
             except ElasticdError as exc:
                 said = {"place": "error", "why": str(exc)}
             self._talk.say("chosen", json.dumps(said))
-        chosen: dict[str, Any] = json.loads(self._talk.hear("chosen"))
+        chosen: dict[str, Any] = json.loads(self._talk.receive("chosen"))
         if chosen["place"] == "error":
             raise CannotRestore(chosen["why"])
         self._notes += chosen["notes"]
@@ -280,7 +280,7 @@ class _Restore:
             teller = has.index("yes")
             if self._group.rank == teller and source is not None:
                 self._talk.say("whole", json.dumps(to_plain(tuple(source))))
-            snapshot, epoch, skeleton, tensors = json.loads(self._talk.hear("whole"))
+            snapshot, epoch, skeleton, tensors = json.loads(self._talk.receive("whole"))
             source = _Source(
                 from_plain(Snapshot, snapshot),
                 epoch,
@@ -394,7 +394,7 @@ class _Restore:
                 raise
             except ElasticdError as exc:
                 self._talk.say("run", json.dumps([0, str(exc)]))
-        run, why = json.loads(self._talk.hear("run"))
+        run, why = json.loads(self._talk.receive("run"))
         if why:
             raise CannotRestore(why)
         return int(run)

@@ -40,9 +40,9 @@ def survey(
             talk.say(f"inventory/{each.name}", each.text)
     if group.rank == 0:
         inventories = {
-            name: ShardInventory.from_json(talk.hear(f"inventory/{name}")) for name in names
+            name: ShardInventory.from_json(talk.receive(f"inventory/{name}")) for name in names
         }
         found = survivors(labels, inventories)
         talk.say("found", found.to_json() if found is not None else "none")
-    said = talk.hear("found")
+    said = talk.receive("found")
     return ShardCover.from_json(said) if said != "none" else None

@@ -47,12 +47,12 @@ class StoreExchange:
             keys = [self._key(f"{what}/{rank}") for rank in range(size)]
             self._wait(keys)
             self.say(what, json.dumps([each.decode() for each in store.multi_get(keys)]))
-        return list(json.loads(self.hear(what)))
+        return list(json.loads(self.receive(what)))
 
     def say(self, what: str, text: str) -> None:
         self._group.store.set(self._key(what), text)
 
-    def hear(self, what: str) -> str:
+    def receive(self, what: str) -> str:
         """Wait until some rank has written this word."""
         key = self._key(what)
         self._wait([key])

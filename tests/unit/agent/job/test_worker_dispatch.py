@@ -36,7 +36,7 @@ class FakeWorkers:
         self.heard: list[tuple[int, FromWorker]] = []
         self.verdicts: list[Verdict] = []
 
-    def hear(self, pid: int, message: FromWorker) -> None:
+    def receive(self, pid: int, message: FromWorker) -> None:
         self.heard.append((pid, message))
 
     def judge(self, verdict: Verdict) -> None:

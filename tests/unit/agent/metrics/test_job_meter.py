@@ -50,7 +50,7 @@ class Node:
     def beats(self, step: int, *, generation: int = 1, formed: int = 0, **more: object) -> None:
         given: dict[str, object] = {"step_s": 0.5, "batches": 1, "sequence": 1, **more}
         beat = Beat(generation=Generation(generation), step=step, **given)  # type: ignore[arg-type]
-        self.meter.hear(Rank(0), beat, formed)
+        self.meter.receive(Rank(0), beat, formed)
 
     @property
     def reading(self) -> JobReading:
@@ -155,7 +155,7 @@ def test_steps_and_samples_are_counted_from_the_heartbeats_of_rank_0() -> None:
     node.beats(4, samples=40)
     node.beats(4, samples=40)
     node.beats(10, samples=100, step_s=0.25)
-    node.meter.hear(
+    node.meter.receive(
         Rank(1), Beat(generation=Generation(1), step=99, step_s=1, batches=1, sequence=1), 0
     )
     node.beats(99, generation=0)  # Outside of `train`.

@@ -97,9 +97,9 @@ def test_heartbeat_of_workers_that_were_kept_is_counted_in_the_present_meter() -
     beat = Beat(generation=Generation(1), step=7, step_s=0.1, batches=1, sequence=1)
     clock.at_s += KEEP_S
     meters.readings()
-    meters.hear(JobName("job"), Rank(0), beat, 0)  # Nobody's.
+    meters.receive(JobName("job"), Rank(0), beat, 0)  # Nobody's.
     meter = meters.open(spec_of())
-    meters.hear(JobName("job"), Rank(0), beat, 0)
+    meters.receive(JobName("job"), Rank(0), beat, 0)
     assert meter.reading().counts.steps == 7
 
 

@@ -21,14 +21,14 @@ class Node:
         self.fed: list[ev.Event] = []
         self.attached = AttachedWorkers(lambda pid, message: None, self.fed.append)
         self.attached.expect(PID, Slot(0), Nonce(1))
-        self.hear(ch.Formed(generation=ONE, step=0))
+        self.receive(ch.Formed(generation=ONE, step=0))
 
-    def hear(self, message: ch.FromWorker) -> None:
-        self.attached.hear(PID, message)
+    def receive(self, message: ch.FromWorker) -> None:
+        self.attached.receive(PID, message)
 
     def beat(self, step: int, **rest: object) -> None:
         given: dict[str, object] = {"step_s": 0.1, "batches": 1, "sequence": 1, **rest}
-        self.hear(ch.Beat(generation=ONE, step=step, **given))  # type: ignore[arg-type]
+        self.receive(ch.Beat(generation=ONE, step=step, **given))  # type: ignore[arg-type]
 
 
 def test_age_of_the_last_commit_is_that_of_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_what_is_read_late_is_as_old_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     node.beat(3, committed_ago_s=0.5, sent_s=17.1)
     node.beat(3, committed_ago_s=0.5)
     assert heard == [5.5, 0.5, 0.5]
-    node.hear(ch.Entered(generation=ONE, committed_ago_s=0.25, sent_s=16.0))
+    node.receive(ch.Entered(generation=ONE, committed_ago_s=0.25, sent_s=16.0))
     (entered,) = [event for event in node.fed if isinstance(event, ev.WorkerEntered)]
     assert entered.committed_ago_s == 1.25
 
@@ -65,7 +65,7 @@ def test_number_that_is_not_finite_is_kept_with_its_first_step() -> None:
     found = node.attached.progress_of(PID)
     assert found is not None
     assert (found.scalars, found.not_finite) == ({"norm": 1.0}, {"loss": 4})
-    node.hear(ch.Finished(step=9, epochs=1, samples=9, repeated=0, skipped=0))
+    node.receive(ch.Finished(step=9, epochs=1, samples=9, repeated=0, skipped=0))
     (done,) = [event for event in node.fed if isinstance(event, ev.WorkerFinished)]
     assert done.training.note == "loss was not finite, first seen at step 4"
 
@@ -94,15 +94,15 @@ def test_heartbeat_is_heard_with_the_rank_of_its_generation() -> None:
 
     def beats(generation: int, step: int) -> None:
         now = Generation(generation)
-        attached.hear(PID, ch.Beat(generation=now, step=step, step_s=1, batches=1, sequence=1))
+        attached.receive(PID, ch.Beat(generation=now, step=step, step_s=1, batches=1, sequence=1))
 
     beats(1, 1)  # Of nobody that was told of a world.
     enters(1, 0, 1)
-    attached.hear(PID, ch.Formed(generation=ONE, step=10))
+    attached.receive(PID, ch.Formed(generation=ONE, step=10))
     beats(1, 11)
     enters(2, 1, 0)
     beats(1, 12)
-    attached.hear(PID, ch.Formed(generation=Generation(2), step=12))
+    attached.receive(PID, ch.Formed(generation=Generation(2), step=12))
     beats(1, 13)
     beats(2, 14)
     assert heard == [(0, 11, 10), (0, 12, 10), (1, 14, 12)]
@@ -113,8 +113,8 @@ def test_backend_of_a_group_that_formed_goes_to_the_core() -> None:
     found: list[ev.Event] = []
     attached = AttachedWorkers(lambda pid, message: None, found.append)
     attached.expect(PID, Slot(0), Nonce(1))
-    attached.hear(PID, ch.Formed(generation=ONE, step=0, backend="cpu:gloo,cuda:nccl"))
-    attached.hear(PID, ch.Formed(generation=ONE, step=0))
+    attached.receive(PID, ch.Formed(generation=ONE, step=0, backend="cpu:gloo,cuda:nccl"))
+    attached.receive(PID, ch.Formed(generation=ONE, step=0))
     assert [e.backend for e in found if isinstance(e, ev.WorkerFormed)] == [
         "cpu:gloo,cuda:nccl",
         "",
@@ -133,7 +133,7 @@ def test_script_of_restart_mode_shows_what_it_told(monkeypatch: pytest.MonkeyPat
     for step, loss in ((7, math.nan), (8, 0.5)):
         scalars = {"loss": loss}
         told = ch.Progressed(step=step, epoch=2, scalars=scalars, told_ago_s=1.5, step_s=0.1)
-        attached.hear(PID, told)
+        attached.receive(PID, told)
     found = attached.shown_progress(PID)
     assert found is not None
     assert (found.step, found.epoch, found.step_s, found.is_told) == (8, 2, 0.1, True)
@@ -145,9 +145,9 @@ def test_script_of_restart_mode_shows_what_it_told(monkeypatch: pytest.MonkeyPat
 def test_what_a_script_told_before_run_is_forgotten() -> None:
     """Its heartbeats count steps that were committed; a late word of the other kind does not."""
     node = Node()
-    node.hear(ch.Attached(pid=PID))
+    node.receive(ch.Attached(pid=PID))
     node.beat(3)
-    node.hear(ch.Progressed(step=99))
+    node.receive(ch.Progressed(step=99))
     found = node.attached.shown_progress(PID)
     assert found is not None
     assert found.step == 3
@@ -157,9 +157,9 @@ def test_commits_of_a_script_that_told_of_its_steps_before_are_commits() -> None
     """And are said to be."""
     attached = AttachedWorkers(lambda pid, message: None, lambda event: None)
     attached.expect(PID, Slot(0), Nonce(1))
-    attached.hear(PID, ch.Progressed(step=99))
-    attached.hear(PID, ch.Attached(pid=PID))
-    attached.hear(PID, ch.Formed(generation=ONE, step=0))
-    attached.hear(PID, ch.Beat(generation=ONE, step=3, step_s=0.1, batches=3, sequence=3))
+    attached.receive(PID, ch.Progressed(step=99))
+    attached.receive(PID, ch.Attached(pid=PID))
+    attached.receive(PID, ch.Formed(generation=ONE, step=0))
+    attached.receive(PID, ch.Beat(generation=ONE, step=3, step_s=0.1, batches=3, sequence=3))
     found = attached.shown_progress(PID)
     assert found is not None and (found.step, found.is_told) == (3, False)

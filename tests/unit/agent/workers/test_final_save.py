@@ -33,11 +33,11 @@ class Case:
 
     def begin(self, pid: int, *, step: int = 7) -> None:
         """Attach, enter a world, and be at this step."""
-        self.attached.hear(pid, ch.Attached(pid=pid))
+        self.attached.receive(pid, ch.Attached(pid=pid))
         one = world(1, "a")
         files = WorkerFiles(out=Path("o"), err=Path("e"), error=Path("j"))
         self.attached.enter(pid, one, next(iter(one.placements())), files)
-        self.attached.hear(pid, ch.Formed(generation=Generation(1), step=step))
+        self.attached.receive(pid, ch.Formed(generation=Generation(1), step=step))
         self.told.clear()
 
     def ask(self, pid: int, *, grace_s: float = GRACE_S, is_end: bool = True) -> bool:
@@ -60,7 +60,7 @@ def test_worker_saves_and_is_ended_with_what_is_left(case: Case) -> None:
     assert (pid, message) == (PID, ch.Leave(at_step=0, save_within_s=GRACE_S - 4.0))
     assert not case.ended
     case.now_s += 12.0
-    case.attached.hear(PID, ch.Left(step=9, durable_step=9))
+    case.attached.receive(PID, ch.Left(step=9, durable_step=9))
     assert case.ended == [(PID, GRACE_S - 12.0)]
     assert case.final_saves.is_ended(PID)
     case.final_saves.forget(PID)
@@ -69,11 +69,11 @@ def test_worker_saves_and_is_ended_with_what_is_left(case: Case) -> None:
 
 def test_worker_that_is_in_no_world_has_nothing_to_save(case: Case) -> None:
     """Nor one that has left its last, nor one that is to be ended at once."""
-    case.attached.hear(PID, ch.Attached(pid=PID))
+    case.attached.receive(PID, ch.Attached(pid=PID))
     assert not case.ask(PID)
     case.begin(PID)
     assert not case.ask(PID, grace_s=0.0)
-    case.attached.hear(PID, ch.Left(step=9))
+    case.attached.receive(PID, ch.Left(step=9))
     assert not case.ask(PID)
     assert not case.ask(99)
     assert not case.told and case.final_saves.saved is None
@@ -107,7 +107,7 @@ def test_one_that_knows_what_is_durable_is_enough(case: Case) -> None:
     for pid in (PID, OTHER):
         case.begin(pid)
         case.ask(pid)
-    case.attached.hear(OTHER, ch.Left(step=9, durable_step=9))
+    case.attached.receive(OTHER, ch.Left(step=9, durable_step=9))
     case.final_saves.forget(PID)
     assert case.final_saves.saved == Saved(at_step=9, durable_step=9)
 
@@ -116,7 +116,7 @@ def test_who_only_leaves_a_world_is_ended_by_others(case: Case) -> None:
     """Too few nodes are left: its state may be wanted again."""
     case.begin(PID)
     assert case.ask(PID, is_end=False)
-    case.attached.hear(PID, ch.Left(step=9, durable_step=9))
+    case.attached.receive(PID, ch.Left(step=9, durable_step=9))
     assert not case.ended and not case.final_saves.is_ended(PID)
     assert [type(event) for event in case.events][-1] is ev.WorkerLeft
 
@@ -137,14 +137,14 @@ def test_worker_that_went_on_in_another_world_is_asked_anew(case: Case) -> None:
     assert not case.final_saves.is_asked(PID)
     assert case.ask(PID)
     assert len(case.told) == 1
-    case.attached.hear(PID, ch.Left(step=9, durable_step=9))
+    case.attached.receive(PID, ch.Left(step=9, durable_step=9))
     assert case.final_saves.saved == Saved(at_step=9, durable_step=9)
     assert case.ended == [(PID, GRACE_S)]
 
 
 def test_ordinary_goodbye_says_nothing_of_the_state(case: Case) -> None:
     case.begin(PID)
-    case.attached.hear(PID, ch.Left(step=9))
+    case.attached.receive(PID, ch.Left(step=9))
     case.final_saves.forget(PID)
     assert case.final_saves.saved is None
 

@@ -65,7 +65,7 @@ class Node:
         for pid, placement in zip((10, 11), standing.placements_of(here), strict=True):
             self.attached.enter(pid, standing, placement, files)
             if forms:
-                self.attached.hear(pid, ch.Formed(generation=Generation(generation), step=0))
+                self.attached.receive(pid, ch.Formed(generation=Generation(generation), step=0))
 
     def answer(self, silent: tuple[NodeId, ...] = ()) -> None:
         """Let the probe that was begun come to its end, with this for the next one."""
@@ -104,7 +104,7 @@ def stalled(
 @pytest.mark.parametrize("is_waited_for", [False, True])
 def test_standstill_is_told_as_it_is_once_all_nodes_answer(is_waited_for: bool) -> None:
     node, verdict = Node(), stalled(is_waited_for=is_waited_for)
-    node.probe.hear(verdict)
+    node.probe.receive(verdict)
     assert not node.judged
     node.answer()
     assert node.judged == [verdict] and node.asked == [(AWAY, OTHER)] and not node.fed
@@ -116,8 +116,8 @@ def test_what_no_network_explains_is_told_at_once() -> None:
     frozen = Frozen(pid=10, why="It is stopped.")
     told: list[Verdict] = [frozen, stalled(has_returned=True), Resumed(pid=10)]
     for verdict in told:
-        node.probe.hear(verdict)
-    alone.probe.hear(stalled())
+        node.probe.receive(verdict)
+    alone.probe.receive(stalled())
     assert node.judged == told and alone.judged == [stalled()]
     assert not node.asked and not alone.asked
 
@@ -126,7 +126,7 @@ def test_verdict_is_held_while_nodes_are_apart_and_told_when_they_answer() -> No
     """They are asked again and again; the hang of a rank that really hangs is told in the end."""
     node, verdict = Node(), stalled(is_waited_for=True)
     node.silent = (AWAY,)
-    node.probe.hear(verdict)
+    node.probe.receive(verdict)
     node.answers(5)
     assert not node.judged and not node.fed
     node.answer(())
@@ -138,7 +138,7 @@ def test_one_probe_that_fails_by_chance_silences_no_hang() -> None:
     """That of the worker that others here wait for, which is told once, and is no news later."""
     node, verdict = Node(), stalled(limit=StallLimit.PROGRESS, is_waited_for=True)
     node.silent = (AWAY, OTHER)
-    node.probe.hear(verdict)
+    node.probe.receive(verdict)
     node.answer(())
     assert not node.judged and not node.fed, "one failure proves nothing"
     node.answer()
@@ -151,7 +151,7 @@ def test_probes_that_fail_for_different_nodes_prove_nothing() -> None:
     for turn in range(6):
         node.silent = ((AWAY,), (OTHER,))[turn % 2]
         if turn == 0:
-            node.probe.hear(verdict)
+            node.probe.receive(verdict)
         node.answer(((OTHER,), (AWAY,))[turn % 2])
         assert not node.judged and not node.fed
     node.at_s += HOLD_S
@@ -162,7 +162,7 @@ def test_probes_that_fail_for_different_nodes_prove_nothing() -> None:
 def test_probe_that_raises_holds_no_verdict() -> None:
     node, verdict = Node(), stalled()
     node.error = RuntimeError("can't start new thread")
-    node.probe.hear(verdict)
+    node.probe.receive(verdict)
     node.answer()
     assert node.judged == [verdict]
 
@@ -176,7 +176,7 @@ def test_probe_that_cannot_begin_holds_no_verdict(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("threading.Thread", NoThread)
     node, verdict = Node(), stalled()
-    node.probe.hear(verdict)
+    node.probe.receive(verdict)
     assert node.judged == [verdict] and not node.asked
 
 
@@ -184,7 +184,7 @@ def test_nodes_that_stay_apart_are_told_once_the_progress_timeout_is_over() -> N
     """As the rank itself would say it if its connections fell silent: then a node is left out."""
     node = Node()
     node.silent = (AWAY,)
-    node.probe.hear(stalled(limit=StallLimit.PROGRESS))
+    node.probe.receive(stalled(limit=StallLimit.PROGRESS))
     node.answers(1)
     assert not node.fed, "one failure proves nothing"
     node.answers(1)
@@ -198,7 +198,7 @@ def test_nodes_that_stay_apart_are_told_where_no_connection_ever_falls_silent() 
     """NCCL waits for ever, and who is waited for by others here passes no longer limit."""
     node = Node()
     node.silent = (AWAY,)
-    node.probe.hear(stalled(is_waited_for=True))
+    node.probe.receive(stalled(is_waited_for=True))
     node.answers(3)
     assert not node.fed
     node.at_s += HOLD_S
@@ -211,7 +211,7 @@ def test_worker_that_was_told_of_the_next_world_is_told_as_hung() -> None:
     node = Node()
     node.enter(2, 0, 1, 2, forms=False)
     node.silent = (AWAY,)
-    node.probe.hear(stalled(limit=StallLimit.PROGRESS))
+    node.probe.receive(stalled(limit=StallLimit.PROGRESS))
     node.answers(1)
     assert [verdict.pid for verdict in node.judged] == [10] and not node.broken
 
@@ -219,8 +219,8 @@ def test_worker_that_was_told_of_the_next_world_is_told_as_hung() -> None:
 def test_longer_limit_that_is_passed_meanwhile_is_the_one_that_is_told() -> None:
     node, later = Node(), stalled(limit=StallLimit.PROGRESS)
     node.silent = (AWAY,)
-    node.probe.hear(stalled())
-    node.probe.hear(later)
+    node.probe.receive(stalled())
+    node.probe.receive(later)
     node.answer(())
     node.answer()
     assert node.judged == [later]
@@ -228,8 +228,8 @@ def test_longer_limit_that_is_passed_meanwhile_is_the_one_that_is_told() -> None
 
 def test_one_probe_asks_for_all_workers_at_a_time() -> None:
     node = Node()
-    node.probe.hear(stalled(10))
-    node.probe.hear(stalled(11))
+    node.probe.receive(stalled(10))
+    node.probe.receive(stalled(11))
     node.answer()
     assert node.judged == [stalled(10)], "the other one was not among those asked for"
     node.answer()
@@ -251,9 +251,9 @@ def test_verdict_about_a_group_that_is_over_is_dropped(message: ch.FromWorker) -
     """The worker would be killed in the next one, where it is well."""
     node = Node()
     node.silent = (AWAY,)
-    node.probe.hear(stalled(10, is_waited_for=True))
-    node.probe.hear(stalled(11))
-    node.attached.hear(10, message)
+    node.probe.receive(stalled(10, is_waited_for=True))
+    node.probe.receive(stalled(11))
+    node.attached.receive(10, message)
     node.answer(())
     node.answer()
     assert node.judged == [stalled(11)]
@@ -261,8 +261,8 @@ def test_verdict_about_a_group_that_is_over_is_dropped(message: ch.FromWorker) -
 
 def test_worker_that_goes_on_while_nodes_are_asked_was_never_told_of() -> None:
     node = Node()
-    node.probe.hear(stalled())
-    node.probe.hear(Resumed(pid=10))
+    node.probe.receive(stalled())
+    node.probe.receive(Resumed(pid=10))
     node.answer()
     assert node.judged == [Resumed(pid=10)]
 
@@ -271,6 +271,6 @@ def test_only_nodes_of_its_own_world_count() -> None:
     """The next one, that begins at a later step, has a node more."""
     node = Node(0, 1)
     node.enter(2, 0, 1, 2, forms=False)
-    node.probe.hear(stalled())
+    node.probe.receive(stalled())
     node.answer()
     assert node.asked == [(AWAY,)] and node.judged == [stalled()]

@@ -78,11 +78,11 @@ class Case:
             is_private=is_private,
             tail=None,
             interrupt=self.interrupt,
-            tell=self.hear,
+            tell=self.receive,
             now_s=lambda: self.now_s,
         )
 
-    def hear(self, news: RunNews) -> None:
+    def receive(self, news: RunNews) -> None:
         self.told.append(news)
 
     def status(self) -> JobStatus:
@@ -107,12 +107,12 @@ def test_the_first_signal_wishes_for_a_stop_and_waits_for_it() -> None:
     """The job ends as the agents say, not as we would like."""
     case = Case(ScriptedAgents("a"))
 
-    def hear(news: RunNews) -> None:
+    def receive(news: RunNews) -> None:
         case.told.append(news)
         if isinstance(news, Stopping):
             case.interrupt.wake = lambda: None
 
-    case.session._tell = hear
+    case.session._tell = receive
     case.interrupt.take(signal.SIGINT, None)
     original = case.store.commit
 
@@ -148,10 +148,10 @@ def test_a_job_that_does_not_stop_in_time_is_an_error() -> None:
     case = Case(None)
     case.interrupt.take(signal.SIGTERM, None)
 
-    def hear(news: RunNews) -> None:
+    def receive(news: RunNews) -> None:
         case.now_s += 100.0
 
-    case.session._tell = hear
+    case.session._tell = receive
     with pytest.raises(Unavailable, match="did not within"):
         case.session.run()
 
