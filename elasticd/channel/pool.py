@@ -20,6 +20,7 @@ __all__ = [
     "ModulesLoaded",
     "PoolFailed",
     "PoolLearned",
+    "PoolParked",
     "PoolReady",
     "Raised",
     "Start",
@@ -188,6 +189,15 @@ class PoolLearned:
     """Packages that each worker still imports for itself, and why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolParked:
+    """For each worker of this node another is forked already, which waits for its order."""
+
+    workers: int
+    private_bytes: int
+    """The memory in bytes that the largest of them shares with no other process; 0 if not known."""
+
+
 FromPool = (
     PoolReady
     | PoolFailed
@@ -198,6 +208,7 @@ FromPool = (
     | StoresReady
     | ModulesLoaded
     | PoolLearned
+    | PoolParked
 )
 
 _TO_POOL = {kind.__name__: kind for kind in (Start, Stop, License, KeepStores)}

@@ -55,8 +55,9 @@ class Bench:
         (self.folder / "train.py").write_text(text)
 
     @contextmanager
-    def pool(self) -> Iterator[PoolDriver]:
-        driver = PoolDriver(env=self.env, cwd=self.folder, learns=("train.py", self.record))
+    def pool(self, *, parks: bool = True) -> Iterator[PoolDriver]:
+        learns = ("train.py", self.record)
+        driver = PoolDriver(env=self.env, cwd=self.folder, learns=learns, parks=parks)
         with driver.until_closed():
             yield driver
 
@@ -182,7 +183,7 @@ def test_pool_forks_by_itself_where_the_zygote_does_not_answer(
     """One worker comes of each order, whatever the zygote would have done later."""
     bench.package("heavy")
     bench.script("heavy")
-    with bench.pool() as driver:
+    with bench.pool(parks=False) as driver:
         learned = bench.learn(driver)
         wait_until(lambda: children_of(learned.pid), because="nobody stands by")
         standing_by = children_of(learned.pid)
@@ -212,7 +213,7 @@ def test_process_that_was_stopped_as_it_was_forked_ends_with_its_zygote(bench: B
         "os.register_at_fork(after_in_child=freeze)",
     )
     bench.script("heavy")
-    with bench.pool() as driver:
+    with bench.pool(parks=False) as driver:
         learned = bench.learn(driver)
         # A child is one before it has looked whether it is to stand still.
         wait_until(

@@ -44,6 +44,11 @@ class Child:
     def is_dead(self) -> bool:
         return self.code is not None
 
+    @property
+    def is_ending(self) -> bool:
+        """Return True if it is dead, or was told to end."""
+        return self.is_dead or self.kill_at_s is not None or self.give_up_at_s < math.inf
+
     def terminate(self) -> None:
         """Ask the child to end, by SIGTERM.
 

@@ -35,6 +35,7 @@ from elasticd.errors import InvariantBroken
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import Launcher
 from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.parked.parked_keeper import ParkedKeeper
 from elasticd_agent.pool.process.mark import NAME_LIMIT_BYTES
 from elasticd_agent.pool.process.process_table import children_of, look_up
 from elasticd_agent.pool.process.subtree import Subtree
@@ -65,6 +66,7 @@ class Guardian:
         self._warmth = warmth
         self._stores = StoreKeeper(launcher, self._tell)
         self._zygotes = ZygoteKeeper(plan, self._tell) if plan is not None else None
+        self._parked = ParkedKeeper(launcher, self._tell)
         self._children: dict[str, Child] = {}
         self._given_up: set[int] = set()
         """Killed, not gone, and reported all the same."""
@@ -98,6 +100,7 @@ class Guardian:
             self._stores.tend(time.monotonic())
             if self._zygotes is not None:
                 self._zygotes.tend(time.monotonic())
+            self._park()
         for pid in children_of(os.getpid()):
             Subtree().kill(pid)
 
@@ -108,7 +111,11 @@ class Guardian:
             wanted = select.POLLOUT if self._agent.has_unsent else 0
             poll.register(self._agent.read_fd, select.POLLIN | wanted)
         links = [child.report for child in self._children.values()]
-        links += [*self._stores.links, *(self._zygotes.links if self._zygotes is not None else ())]
+        links += [
+            *self._parked.links,
+            *self._stores.links,
+            *(self._zygotes.links if self._zygotes is not None else ()),
+        ]
         for link in links:
             if not link.is_over:
                 poll.register(link.read_fd, select.POLLIN)
@@ -160,12 +167,32 @@ class Guardian:
         refusal = self._refusal(start)
         if not refusal:
             try:
-                child = self._zygotes.launch(start) if self._zygotes is not None else None
-                self._children[start.worker] = child or self._launcher.launch(start)
+                self._children[start.worker] = self._launch(start)
             except OSError as exc:
                 refusal = f"No process could be started: {exc.strerror or exc}."
         if refusal:
             self._tell(StartFailed(worker=start.worker, message=refusal))
+
+    def _launch(self, start: Start) -> Child:
+        """Start a worker: a parked one, else a fork of the zygote, else one of our own."""
+        now_s, zygotes = time.monotonic(), self._zygotes
+        self._parked.settle(now_s)
+        child = self._parked.launch(start, zygotes.source_of(start) if zygotes else 0, now_s)
+        if child is None and zygotes is not None:
+            child = zygotes.launch(start)
+        return child or self._launcher.launch(start)
+
+    def _park(self) -> None:
+        """Keep as many parked workers as there are workers, while all of those run."""
+        children = self._children.values()
+        is_quiet = all(child.has_answered and not child.is_ending for child in children)
+        can_park = self._launcher.can_park and not self._is_ending
+        wanted = len(children) if is_quiet and can_park else 0
+        if self._zygotes is not None:
+            source, ask = self._zygotes.source, self._zygotes.park
+            self._parked.tend(time.monotonic(), wanted, source, ask)
+        else:
+            self._parked.tend(time.monotonic(), wanted)
 
     def _refusal(self, start: Start) -> str:
         if self._is_ending:
@@ -226,6 +253,7 @@ class Guardian:
             if pid == 0:
                 return
             self._given_up.discard(pid)
+            self._parked.bury(pid, time.monotonic())
             if self._zygotes is not None:
                 self._zygotes.bury(pid)
             if pid == self._stores.pid:
@@ -234,6 +262,7 @@ class Guardian:
                 child = by_pid.pop(pid)
                 child.code = os.waitstatus_to_exitcode(status)
                 child.expect_end()
+                self._parked.settle(time.monotonic())
                 self._hear_worker(child)  # Its last words come before its end.
                 self._answer(child)
 
@@ -273,6 +302,8 @@ class Guardian:
         children = list(self._children.values())
         if self._zygotes is not None and pid in self._zygotes.pids:
             return None
+        if pid in self._parked.pids:
+            return None
         if pid == self._stores.pid or any(pid == c.pid and not c.is_dead for c in children):
             return None
         process = look_up(pid)
@@ -293,6 +324,7 @@ class Guardian:
             self._kill_all()
 
     def _kill_all(self) -> None:
+        self._parked.end()
         for child in self._children.values():
             child.kill()
 

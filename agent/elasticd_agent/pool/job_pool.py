@@ -51,7 +51,12 @@ def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str])
         os._exit(1)
     kept_fds = open_fds() - {options.agent_fd}
     pool_pid = os.getpid()
-    launcher = Launcher(can_fork=warmth.can_fork, pool_pid=pool_pid, kept_fds=kept_fds)
+    launcher = Launcher(
+        can_fork=warmth.can_fork,
+        can_park=warmth.can_fork and options.needs_torch,
+        pool_pid=pool_pid,
+        kept_fds=kept_fds,
+    )
     plan = None
     if options.learn_in and warmth.can_fork and options.needs_torch:
         plan = ZygotePlan(

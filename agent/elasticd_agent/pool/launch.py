@@ -64,6 +64,8 @@ class Launcher:
     can_fork: bool
     pool_pid: int
     kept_fds: Collection[int]
+    can_park: bool = False
+    """True if a fork is so expensive that workers are forked before they are needed."""
 
     def launch(self, start: Start) -> Child:
         """Start a worker.

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from elasticd.channel.fork_server import ForkOrder
-from elasticd.channel.pool import FromPool, PoolLearned, ToPool, unpack_from_pool
+from elasticd.channel.pool import FromPool, PoolLearned, PoolParked, ToPool, unpack_from_pool
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
 from elasticd.records.ids import NodeId
@@ -294,6 +294,8 @@ class WarmPool:
                 message = unpack_from_pool(line)
                 if isinstance(message, PoolLearned):
                     _log_learned(message)
+                elif isinstance(message, PoolParked):
+                    _log_parked(message)
                 else:
                     self._heard(message)
 
@@ -324,6 +326,15 @@ def _log_learned(learned: PoolLearned) -> None:
         import_seconds=round(learned.import_s, 2),
         pss_mib=round(learned.pss_bytes / 2**20),
         left_out=dict(learned.left_out),
+    )
+
+
+def _log_parked(parked: PoolParked) -> None:
+    """Log how many workers are forked ahead, and the memory that each of them takes."""
+    log.info(
+        "pool.parked",
+        workers=parked.workers,
+        private_mib=round(parked.private_bytes / 2**20, 1),
     )
 
 

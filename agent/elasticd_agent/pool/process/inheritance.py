@@ -3,15 +3,31 @@
 import os
 import resource
 import signal
+import time
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 
 from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
 
-__all__ = ["open_fds", "restore_signals", "set_soft_limit", "shed"]
+__all__ = [
+    "inherited",
+    "open_fds",
+    "restore_signals",
+    "set_soft_limit",
+    "shed",
+    "wait_for_adoption",
+]
 
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _KERNELS_OWN = (signal.SIGKILL, signal.SIGSTOP)
+_ADOPTION_LIMIT_S = 5.0
+_ADOPTION_TICK_S = 0.0001
+_INHERITED = (
+    *("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed"),
+    *("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"),
+)
+"""The lines of /proc/PID/status that a child has from its parent."""
 
 
 def shed(kept_fds: Collection[int], pool_pid: int) -> None:
@@ -28,6 +44,31 @@ def shed(kept_fds: Collection[int], pool_pid: int) -> None:
     for fd in open_fds() - set(kept_fds) - {0, 1, 2}:
         os.close(fd)
     restore_signals()
+
+
+def wait_for_adoption(pool_pid: int) -> None:
+    """Return once this process is the pool's child; ends it if that never comes."""
+    until_s = time.monotonic() + _ADOPTION_LIMIT_S
+    while os.getppid() != pool_pid:
+        if time.monotonic() > until_s:
+            os._exit(1)
+        time.sleep(_ADOPTION_TICK_S)
+
+
+def inherited(pid: int) -> tuple[object, ...]:
+    """Read what a child has from its parent as it is forked, and keeps when the parent's changes:
+    user, privileges, umask, limits, niceness, cores, cgroup, oom_score_adj.
+
+    Raises: OSError: the process is gone.
+    """
+    folder = Path(f"/proc/{pid}")
+    found: list[object] = [os.getpriority(os.PRIO_PROCESS, pid), os.sched_getscheduler(pid)]
+    for name in ("limits", "cgroup", "oom_score_adj"):
+        with suppress(FileNotFoundError):  # A kernel without it; a process that is gone has none.
+            found.append((folder / name).read_bytes())
+    lines = (folder / "status").read_text().splitlines()
+    found += [line for line in lines if line.partition(":")[0] in _INHERITED]
+    return tuple(found)
 
 
 def restore_signals() -> None:

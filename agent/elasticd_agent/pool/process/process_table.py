@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from elasticd_agent.pool.process.mark import read_mark
 
-__all__ = ["Process", "children_of", "is_running", "look_up", "mark_of", "pss_bytes"]
+__all__ = [
+    "Process",
+    "children_of",
+    "is_running",
+    "look_up",
+    "mark_of",
+    "private_bytes",
+    "pss_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +91,20 @@ def pss_bytes(pid: int) -> int:
     """Return the memory of a process in bytes, each shared page counted by its share; 0 if not
     known.
     """
+    return _memory_bytes(pid, b"Pss:")
+
+
+def private_bytes(pid: int) -> int:
+    """Return the memory in bytes that a process shares with no other; 0 if not known."""
+    return _memory_bytes(pid, b"Private_")
+
+
+def _memory_bytes(pid: int, prefix: bytes) -> int:
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    return 1024 * int(line.split()[1])
+            return sum(1024 * int(line.split()[1]) for line in file if line.startswith(prefix))
     except (OSError, ValueError, IndexError):
-        pass
-    return 0
+        return 0
 
 
 def _children_by_scan(pid: int) -> list[int]:

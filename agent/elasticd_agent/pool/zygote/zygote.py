@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from elasticd.channel.pool import Start, unpack_to_pool
 from elasticd.channel.wire import pack
 from elasticd.telemetry.process_title import set_title
 from elasticd_agent.pool.launch import BornChild, Heritage, exec_worker, fork
-from elasticd_agent.pool.process.inheritance import open_fds, shed
+from elasticd_agent.pool.parked.parked_process import wait_for_order
+from elasticd_agent.pool.process.inheritance import open_fds, shed, wait_for_adoption
 from elasticd_agent.pool.process.niceness import can_undo
 from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
 from elasticd_agent.pool.zygote.fork_safety import answers
@@ -37,16 +37,17 @@ from elasticd_agent.pool.zygote.learned_set import (
 )
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready
 
-__all__ = ["ZygoteOrder", "be_zygote"]
+__all__ = ["FORK", "PARK", "ZygoteOrder", "be_zygote"]
 
 NICENESS = 10
 """Training processes come first; but on a node whose cores all train, the imports must still come
 to an end."""
 RECALL_NICENESS = 19
 """The niceness of imports while the first workers start, which they must not slow down."""
-ORDER_FDS = 3
-_ADOPTION_LIMIT_S = 5.0
-_ADOPTION_TICK_S = 0.0001
+FORK = b"f"
+PARK = b"p"
+_FDS = {FORK: 3, PARK: 1}
+"""The orders to the stand-by process, and how many descriptors come with each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,9 @@ def _serve(
     while True:
         pid = fork()
         if pid == 0:
-            start, report_fd, order_fd = _stand_by(control_fd, own_pid=own_pid, pool_pid=pool_pid)
+            start, report_fd, order_fd = _stand_by(
+                control_fd, own_pid=own_pid, pool_pid=pool_pid, kept_fds=heritage.kept_fds
+            )
             if shadowed(packages, script.first_folder):
                 exec_worker(start, order_fd, report_fd, pool_pid)  # Files came since the import.
             raise BornChild(start, report_fd, heritage)
@@ -147,16 +150,24 @@ def _serve(
             return
 
 
-def _stand_by(control_fd: int, *, own_pid: int, pool_pid: int) -> tuple[Start, int, int]:
-    """Wait for an order, fork, and end; return in the worker alone, once the pool owns it."""
+def _stand_by(
+    control_fd: int, *, own_pid: int, pool_pid: int, kept_fds: Collection[int]
+) -> tuple[Start, int, int]:
+    """Wait for an order, fork, and end; return in the worker alone, once the pool owns it, and in a
+    parked one once it is a worker.
+    """
     ask_for_signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != own_pid:
         os._exit(1)
     with socket.socket(fileno=os.dup(control_fd)) as control:
         control.setblocking(True)
-        word, fds, _, _ = socket.recv_fds(control, 1, ORDER_FDS, socket.MSG_CMSG_CLOEXEC)
-    if not word or len(fds) != ORDER_FDS:
+        word, fds, _, _ = socket.recv_fds(control, 1, max(_FDS.values()), socket.MSG_CMSG_CLOEXEC)
+    if len(fds) != _FDS.get(word):
         os._exit(1)
+    if word == PARK:
+        if fork() != 0:
+            os._exit(0)  # It tells the pool its number itself.
+        return wait_for_order(fds[0], kept_fds, pool_pid)
     order_fd, report_fd, go_fd = fds
     pid = fork()
     if pid != 0:
@@ -164,11 +175,7 @@ def _stand_by(control_fd: int, *, own_pid: int, pool_pid: int) -> tuple[Start, i
         os._exit(0)
     if os.read(go_fd, 1) != b"g":
         os._exit(1)  # The pool has given us up.
-    until_s = time.monotonic() + _ADOPTION_LIMIT_S
-    while os.getppid() != pool_pid:
-        if time.monotonic() > until_s:
-            os._exit(1)
-        time.sleep(_ADOPTION_TICK_S)
+    wait_for_adoption(pool_pid)
     size = os.fstat(order_fd).st_size
     start = unpack_to_pool(os.pread(order_fd, size, 0))
     assert isinstance(start, Start)

@@ -24,7 +24,7 @@ from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process.process_table import children_of, pss_bytes
 from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
-from elasticd_agent.pool.zygote.zygote import ZygoteOrder, be_zygote
+from elasticd_agent.pool.zygote.zygote import FORK, PARK, ZygoteOrder, be_zygote
 
 __all__ = ["ZygoteKeeper", "ZygotePlan"]
 
@@ -85,6 +85,26 @@ class ZygoteKeeper:
     @property
     def links(self) -> tuple[Link, ...]:
         return tuple(each.link for each in (self._serving, self._making) if each)
+
+    @property
+    def source(self) -> int:
+        """Return the zygote from which workers are forked; 0: they are forked from the pool."""
+        return self._serving.pid if self._serving is not None else 0
+
+    def source_of(self, start: Start) -> int:
+        """Return from which zygote this worker is forked; 0: from the pool."""
+        zygote = self._serving
+        return zygote.pid if zygote is not None and self._is_true_for(zygote, start) else 0
+
+    def park(self, control_fd: int) -> None:
+        """Have the zygote fork a worker that waits for its order at this descriptor.
+
+        Raises: OSError: it cannot be asked.
+        """
+        if self._serving is None:
+            raise ConnectionError("There is no zygote.")
+        with socket.socket(fileno=os.dup(self._serving.link.read_fd)) as control:
+            socket.send_fds(control, [PARK], [control_fd])
 
     def recall(self) -> None:
         """Have the packages imported that the node knows from an earlier run."""
@@ -258,7 +278,7 @@ def _ask(control_fd: int, start: Start) -> Child:
     try:
         os.write(order_fd, pack(start))
         with socket.socket(fileno=os.dup(control_fd)) as control:
-            socket.send_fds(control, [b"f"], [order_fd, write_fd, go_fd])
+            socket.send_fds(control, [FORK], [order_fd, write_fd, go_fd])
         pid = int(_answer(control_fd))
         os.write(release_fd, b"g")
     except (OSError, ValueError):

@@ -1,0 +1,228 @@
+"""The pool's side of parked workers: it has them forked, hands orders to them, and ends them.
+
+Whatever goes wrong with one (it has ended, stands still, or is not as a fork would be now), it is
+ended and the worker is forked as if there were none.
+"""
+
+import os
+import select
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from signal import SIGKILL
+
+from elasticd.channel.pool import FromPool, PoolParked, Start
+from elasticd.channel.wire import pack
+from elasticd_agent.pool.child import Child
+from elasticd_agent.pool.launch import BornChild, Heritage, Launcher, fork
+from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.parked.parked_process import GO, ORDER, TAKEN, wait_for_order
+from elasticd_agent.pool.process.inheritance import inherited
+from elasticd_agent.pool.process.process_table import look_up, private_bytes
+
+__all__ = ["ParkedKeeper"]
+
+SETTLE_S = 1.0
+"""The time from a worker's start or end until one is forked: a recovery is over by then."""
+ANSWER_LIMIT_S = 0.1
+"""How long the pool waits for an answer; a fork on a machine that is as busy takes longer."""
+READY_LIMIT_S = 60.0
+"""How long one may take from its fork until it waits. The pool does not wait for it."""
+PRIVATE_LIMIT_BYTES = 20 << 20
+"""The memory that one may have to itself; where it takes more, none is parked."""
+LOSSES_LIMIT = 12
+"""After so many in a row that ended, or did not answer, none is parked any more."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Parked:
+    link: Link
+    source: int
+    forked_s: float
+    pid: int
+    """0 until it has said it: where a zygote forks it, nobody else knows."""
+    is_ready: bool = False
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class ParkedKeeper:
+    launcher: Launcher
+    tell: Callable[[FromPool], None]
+    _parked: list[_Parked] = field(default_factory=list)
+    _due_s: float = 0.0
+    _is_told: bool = False
+    """True if the agent knows how many there are."""
+    _losses: int = 0
+    _too_large: int | None = None
+    """The source whose forks take too much memory."""
+    _ended: set[int] = field(default_factory=set)
+    """Those that were killed and are not reaped yet."""
+
+    @property
+    def pids(self) -> set[int]:
+        """Return the process numbers of those of our children that are parked: no workers."""
+        return {each.pid for each in self._parked if each.pid} | self._ended
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(each.link for each in self._parked)
+
+    def settle(self, now_s: float) -> None:
+        """Take note that a worker starts or ends: nothing is forked for some time."""
+        self._due_s = now_s + SETTLE_S
+
+    def tend(
+        self,
+        now_s: float,
+        wanted: int,
+        source: int = 0,
+        ask: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Listen to them, end those of another source, and have one more forked if it is due.
+
+        `source` is the zygote from which the next workers come, 0 the pool itself; `ask` has the
+        zygote fork one that talks over this descriptor.
+
+        Raises: BornChild: in a worker that was parked.
+        """
+        for each in list(self._parked):
+            self._hear(each, now_s)
+            if each not in self._parked:
+                continue
+            if each.source != source:
+                self._end(each)
+            elif not each.is_ready and now_s - each.forked_s > READY_LIMIT_S:
+                self._lose(each, now_s)
+        are_ready = all(each.is_ready for each in self._parked)
+        if wanted and are_ready and len(self._parked) >= wanted and not self._is_told:
+            self._is_told = True
+            size = max(each.size_bytes for each in self._parked)
+            self.tell(PoolParked(workers=len(self._parked), private_bytes=size))
+        is_due = now_s >= self._due_s and are_ready
+        is_allowed = self._losses < LOSSES_LIMIT and source != self._too_large
+        if len(self._parked) < wanted and is_due and is_allowed:
+            try:
+                self._fork(source, ask, now_s)
+            except OSError:
+                self._losses += 1
+                self._due_s = now_s + SETTLE_S
+
+    def launch(self, start: Start, source: int, now_s: float) -> Child | None:
+        """Hand an order to one that is as a fork would be; None if there is none."""
+        for each in list(self._parked):
+            if each.source != source or not each.is_ready:
+                continue
+            try:
+                if not _is_as_a_fork(each.pid, source or os.getpid()):
+                    raise ProcessLookupError("It is not what it was forked from.")
+                report_fd = _hand_over(each.link.read_fd, start)
+            except OSError:
+                self._lose(each, now_s)
+                continue
+            self._parked.remove(each)
+            each.link.close()
+            self._losses = 0
+            return Child(start=start, pid=each.pid, report=Link(report_fd))
+        return None
+
+    def bury(self, pid: int, now_s: float) -> None:
+        """Take note that a child of ours was reaped."""
+        self._ended.discard(pid)
+        for each in list(self._parked):
+            if each.pid == pid:
+                each.pid = 0  # The number may be another's by now.
+                self._lose(each, now_s)
+
+    def end(self) -> None:
+        for each in list(self._parked):
+            self._end(each)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _fork(self, source: int, ask: Callable[[int], None], now_s: float) -> None:
+        ours, theirs = (end.detach() for end in socket.socketpair())
+        try:
+            pid = 0
+            if source:
+                ask(theirs)
+            else:
+                pid = fork()
+                if pid == 0:
+                    kept_fds = self.launcher.kept_fds
+                    start, report_fd, _ = wait_for_order(theirs, kept_fds, self.launcher.pool_pid)
+                    raise BornChild(start, report_fd, Heritage(kept_fds=kept_fds))
+        except OSError:
+            os.close(ours)
+            raise
+        finally:
+            # A worker has another file at this number by the time at which it comes here.
+            if os.getpid() == self.launcher.pool_pid:
+                os.close(theirs)
+        self._is_told = False
+        self._parked.append(_Parked(link=Link(ours), source=source, forked_s=now_s, pid=pid))
+
+    def _hear(self, parked: _Parked, now_s: float) -> None:
+        for line in parked.link.read_lines():
+            said = int(line) if line.strip().isdigit() else 0
+            found = look_up(said)
+            if found is None or found.parent != os.getpid() or parked.pid not in (0, said):
+                break
+            parked.pid, parked.is_ready = said, True
+            parked.size_bytes = size = private_bytes(said)
+            if size > PRIVATE_LIMIT_BYTES:
+                self._too_large = parked.source
+                print(f"elasticd pool: a parked worker takes {size >> 20} MiB", file=sys.stderr)  # noqa: T201
+                self._end(parked)
+                return
+        if parked.link.is_over and parked in self._parked:
+            self._lose(parked, now_s)
+
+    def _lose(self, parked: _Parked, now_s: float) -> None:
+        """End one that cannot be used; the next is not forked at once."""
+        self._losses += 1
+        self._due_s = max(self._due_s, now_s + SETTLE_S)
+        self._end(parked)
+
+    def _end(self, parked: _Parked) -> None:
+        if parked.pid:
+            self._ended.add(parked.pid)
+            with suppress(ProcessLookupError):
+                os.kill(parked.pid, SIGKILL)
+        parked.link.close()  # One whose number is not known yet ends by that.
+        self._parked.remove(parked)
+
+
+def _is_as_a_fork(pid: int, source: int) -> bool:
+    """Return whether a process runs, with one thread, with what it would inherit now."""
+    found = look_up(pid)
+    if found is None or found.state in "TtZX" or found.threads != 1:
+        return False
+    return inherited(pid) == inherited(source)
+
+
+def _hand_over(control_fd: int, start: Start) -> int:
+    """Give an order, and let the process run once it has it; returns where its report is read.
+
+    Raises: OSError: it does not answer; without our last word it runs nothing.
+    """
+    read_fd, write_fd = os.pipe()
+    order_fd = os.memfd_create("start")
+    try:
+        os.write(order_fd, pack(start))
+        with socket.socket(fileno=os.dup(control_fd)) as control:
+            socket.send_fds(control, [ORDER], [order_fd, write_fd])
+        poll = select.poll()
+        poll.register(control_fd, select.POLLIN)
+        if not poll.poll(1000 * ANSWER_LIMIT_S) or os.read(control_fd, 1) != TAKEN:
+            raise TimeoutError("The parked worker does not answer.")
+        os.write(control_fd, GO)
+    except OSError:
+        os.close(read_fd)
+        raise
+    finally:
+        os.close(write_fd)
+        os.close(order_fd)
+    return read_fd

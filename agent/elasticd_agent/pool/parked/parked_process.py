@@ -1,0 +1,55 @@
+"""What runs in a parked worker until it gets the order of a worker, or ends.
+
+It takes an order in three steps: the order comes, it answers, the pool lets it run. A process that
+stood still meanwhile finds the connection closed and ends, so that none runs beside the worker that
+was forked in its place. All that a worker draws at its launch is drawn after that, by the steps of
+every worker.
+"""
+
+import os
+import socket
+from collections.abc import Collection
+
+from elasticd.channel.pool import Start, unpack_to_pool
+from elasticd.telemetry.process_title import set_title
+from elasticd_agent.pool.process.inheritance import shed, wait_for_adoption
+
+__all__ = ["GO", "ORDER", "TAKEN", "wait_for_order"]
+
+ORDER = b"o"
+TAKEN = b"t"
+GO = b"g"
+_ORDER_FDS = 2
+
+
+def wait_for_order(
+    control_fd: int, kept_fds: Collection[int], pool_pid: int
+) -> tuple[Start, int, int]:
+    """Wait in a process that was just forked until it is to be a worker; returns the order, and
+    the descriptors of the report and of the order.
+
+    Ends the process if that never comes.
+    """
+    try:
+        wait_for_adoption(pool_pid)
+        shed({*kept_fds, control_fd}, pool_pid)
+        set_title("elasticd: parked worker", "parked")
+        os.write(control_fd, f"{os.getpid()}\n".encode())
+        return _order(control_fd)
+    except BaseException:  # Whatever it is, nobody has ordered a worker: nobody misses one.
+        os._exit(1)
+
+
+def _order(control_fd: int) -> tuple[Start, int, int]:
+    with socket.socket(fileno=os.dup(control_fd)) as control:
+        control.setblocking(True)
+        word, fds, _, _ = socket.recv_fds(control, 1, _ORDER_FDS, socket.MSG_CMSG_CLOEXEC)
+        if word != ORDER or len(fds) != _ORDER_FDS:
+            os._exit(1)  # The pool has ended, or has given us up.
+        order_fd, report_fd = fds
+        start = unpack_to_pool(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
+        assert isinstance(start, Start)
+        control.sendall(TAKEN)
+        if control.recv(1) != GO:
+            os._exit(1)
+    return start, report_fd, order_fd
