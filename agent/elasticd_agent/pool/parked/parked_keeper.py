@@ -5,7 +5,6 @@ ended and the worker is forked as if there were none.
 """
 
 import os
-import select
 import socket
 import sys
 from collections.abc import Callable
@@ -14,20 +13,17 @@ from dataclasses import dataclass, field
 from signal import SIGKILL
 
 from elasticd.channel.pool import FromPool, PoolParked, Start
-from elasticd.channel.wire import pack
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import BornChild, Heritage, Launcher, fork
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.parked.parked_process import GO, ORDER, TAKEN, wait_for_order
-from elasticd_agent.pool.process.inheritance import inherited
+from elasticd_agent.pool.parked.order import hand_over, is_as_a_fork
+from elasticd_agent.pool.parked.parked_process import wait_for_order
 from elasticd_agent.pool.process.process_table import look_up, private_bytes
 
 __all__ = ["ParkedKeeper"]
 
 SETTLE_S = 1.0
 """The time from a worker's start or end until one is forked: a recovery is over by then."""
-ANSWER_LIMIT_S = 0.1
-"""How long the pool waits for an answer; a fork on a machine that is as busy takes longer."""
 READY_LIMIT_S = 60.0
 """How long one may take from its fork until it waits. The pool does not wait for it."""
 PRIVATE_LIMIT_BYTES = 20 << 20
@@ -115,11 +111,11 @@ class ParkedKeeper:
         for each in list(self._parked):
             if each.source != source or not each.is_ready:
                 continue
-            try:
-                if not _is_as_a_fork(each.pid, source or os.getpid()):
-                    raise ProcessLookupError("It is not what it was forked from.")
-                report_fd = _hand_over(each.link.read_fd, start)
-            except OSError:
+            report_fd = None
+            with suppress(OSError):
+                if is_as_a_fork(each.pid, source or os.getpid()):
+                    report_fd = hand_over(each.link.read_fd, start)
+            if report_fd is None:
                 self._lose(each, now_s)
                 continue
             self._parked.remove(each)
@@ -193,36 +189,3 @@ class ParkedKeeper:
                 os.kill(parked.pid, SIGKILL)
         parked.link.close()  # One whose number is not known yet ends by that.
         self._parked.remove(parked)
-
-
-def _is_as_a_fork(pid: int, source: int) -> bool:
-    """Return whether a process runs, with one thread, with what it would inherit now."""
-    found = look_up(pid)
-    if found is None or found.state in "TtZX" or found.threads != 1:
-        return False
-    return inherited(pid) == inherited(source)
-
-
-def _hand_over(control_fd: int, start: Start) -> int:
-    """Give an order, and let the process run once it has it; returns where its report is read.
-
-    Raises: OSError: it does not answer; without our last word it runs nothing.
-    """
-    read_fd, write_fd = os.pipe()
-    order_fd = os.memfd_create("start")
-    try:
-        os.write(order_fd, pack(start))
-        with socket.socket(fileno=os.dup(control_fd)) as control:
-            socket.send_fds(control, [ORDER], [order_fd, write_fd])
-        poll = select.poll()
-        poll.register(control_fd, select.POLLIN)
-        if not poll.poll(1000 * ANSWER_LIMIT_S) or os.read(control_fd, 1) != TAKEN:
-            raise TimeoutError("The parked worker does not answer.")
-        os.write(control_fd, GO)
-    except OSError:
-        os.close(read_fd)
-        raise
-    finally:
-        os.close(write_fd)
-        os.close(order_fd)
-    return read_fd

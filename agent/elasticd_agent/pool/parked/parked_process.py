@@ -1,9 +1,6 @@
 """What runs in a parked worker until it gets the order of a worker, or ends.
 
-It takes an order in three steps: the order comes, it answers, the pool lets it run. A process that
-stood still meanwhile finds the connection closed and ends, so that none runs beside the worker that
-was forked in its place. All that a worker draws at its launch is drawn after that, by the steps of
-every worker.
+All that a worker draws at its launch is drawn after it has its order, by the steps of every worker.
 """
 
 import os
@@ -12,13 +9,11 @@ from collections.abc import Collection
 
 from elasticd.channel.pool import Start, unpack_to_pool
 from elasticd.telemetry.process_title import set_title
+from elasticd_agent.pool.parked.order import GO, ORDER, TAKEN
 from elasticd_agent.pool.process.inheritance import shed, wait_for_adoption
 
-__all__ = ["GO", "ORDER", "TAKEN", "wait_for_order"]
+__all__ = ["wait_for_order"]
 
-ORDER = b"o"
-TAKEN = b"t"
-GO = b"g"
 _ORDER_FDS = 2
 
 

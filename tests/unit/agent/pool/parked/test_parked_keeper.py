@@ -12,7 +12,7 @@ from elasticd.channel.pool import FromPool, PoolParked, Start
 from elasticd.channel.wire import pack
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import Launcher, fork
-from elasticd_agent.pool.parked import parked_keeper, parked_process
+from elasticd_agent.pool.parked import order, parked_keeper, parked_process
 from elasticd_agent.pool.parked.parked_keeper import LOSSES_LIMIT, SETTLE_S, ParkedKeeper
 from elasticd_agent.pool.process.inheritance import open_fds
 from tests.fixtures.pool import is_alive, wait_until
@@ -97,7 +97,7 @@ def test_one_that_stands_still_is_ended_and_runs_nothing(
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED)
     if not is_seen:
-        monkeypatch.setattr(parked_keeper, "_is_as_a_fork", lambda *_: True)
+        monkeypatch.setattr(parked_keeper, "is_as_a_fork", lambda *_: True)
     assert bench.keeper.launch(START, 0, bench.now_s) is None
     assert bench.keeper.pids == {pid}, "nobody knows of it until it is reaped"
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -120,9 +120,9 @@ def test_one_that_has_answered_runs_nothing_before_it_is_told_to() -> None:
     assert int(ours.makefile().readline()) == pid
     order_fd = os.memfd_create("order")
     os.write(order_fd, pack(START))
-    socket.send_fds(ours, [parked_process.ORDER], [order_fd, order_fd])
+    socket.send_fds(ours, [order.ORDER], [order_fd, order_fd])
     os.close(order_fd)
-    assert ours.recv(1) == parked_process.TAKEN
+    assert ours.recv(1) == order.TAKEN
     ours.shutdown(socket.SHUT_RDWR)
     ours.close()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1

@@ -1,0 +1,55 @@
+"""How the pool hands an order to a parked worker: once, or not at all.
+
+The order comes, the process answers, the pool lets it run. One that stood still meanwhile finds the
+connection closed and ends, so that none runs beside the worker that was forked in its place.
+"""
+
+import os
+import select
+import socket
+
+from elasticd.channel.pool import Start
+from elasticd.channel.wire import pack
+from elasticd_agent.pool.process.inheritance import inherited
+from elasticd_agent.pool.process.process_table import look_up
+
+__all__ = ["GO", "ORDER", "TAKEN", "hand_over", "is_as_a_fork"]
+
+ORDER = b"o"
+TAKEN = b"t"
+GO = b"g"
+ANSWER_LIMIT_S = 0.1
+"""How long the pool waits for an answer; a fork on a machine that is as busy takes longer."""
+
+
+def is_as_a_fork(pid: int, source: int) -> bool:
+    """Return whether a process runs, with one thread, with what it would inherit now."""
+    found = look_up(pid)
+    if found is None or found.state in "TtZX" or found.threads != 1:
+        return False
+    return inherited(pid) == inherited(source)
+
+
+def hand_over(control_fd: int, start: Start) -> int:
+    """Give an order, and let the process run once it has it; returns where its report is read.
+
+    Raises: OSError: it does not answer; without our last word it runs nothing.
+    """
+    read_fd, write_fd = os.pipe()
+    order_fd = os.memfd_create("start")
+    try:
+        os.write(order_fd, pack(start))
+        with socket.socket(fileno=os.dup(control_fd)) as control:
+            socket.send_fds(control, [ORDER], [order_fd, write_fd])
+        poll = select.poll()
+        poll.register(control_fd, select.POLLIN)
+        if not poll.poll(1000 * ANSWER_LIMIT_S) or os.read(control_fd, 1) != TAKEN:
+            raise TimeoutError("The parked worker does not answer.")
+        os.write(control_fd, GO)
+    except OSError:
+        os.close(read_fd)
+        raise
+    finally:
+        os.close(write_fd)
+        os.close(order_fd)
+    return read_fd
