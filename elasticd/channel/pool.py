@@ -18,6 +18,7 @@ __all__ = [
     "KeepStores",
     "License",
     "ModulesLoaded",
+    "NotParked",
     "PoolFailed",
     "PoolLearned",
     "PoolParked",
@@ -198,6 +199,13 @@ class PoolParked:
     """The memory in bytes that the largest of them shares with no other process; 0 if not known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotParked:
+    """No worker is forked ahead from now on, or until this is over."""
+
+    why: str
+
+
 FromPool = (
     PoolReady
     | PoolFailed
@@ -209,6 +217,7 @@ FromPool = (
     | ModulesLoaded
     | PoolLearned
     | PoolParked
+    | NotParked
 )
 
 _TO_POOL = {kind.__name__: kind for kind in (Start, Stop, License, KeepStores)}

@@ -28,8 +28,9 @@ LIMIT_S = 90.0
 """A recovery that takes longer does not count as one, and the launcher is started anew."""
 START_LIMIT_S = 120.0
 STEADY_STEPS = 30
-SETTLE_S = (0.5, 1.5)
-"""Waited before a kill, at random: torchrun looks at its workers every 0.1 s."""
+SETTLE_S = (6.0, 7.0)
+"""Waited before a kill: failures are hours apart, and elasticd forks the next workers when the
+start of the last ones has settled. At random, since torchrun looks at its workers every 0.1 s."""
 TORCHRUN_CONF = "last_call_timeout=1"
 
 

@@ -179,20 +179,20 @@ class Guardian:
         self._parked.settle(now_s)
         child = self._parked.launch(start, zygotes.source_of(start) if zygotes else 0, now_s)
         if child is None and zygotes is not None:
-            child = zygotes.launch(start)
+            child = zygotes.launch(start, is_parking=self._parked.is_forking)
         return child or self._launcher.launch(start)
 
     def _park(self) -> None:
         """Keep as many parked workers as there are workers, while all of those run."""
-        children = self._children.values()
+        if not self._launcher.can_park or self._is_ending:
+            return
+        children, zygotes = self._children.values(), self._zygotes
         is_quiet = all(child.has_answered and not child.is_ending for child in children)
-        can_park = self._launcher.can_park and not self._is_ending
-        wanted = len(children) if is_quiet and can_park else 0
-        if self._zygotes is not None:
-            source, ask = self._zygotes.source, self._zygotes.park
-            self._parked.tend(time.monotonic(), wanted, source, ask)
-        else:
-            self._parked.tend(time.monotonic(), wanted)
+        if zygotes is None:
+            self._parked.tend(time.monotonic(), len(children) if is_quiet else None)
+            return
+        wanted = len(children) if is_quiet and not zygotes.is_changing else None
+        self._parked.tend(time.monotonic(), wanted, zygotes.source, zygotes.park)
 
     def _refusal(self, start: Start) -> str:
         if self._is_ending:

@@ -17,7 +17,14 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from elasticd.channel.fork_server import ForkOrder
-from elasticd.channel.pool import FromPool, PoolLearned, PoolParked, ToPool, unpack_from_pool
+from elasticd.channel.pool import (
+    FromPool,
+    NotParked,
+    PoolLearned,
+    PoolParked,
+    ToPool,
+    unpack_from_pool,
+)
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
 from elasticd.records.ids import NodeId
@@ -296,6 +303,8 @@ class WarmPool:
                     _log_learned(message)
                 elif isinstance(message, PoolParked):
                     _log_parked(message)
+                elif isinstance(message, NotParked):
+                    log.info("pool.not_parked", why=message.why)
                 else:
                     self._heard(message)
 

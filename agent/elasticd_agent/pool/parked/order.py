@@ -7,13 +7,14 @@ connection closed and ends, so that none runs beside the worker that was forked 
 import os
 import select
 import socket
+from contextlib import ExitStack
 
 from elasticd.channel.pool import Start
 from elasticd.channel.wire import pack
 from elasticd_agent.pool.process.inheritance import inherited
 from elasticd_agent.pool.process.process_table import look_up
 
-__all__ = ["GO", "ORDER", "TAKEN", "hand_over", "is_as_a_fork"]
+__all__ = ["GO", "ORDER", "TAKEN", "hand_over", "has_same_inheritance", "is_waiting"]
 
 ORDER = b"o"
 TAKEN = b"t"
@@ -22,12 +23,18 @@ ANSWER_LIMIT_S = 0.1
 """How long the pool waits for an answer; a fork on a machine that is as busy takes longer."""
 
 
-def is_as_a_fork(pid: int, source: int) -> bool:
-    """Return whether a process runs, with one thread, with what it would inherit now."""
+def is_waiting(pid: int) -> bool:
+    """Return whether a process runs, with one thread."""
     found = look_up(pid)
-    if found is None or found.state in "TtZX" or found.threads != 1:
-        return False
-    return inherited(pid) == inherited(source)
+    return found is not None and found.state not in "TtZX" and found.threads == 1
+
+
+def has_same_inheritance(pid: int, source: int) -> bool:
+    """Return whether a process has what it would inherit if it were forked now."""
+    try:
+        return inherited(pid) == inherited(source)
+    except OSError:
+        return False  # One of both has ended.
 
 
 def hand_over(control_fd: int, start: Start) -> int:
@@ -35,21 +42,19 @@ def hand_over(control_fd: int, start: Start) -> int:
 
     Raises: OSError: it does not answer; without our last word it runs nothing.
     """
-    read_fd, write_fd = os.pipe()
-    order_fd = os.memfd_create("start")
-    try:
+    with ExitStack() as ours, ExitStack() as theirs:
+        read_fd, write_fd = os.pipe()
+        ours.callback(os.close, read_fd)
+        theirs.callback(os.close, write_fd)
+        order_fd = os.memfd_create("start")
+        theirs.callback(os.close, order_fd)
         os.write(order_fd, pack(start))
         with socket.socket(fileno=os.dup(control_fd)) as control:
             socket.send_fds(control, [ORDER], [order_fd, write_fd])
         poll = select.poll()
         poll.register(control_fd, select.POLLIN)
         if not poll.poll(1000 * ANSWER_LIMIT_S) or os.read(control_fd, 1) != TAKEN:
-            raise TimeoutError("The parked worker does not answer.")
+            raise TimeoutError("it does not answer")
         os.write(control_fd, GO)
-    except OSError:
-        os.close(read_fd)
-        raise
-    finally:
-        os.close(write_fd)
-        os.close(order_fd)
+        ours.pop_all()
     return read_fd

@@ -6,30 +6,34 @@ ended and the worker is forked as if there were none.
 
 import os
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from signal import SIGKILL
 
-from elasticd.channel.pool import FromPool, PoolParked, Start
+from elasticd.channel.pool import FromPool, NotParked, PoolParked, Start
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import BornChild, Heritage, Launcher, fork
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.parked.order import hand_over, is_as_a_fork
+from elasticd_agent.pool.parked.memory_room import PARKED_LIMIT, PRIVATE_LIMIT_BYTES, why_no_room
+from elasticd_agent.pool.parked.order import hand_over, has_same_inheritance, is_waiting
 from elasticd_agent.pool.parked.parked_process import wait_for_order
 from elasticd_agent.pool.process.process_table import look_up, private_bytes
 
 __all__ = ["ParkedKeeper"]
 
-SETTLE_S = 1.0
-"""The time from a worker's start or end until one is forked: a recovery is over by then."""
+SETTLE_S = 5.0
+"""The time from a worker's start or end until one is forked: a recovery is over by then, and a
+worker has mostly said what it loads, which may have a new zygote made."""
+SURPLUS_S = 30.0
+"""The time from a worker's start or end after which those that are too many are ended."""
+ROOM_TICK_S = 10.0
+"""The time between two looks at how much memory is free."""
 READY_LIMIT_S = 60.0
 """How long one may take from its fork until it waits. The pool does not wait for it."""
-PRIVATE_LIMIT_BYTES = 20 << 20
-"""The memory that one may have to itself; where it takes more, none is parked."""
 LOSSES_LIMIT = 12
-"""After so many in a row that ended, or did not answer, none is parked any more."""
+"""After so many events in a row in which some ended, or did not answer, none is parked any more."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -47,13 +51,23 @@ class _Parked:
 class ParkedKeeper:
     launcher: Launcher
     tell: Callable[[FromPool], None]
+    why_no_room: Callable[[], str] = why_no_room
     _parked: list[_Parked] = field(default_factory=list)
-    _due_s: float = 0.0
+    _changed_s: float = -inf
+    """When a worker started or ended."""
+    _due_s: float = -inf
+    """When the next may be forked."""
     _is_told: bool = False
     """True if the agent knows how many there are."""
     _losses: int = 0
+    _lost_s: float = -inf
+    """When the last loss was counted."""
     _too_large: int | None = None
     """The source whose forks take too much memory."""
+    _has_room: bool = True
+    _look_s: float = -inf
+    """When it is looked for room again."""
+    _told_reasons: set[str] = field(default_factory=set)
     _ended: set[int] = field(default_factory=set)
     """Those that were killed and are not reaped yet."""
 
@@ -66,21 +80,28 @@ class ParkedKeeper:
     def links(self) -> tuple[Link, ...]:
         return tuple(each.link for each in self._parked)
 
+    @property
+    def is_forking(self) -> bool:
+        """Return True if a zygote was asked for one that has not said that it waits."""
+        return any(each.source and not each.is_ready for each in self._parked)
+
     def settle(self, now_s: float) -> None:
         """Take note that a worker starts or ends: nothing is forked for some time."""
+        self._changed_s = now_s
         self._due_s = now_s + SETTLE_S
 
     def tend(
         self,
         now_s: float,
-        wanted: int,
+        wanted: int | None,
         source: int = 0,
         ask: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Listen to them, end those of another source, and have one more forked if it is due.
 
-        `source` is the zygote from which the next workers come, 0 the pool itself; `ask` has the
-        zygote fork one that talks over this descriptor.
+        `wanted` is how many there should be, None while that is about to change; `source` is the
+        zygote from which the next workers come, 0 the pool itself; `ask` has the zygote fork one
+        that talks over this descriptor.
 
         Raises: BornChild: in a worker that was parked.
         """
@@ -91,33 +112,44 @@ class ParkedKeeper:
             if each.source != source:
                 self._end(each)
             elif not each.is_ready and now_s - each.forked_s > READY_LIMIT_S:
-                self._lose(each, now_s)
+                self._lose(each, now_s, "it did not wait for an order in time")
+        if wanted is None:
+            return
+        wanted = min(wanted, PARKED_LIMIT)
+        self._end_surplus(wanted, now_s)
         are_ready = all(each.is_ready for each in self._parked)
         if wanted and are_ready and len(self._parked) >= wanted and not self._is_told:
             self._is_told = True
             size = max(each.size_bytes for each in self._parked)
             self.tell(PoolParked(workers=len(self._parked), private_bytes=size))
         is_due = now_s >= self._due_s and are_ready
-        is_allowed = self._losses < LOSSES_LIMIT and source != self._too_large
+        is_allowed = self._losses < LOSSES_LIMIT and source != self._too_large and self._has_room
         if len(self._parked) < wanted and is_due and is_allowed:
             try:
                 self._fork(source, ask, now_s)
-            except OSError:
-                self._losses += 1
-                self._due_s = now_s + SETTLE_S
+            except OSError as exc:
+                self._count_loss(now_s, f"no process could be forked: {exc.strerror or exc}")
 
     def launch(self, start: Start, source: int, now_s: float) -> Child | None:
-        """Hand an order to one that is as a fork would be; None if there is none."""
+        """Hand an order to one that is as a fork would be; None if there is none.
+
+        One that does not answer costs time, and says that the others may not either: all are ended.
+        """
         for each in list(self._parked):
             if each.source != source or not each.is_ready:
                 continue
-            report_fd = None
-            with suppress(OSError):
-                if is_as_a_fork(each.pid, source or os.getpid()):
-                    report_fd = hand_over(each.link.read_fd, start)
-            if report_fd is None:
-                self._lose(each, now_s)
+            if not is_waiting(each.pid):
+                self._lose(each, now_s, "it ended, or stood still")
                 continue
+            if not has_same_inheritance(each.pid, source or os.getpid()):
+                self._end(each)
+                continue
+            try:
+                report_fd = hand_over(each.link.read_fd, start)
+            except OSError as exc:
+                self._lose(each, now_s, exc.strerror or str(exc))
+                self.end()
+                return None
             self._parked.remove(each)
             each.link.close()
             self._losses = 0
@@ -130,7 +162,7 @@ class ParkedKeeper:
         for each in list(self._parked):
             if each.pid == pid:
                 each.pid = 0  # The number may be another's by now.
-                self._lose(each, now_s)
+                self._lose(each, now_s, "it ended")
 
     def end(self) -> None:
         for each in list(self._parked):
@@ -170,17 +202,44 @@ class ParkedKeeper:
             parked.size_bytes = size = private_bytes(said)
             if size > PRIVATE_LIMIT_BYTES:
                 self._too_large = parked.source
-                print(f"elasticd pool: a parked worker takes {size >> 20} MiB", file=sys.stderr)  # noqa: T201
+                self._explain(f"one takes {size >> 20} MiB that it shares with no other process")
                 self._end(parked)
                 return
         if parked.link.is_over and parked in self._parked:
-            self._lose(parked, now_s)
+            self._lose(parked, now_s, "it ended")
 
-    def _lose(self, parked: _Parked, now_s: float) -> None:
+    def _end_surplus(self, wanted: int, now_s: float) -> None:
+        """End those that are more than workers for some time, and all where memory is short."""
+        if now_s - self._changed_s >= SURPLUS_S:
+            for each in self._parked[wanted:]:
+                self._end(each)
+        if (wanted or self._parked) and now_s >= self._look_s and now_s >= self._due_s:
+            self._look_s = now_s + ROOM_TICK_S
+            reason = self.why_no_room()
+            self._has_room = not reason
+            if reason:
+                self._explain(reason)
+                self.end()
+
+    def _lose(self, parked: _Parked, now_s: float, why: str) -> None:
         """End one that cannot be used; the next is not forked at once."""
-        self._losses += 1
-        self._due_s = max(self._due_s, now_s + SETTLE_S)
         self._end(parked)
+        self._count_loss(now_s, why)
+
+    def _count_loss(self, now_s: float, why: str) -> None:
+        """Count one event: several that are lost within the time of a fork are lost to the same."""
+        if now_s - self._lost_s >= SETTLE_S:
+            self._losses += 1
+            self._lost_s = now_s
+        self._due_s = max(self._due_s, now_s + SETTLE_S)
+        if self._losses >= LOSSES_LIMIT:
+            self._explain(f"{self._losses} times in a row one was lost; the last time {why}")
+
+    def _explain(self, reason: str) -> None:
+        """Say why none is parked, each reason once."""
+        if reason not in self._told_reasons:
+            self._told_reasons.add(reason)
+            self.tell(NotParked(why=reason))
 
     def _end(self, parked: _Parked) -> None:
         if parked.pid:

@@ -4,13 +4,14 @@ All that a worker draws at its launch is drawn after it has its order, by the st
 """
 
 import os
+import signal
 import socket
 from collections.abc import Collection
 
 from elasticd.channel.pool import Start, unpack_to_pool
 from elasticd.telemetry.process_title import set_title
 from elasticd_agent.pool.parked.order import GO, ORDER, TAKEN
-from elasticd_agent.pool.process.inheritance import shed, wait_for_adoption
+from elasticd_agent.pool.process.inheritance import shed
 
 __all__ = ["wait_for_order"]
 
@@ -23,10 +24,10 @@ def wait_for_order(
     """Wait in a process that was just forked until it is to be a worker; returns the order, and
     the descriptors of the report and of the order.
 
-    Ends the process if that never comes.
+    Expects that it is the pool's child. Ends the process if the order never comes; once it comes
+    all signals are blocked, as they are after a fork until the worker has shed what it inherited.
     """
     try:
-        wait_for_adoption(pool_pid)
         shed({*kept_fds, control_fd}, pool_pid)
         set_title("elasticd: parked worker", "parked")
         os.write(control_fd, f"{os.getpid()}\n".encode())
@@ -41,6 +42,7 @@ def _order(control_fd: int) -> tuple[Start, int, int]:
         word, fds, _, _ = socket.recv_fds(control, 1, _ORDER_FDS, socket.MSG_CMSG_CLOEXEC)
         if word != ORDER or len(fds) != _ORDER_FDS:
             os._exit(1)  # The pool has ended, or has given us up.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         order_fd, report_fd = fds
         start = unpack_to_pool(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
         assert isinstance(start, Start)

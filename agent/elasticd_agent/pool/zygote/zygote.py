@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,6 +45,9 @@ NICENESS = 10
 to an end."""
 RECALL_NICENESS = 19
 """The niceness of imports while the first workers start, which they must not slow down."""
+FORK_TRIES = 50
+"""How often a zygote tries to have a process stand by, before it ends."""
+FORK_PAUSE_S = 0.1
 FORK = b"f"
 PARK = b"p"
 _FDS = {FORK: 3, PARK: 1}
@@ -137,7 +141,7 @@ def _serve(
         kept_fds=frozenset(open_fds() - {control_fd}), environment=loaded.environment
     )
     while True:
-        pid = fork()
+        pid = _fork_patiently()
         if pid == 0:
             start, report_fd, order_fd = _stand_by(
                 control_fd, own_pid=own_pid, pool_pid=pool_pid, kept_fds=heritage.kept_fds
@@ -148,6 +152,18 @@ def _serve(
         _, status = os.waitpid(pid, 0)
         if status != 0:
             return
+
+
+def _fork_patiently() -> int:
+    """Fork, once more where the system gives no process: it may do so soon.
+
+    Raises: OSError: it gives none for some time.
+    """
+    for _ in range(FORK_TRIES - 1):
+        with suppress(OSError):
+            return fork()
+        time.sleep(FORK_PAUSE_S)
+    return fork()
 
 
 def _stand_by(
@@ -165,8 +181,13 @@ def _stand_by(
     if len(fds) != _FDS.get(word):
         os._exit(1)
     if word == PARK:
-        if fork() != 0:
+        try:
+            pid = fork()
+        except OSError:
+            os._exit(0)  # The end of its connection tells the pool that there is none.
+        if pid != 0:
             os._exit(0)  # It tells the pool its number itself.
+        wait_for_adoption(pool_pid)
         return wait_for_order(fds[0], kept_fds, pool_pid)
     order_fd, report_fd, go_fd = fds
     pid = fork()

@@ -10,7 +10,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from signal import SIGKILL
 
@@ -35,6 +35,8 @@ TRIALS_LIMIT = 12
 """How many zygotes are made in the life of a pool; each costs the imports once more."""
 ANSWER_LIMIT_S = 1.0
 """How long the pool waits for a worker that it asked for. It does nothing else meanwhile."""
+FORKS_OF_PARK = 3
+"""The forks until a worker is there where one more process is to be parked before it."""
 SILENCE_LIMIT_S = 600.0
 """How long the import of one package may take: training may keep the machine busy."""
 
@@ -96,6 +98,11 @@ class ZygoteKeeper:
         zygote = self._serving
         return zygote.pid if zygote is not None and self._is_true_for(zygote, start) else 0
 
+    @property
+    def is_changing(self) -> bool:
+        """Return True if workers are soon to be forked from another zygote."""
+        return self._making is not None or self._next is not None
+
     def park(self, control_fd: int) -> None:
         """Have the zygote fork a worker that waits for its order at this descriptor.
 
@@ -144,13 +151,17 @@ class ZygoteKeeper:
             with suppress(OSError):  # No process, no descriptor: nothing is learned for now.
                 self._making = self._begin(order, now_s)
 
-    def launch(self, start: Start) -> Child | None:
-        """Have a worker forked from the zygote; None means that it must be forked from the pool."""
+    def launch(self, start: Start, *, is_parking: bool = False) -> Child | None:
+        """Have a worker forked from the zygote; None means that it must be forked from the pool.
+
+        `is_parking` says that the zygote may be about to fork one that is to be parked.
+        """
         zygote = self._serving
         if zygote is None or not self._is_true_for(zygote, start):
             return None
         try:
-            return _ask(zygote.link.read_fd, start)
+            limit_s = ANSWER_LIMIT_S * (FORKS_OF_PARK if is_parking else 1)
+            return _ask(zygote.link.read_fd, start, limit_s)
         except (OSError, ValueError):
             self._discard(zygote)
             return None
@@ -267,36 +278,36 @@ class ZygoteKeeper:
         return all(own.get(name) == start.env.get(name) for name in names)
 
 
-def _ask(control_fd: int, start: Start) -> Child:
+def _ask(control_fd: int, start: Start, limit_s: float) -> Child:
     """Ask for a worker, and let it run once its process number is known.
 
     Raises: OSError: there is no answer. ValueError: the answer makes no sense.
     """
-    read_fd, write_fd = os.pipe()
-    go_fd, release_fd = os.pipe()
-    order_fd = os.memfd_create("start")
-    try:
+    with ExitStack() as ours, ExitStack() as theirs:
+        read_fd, write_fd = os.pipe()
+        ours.callback(os.close, read_fd)
+        theirs.callback(os.close, write_fd)
+        go_fd, release_fd = os.pipe()
+        theirs.callback(os.close, go_fd)
+        theirs.callback(os.close, release_fd)
+        order_fd = os.memfd_create("start")
+        theirs.callback(os.close, order_fd)
         os.write(order_fd, pack(start))
         with socket.socket(fileno=os.dup(control_fd)) as control:
             socket.send_fds(control, [FORK], [order_fd, write_fd, go_fd])
-        pid = int(_answer(control_fd))
+        pid = int(_answer(control_fd, limit_s))
         os.write(release_fd, b"g")
-    except (OSError, ValueError):
-        os.close(read_fd)
-        raise
-    finally:
-        for fd in (write_fd, go_fd, release_fd, order_fd):
-            os.close(fd)
+        ours.pop_all()
     return Child(start=start, pid=pid, report=Link(read_fd))
 
 
-def _answer(control_fd: int) -> bytes:
+def _answer(control_fd: int, limit_s: float) -> bytes:
     """Read one line within the time limit."""
     poll = select.poll()
     poll.register(control_fd, select.POLLIN)
     answer = b""
     while not answer.endswith(b"\n"):
-        if not poll.poll(1000 * ANSWER_LIMIT_S):
+        if not poll.poll(1000 * limit_s):
             raise TimeoutError("The zygote does not answer.")
         chunk = os.read(control_fd, 64)
         if not chunk:

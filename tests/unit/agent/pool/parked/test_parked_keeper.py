@@ -1,5 +1,6 @@
 """When a worker is parked and when it is ended; an order is carried out once or not at all."""
 
+import errno
 import os
 import signal
 import socket
@@ -8,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.channel.pool import FromPool, PoolParked, Start
+from elasticd.channel.pool import FromPool, NotParked, PoolParked, Start
 from elasticd.channel.wire import pack
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import Launcher, fork
 from elasticd_agent.pool.parked import order, parked_keeper, parked_process
-from elasticd_agent.pool.parked.parked_keeper import LOSSES_LIMIT, SETTLE_S, ParkedKeeper
+from elasticd_agent.pool.parked.parked_keeper import (
+    LOSSES_LIMIT,
+    ROOM_TICK_S,
+    SETTLE_S,
+    SURPLUS_S,
+    ParkedKeeper,
+)
 from elasticd_agent.pool.process.inheritance import open_fds
 from tests.fixtures.pool import is_alive, wait_until
 
@@ -36,29 +43,36 @@ class Bench:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.said: list[FromPool] = []
+        self.shortage = ""
         launcher = Launcher(can_fork=True, can_park=True, pool_pid=os.getpid(), kept_fds=())
-        self.keeper = ParkedKeeper(launcher, self.said.append)
+        self.keeper = ParkedKeeper(launcher, self.said.append, lambda: self.shortage)
 
-    def tend(self, wanted: int = 1, source: int = 0) -> set[int]:
+    def tend(self, wanted: int | None = 1, source: int = 0) -> set[int]:
         self.keeper.tend(self.now_s, wanted, source)
         return self.keeper.pids
 
-    def park(self) -> int:
-        """Have one parked; returns its number once it waits."""
+    def park(self, count: int = 1) -> set[int]:
+        """Have some parked; returns their numbers once they wait."""
 
         def is_told() -> bool:
-            self.tend()
+            self.tend(count)
             return bool(self.said)
 
         wait_until(is_told, because="none is parked")
+        (told,) = self.said
         self.said.clear()
-        (pid,) = self.keeper.pids
-        return pid
+        assert isinstance(told, PoolParked) and told.workers == len(self.keeper.pids)
+        return self.keeper.pids
 
     def reap(self) -> None:
         for pid in self.keeper.pids:
             os.waitpid(pid, 0)
             self.keeper.bury(pid, self.now_s)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
 
 
 @pytest.fixture
@@ -76,13 +90,14 @@ def test_none_is_forked_before_the_last_launch_has_settled(bench: Bench) -> None
     assert not bench.tend()
     bench.now_s += SETTLE_S
     assert not bench.tend(wanted=0)
-    pid = bench.park()
-    assert bench.tend() == {pid}, "there are more than workers"
+    assert not bench.tend(wanted=None), "another zygote is being made"
+    pids = bench.park()
+    assert bench.tend() == pids, "there are more than workers"
 
 
 def test_those_of_an_older_zygote_are_ended(bench: Bench) -> None:
     """The next workers come from another process, which has loaded more."""
-    pid = bench.park()
+    (pid,) = bench.park()
     assert bench.keeper.launch(START, 7, bench.now_s) is None
     bench.tend(wanted=0, source=7)
     wait_until(lambda: not is_alive(pid), because="it is of an older zygote")
@@ -93,11 +108,10 @@ def test_one_that_stands_still_is_ended_and_runs_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:
     """Whether that is seen before it gets the order, or by its answer that does not come."""
-    pid = bench.park()
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED)
+    (pid,) = bench.park()
+    stop(pid)
     if not is_seen:
-        monkeypatch.setattr(parked_keeper, "is_as_a_fork", lambda *_: True)
+        monkeypatch.setattr(parked_keeper, "is_waiting", lambda _: True)
     assert bench.keeper.launch(START, 0, bench.now_s) is None
     assert bench.keeper.pids == {pid}, "nobody knows of it until it is reaped"
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -130,23 +144,135 @@ def test_one_that_has_answered_runs_nothing_before_it_is_told_to() -> None:
     os.close(read_fd)
 
 
-def test_limits_hold(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that takes too much memory is the last of its source; so is the twelfth that is lost."""
+def test_first_one_that_is_silent_is_the_last_that_is_asked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stopped it may have stopped all of them, and each would cost its time at one order."""
+    pids = bench.park(4)
+    for pid in pids:
+        stop(pid)
+    asked: list[int] = []
+
+    def ask(control_fd: int, start: Start) -> int:
+        asked.append(control_fd)
+        return order.hand_over(control_fd, start)
+
+    monkeypatch.setattr(parked_keeper, "is_waiting", lambda _: True)
+    monkeypatch.setattr(parked_keeper, "hand_over", ask)
+    assert bench.keeper.launch(START, 0, bench.now_s) is None
+    assert len(asked) == 1
+    for pid in pids:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        bench.keeper.bury(pid, bench.now_s)
+    assert not bench.keeper.pids
+
+
+def test_order_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where there is no memory for the order, nor where nobody answers."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    before = open_fds()
+    with pytest.raises(BrokenPipeError):
+        order.hand_over(ours.fileno(), START)
+    assert open_fds() == before
+
+    def refuse(_: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        order.hand_over(ours.fileno(), START)
+    assert open_fds() == before
+    ours.close()
+
+
+def test_none_is_parked_of_a_source_whose_forks_take_too_much(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is told of it once."""
     monkeypatch.setattr(parked_keeper, "PRIVATE_LIMIT_BYTES", 1)
     (pid,) = bench.tend()
     wait_until(lambda: bench.tend() == {pid} and not is_alive(pid), because="it is too large")
     bench.reap()
     bench.now_s += 10 * SETTLE_S
     assert not bench.tend()
-    assert not bench.said
-    monkeypatch.undo()
-    again = Bench()
+    (told,) = bench.said
+    assert isinstance(told, NotParked) and "MiB" in told.why
+
+
+def test_after_twelve_losses_in_a_row_none_is_parked(bench: Bench) -> None:
+    """The agent is told the reason, once."""
     for _ in range(LOSSES_LIMIT):
-        (pid,) = again.tend()
+        assert not bench.said
+        (pid,) = bench.tend()
         os.kill(pid, signal.SIGKILL)
-        again.reap()
-        again.now_s += 2 * SETTLE_S
-    assert not again.tend()
+        bench.reap()
+        bench.now_s += 2 * SETTLE_S
+    for _ in range(3):
+        assert not bench.tend()
+        bench.now_s += 2 * SETTLE_S
+    (told,) = bench.said
+    assert isinstance(told, NotParked) and "it ended" in told.why
+
+
+def test_those_that_are_lost_at_once_are_one_loss(bench: Bench) -> None:
+    """All processes of a node of twelve may be killed by one event, and then parking goes on."""
+    for pid in bench.park(LOSSES_LIMIT):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        bench.keeper.bury(pid, bench.now_s)
+        bench.now_s += 0.01
+    bench.now_s += 2 * SETTLE_S
+    bench.park()
+
+
+def test_one_that_differs_from_its_source_is_no_loss(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has changed a limit of the pool: the next one has it."""
+    monkeypatch.setattr(parked_keeper, "has_same_inheritance", lambda *_: False)
+    for _ in range(LOSSES_LIMIT + 1):
+        (pid,) = bench.park()
+        assert bench.keeper.launch(START, 0, bench.now_s) is None
+        os.waitpid(pid, 0)
+        bench.keeper.bury(pid, bench.now_s)
+
+
+def test_those_that_are_too_many_are_ended_when_the_node_is_quiet(bench: Bench) -> None:
+    """A job has shrunk, or has ended; but a recovery that has no worker yet needs them."""
+    pids = bench.park(3)
+    bench.keeper.settle(bench.now_s)
+    assert bench.tend(wanted=0) == pids
+    bench.now_s += SURPLUS_S
+    assert bench.tend(wanted=None) == pids
+    bench.tend(wanted=1)
+    wait_until(lambda: sum(map(is_alive, pids)) == 1, because="two are too many")
+    bench.tend(wanted=0)
+    wait_until(lambda: not any(map(is_alive, pids)), because="there is no worker")
+
+
+def test_a_pool_parks_so_many_at_most(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of very many small workers is not doubled."""
+    monkeypatch.setattr(parked_keeper, "PARKED_LIMIT", 2)
+    pids = bench.park(9)
+    assert len(pids) == 2 and bench.tend(9) == pids
+
+
+def test_where_memory_is_short_none_is_parked_until_there_is_more(bench: Bench) -> None:
+    """Those that wait are ended; the agent is told once."""
+    (pid,) = bench.park()
+    bench.shortage = "there is none"
+    bench.now_s += 2 * ROOM_TICK_S
+    bench.tend()
+    wait_until(lambda: not is_alive(pid), because="it takes memory that workers need")
+    bench.reap()
+    bench.now_s += 2 * ROOM_TICK_S
+    assert not bench.tend()
+    assert bench.said == [NotParked(why="there is none")]
+    bench.said.clear()
+    bench.shortage = ""
+    bench.now_s += 2 * ROOM_TICK_S
+    bench.park()
 
 
 def test_what_one_takes_is_told(bench: Bench) -> None:
