@@ -184,8 +184,8 @@ def test_script_that_was_parked_sees_what_it_would_see_under_python(
 
 FACTS = """
 import json, os, resource, time
-limits = {k: resource.getrlimit(getattr(resource, k)) for k in dir(resource) if k[:3] == "RLI"}
-fds = {fd: os.path.realpath(f"/proc/self/fd/{fd}").replace(os.environ["NAME"], "worker")
+limits = {k: resource.getrlimit(getattr(resource, k)) for k in dir(resource) if k[:7] == "RLIMIT_"}
+fds = {fd: os.readlink(f"/proc/self/fd/{fd}").split(":[")[0].replace(os.environ["NAME"], "worker")
        for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 names = ("Uid", "Gid", "Groups", "Umask", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp", "Threads",

@@ -99,7 +99,7 @@ def test_those_of_an_older_zygote_are_ended(bench: Bench) -> None:
     """The next workers come from another process, which has loaded more."""
     (pid,) = bench.park()
     assert bench.keeper.launch(START, 7, bench.now_s) is None
-    bench.tend(wanted=0, source=7)
+    bench.tend(wanted=None, source=7)
     wait_until(lambda: not is_alive(pid), because="it is of an older zygote")
 
 
