@@ -192,7 +192,10 @@ class Guardian:
             self._parked.tend(time.monotonic(), len(children) if is_quiet else None)
             return
         wanted = len(children) if is_quiet and not zygotes.is_changing else None
-        self._parked.tend(time.monotonic(), wanted, zygotes.source, zygotes.park)
+        source = zygotes.source
+        for child in children:
+            source = zygotes.source_of(child.start)  # The next ones are as the last one was.
+        self._parked.tend(time.monotonic(), wanted, source, zygotes.park)
 
     def _refusal(self, start: Start) -> str:
         if self._is_ending:
@@ -309,6 +312,8 @@ class Guardian:
         process = look_up(pid)
         if process is None:
             return None
+        if self._zygotes is not None and process.session in self._zygotes.pids:
+            return None  # It is about to be parked, and has not said its number yet.
         for child in children:
             if child.owns(pid, process.session):
                 return child

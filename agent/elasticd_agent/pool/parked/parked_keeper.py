@@ -30,10 +30,15 @@ SURPLUS_S = 30.0
 """The time from a worker's start or end after which those that are too many are ended."""
 ROOM_TICK_S = 10.0
 """The time between two looks at how much memory is free."""
+SHORTAGE_S = 600.0
+"""The time from a shortage of memory until the next look. What those that are ended give back may
+be all that was missing, and they would be forked and ended without end."""
 READY_LIMIT_S = 60.0
 """How long one may take from its fork until it waits. The pool does not wait for it."""
 LOSSES_LIMIT = 12
-"""After so many events in a row in which some ended, or did not answer, none is parked any more."""
+"""After so many events in a row in which some ended, or did not answer, none is parked for long."""
+FORGET_S = 3600.0
+"""The time without a loss after which the losses before it do not count."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -123,6 +128,8 @@ class ParkedKeeper:
             size = max(each.size_bytes for each in self._parked)
             self.tell(PoolParked(workers=len(self._parked), private_bytes=size))
         is_due = now_s >= self._due_s and are_ready
+        if now_s - self._lost_s >= FORGET_S:
+            self._losses = 0
         is_allowed = self._losses < LOSSES_LIMIT and source != self._too_large and self._has_room
         if len(self._parked) < wanted and is_due and is_allowed:
             try:
@@ -214,9 +221,9 @@ class ParkedKeeper:
             for each in self._parked[wanted:]:
                 self._end(each)
         if (wanted or self._parked) and now_s >= self._look_s and now_s >= self._due_s:
-            self._look_s = now_s + ROOM_TICK_S
             reason = self.why_no_room()
             self._has_room = not reason
+            self._look_s = now_s + (SHORTAGE_S if reason else ROOM_TICK_S)
             if reason:
                 self._explain(reason)
                 self.end()

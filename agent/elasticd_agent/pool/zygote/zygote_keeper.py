@@ -75,6 +75,8 @@ class ZygoteKeeper:
     _due_s: float = 0.0
     _trials: int = 0
     _learned: LearnedSet = field(default_factory=LearnedSet)
+    _has_answered: bool = True
+    """True if the zygote has forked a worker since it was last asked for one to be parked."""
     _ended: set[int] = field(default_factory=set)
     """The zygotes that were killed and are not reaped yet."""
 
@@ -112,6 +114,7 @@ class ZygoteKeeper:
             raise ConnectionError("There is no zygote.")
         with socket.socket(fileno=os.dup(self._serving.link.read_fd)) as control:
             socket.send_fds(control, [PARK], [control_fd])
+        self._has_answered = False
 
     def recall(self) -> None:
         """Have the packages imported that the node knows from an earlier run."""
@@ -160,11 +163,15 @@ class ZygoteKeeper:
         if zygote is None or not self._is_true_for(zygote, start):
             return None
         try:
-            limit_s = ANSWER_LIMIT_S * (FORKS_OF_PARK if is_parking else 1)
-            return _ask(zygote.link.read_fd, start, limit_s)
+            # It carries out orders one after the other: the first answer says that this was forked.
+            is_first = is_parking and not self._has_answered
+            limit_s = ANSWER_LIMIT_S * (FORKS_OF_PARK if is_first else 1)
+            child = _ask(zygote.link.read_fd, start, limit_s)
         except (OSError, ValueError):
             self._discard(zygote)
             return None
+        self._has_answered = True
+        return child
 
     def bury(self, pid: int) -> None:
         """Take note that a child of ours was reaped."""

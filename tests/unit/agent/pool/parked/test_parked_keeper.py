@@ -15,9 +15,11 @@ from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import Launcher, fork
 from elasticd_agent.pool.parked import order, parked_keeper, parked_process
 from elasticd_agent.pool.parked.parked_keeper import (
+    FORGET_S,
     LOSSES_LIMIT,
     ROOM_TICK_S,
     SETTLE_S,
+    SHORTAGE_S,
     SURPLUS_S,
     ParkedKeeper,
 )
@@ -213,6 +215,9 @@ def test_after_twelve_losses_in_a_row_none_is_parked(bench: Bench) -> None:
         bench.now_s += 2 * SETTLE_S
     (told,) = bench.said
     assert isinstance(told, NotParked) and "it ended" in told.why
+    bench.said.clear()
+    bench.now_s += FORGET_S
+    bench.park()
 
 
 def test_those_that_are_lost_at_once_are_one_loss(bench: Bench) -> None:
@@ -271,7 +276,9 @@ def test_where_memory_is_short_none_is_parked_until_there_is_more(bench: Bench) 
     assert bench.said == [NotParked(why="there is none")]
     bench.said.clear()
     bench.shortage = ""
-    bench.now_s += 2 * ROOM_TICK_S
+    bench.now_s += SHORTAGE_S / 2
+    assert not bench.tend(), "what they took may be all that was missing"
+    bench.now_s += SHORTAGE_S
     bench.park()
 
 
