@@ -303,8 +303,6 @@ class Guardian:
     def _owner_of_orphan(self, pid: int) -> Child | None:
         """Name the worker that a child of ours descends from; None: it is one of ours itself."""
         children = list(self._children.values())
-        if self._zygotes is not None and pid in self._zygotes.pids:
-            return None
         if pid in self._parked.pids:
             return None
         if pid == self._stores.pid or any(pid == c.pid and not c.is_dead for c in children):
@@ -312,8 +310,9 @@ class Guardian:
         process = look_up(pid)
         if process is None:
             return None
-        if self._zygotes is not None and process.session in self._zygotes.pids:
-            return None  # It is about to be parked, and has not said its number yet.
+        zygotes = () if self._zygotes is None else self._zygotes.pids
+        if pid in zygotes or process.session in zygotes:
+            return None  # One in its session is about to be parked: it has not said its number.
         for child in children:
             if child.owns(pid, process.session):
                 return child
