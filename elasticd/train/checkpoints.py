@@ -1,10 +1,12 @@
 """What a run does about checkpoints: it restores if no rank has a state, and saves what is
 committed.
 
-What talks to a keeper is imported where there is one: it is a fifth of what `elasticd.run` needs.
+What talks to a keeper, and what restores, is imported where it may be needed: it is a fifth of what
+`elasticd.run` needs. That is before the first step: a failure must read no file.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticd.checkpoint.format.layout import Snapshot
@@ -85,6 +87,7 @@ class Checkpoints:
             from elasticd.train.save.keeper_connection import Keeper
             from elasticd.train.save.snapshot_taker import SnapshotTaker
 
+            _import_restore()
             self._keeper = Keeper(setting.keeper)
             self._saving = SnapshotTaker(
                 self._keeper.connect,
@@ -190,6 +193,8 @@ class Checkpoints:
         self, group: Group, world: World, decision: SourceDecision, *, is_opened: bool
     ) -> Callable[[int], None] | None:
         """Save what this generation commits: return the function to call at each step."""
+        if self._state.is_sharded:  # Without a checkpoint, too: out of the ranks' own memory.
+            _import_restore()
         self._remnants.enter(world.generation, self._state.position, self._origin)
         if self._saving is None:
             return self._committed_first if self._remnants.has_any else None
@@ -288,3 +293,8 @@ class Checkpoints:
 
     def _staleness(self, generation: int) -> Callable[[], bool]:
         return lambda: self._session.is_stale(generation)
+
+
+def _import_restore() -> None:
+    for name in ("keeper_port", "restore"):
+        import_module(f"elasticd.train.restore.{name}")

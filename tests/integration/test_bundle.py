@@ -37,7 +37,7 @@ def test_a_failed_job_packs_itself_and_a_node_that_is_silent_since_is_named(tmp_
         assert b"is too hot" in output
         for node in ("a", "b"):
             log = files[f"run/bad/agents/{node}.log"].decode().splitlines()
-            assert "node.registered" in [json.loads(line)["event"] for line in log]
+            assert any('"node.registered"' in line for line in log[:3])
             assert b"elasticd_slots" in files[f"metrics/{node}.txt"]
             assert json.loads(files[f"versions/{node}.json"])["torch"]
         assert files["MISSING.txt"].startswith(b"Nothing: ")

@@ -22,6 +22,7 @@ from elasticd.checkpoint.format.share_layout import laid_out, shares
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.cli.run.request import parse
 from elasticd.keeper.cancellable_bucket import CancellableBucket
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.records.checkpoint import Every
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life, NodeId, Nonce, Slot
@@ -45,6 +46,14 @@ JOB = JobName("job")
 def assert_short(walk: Walk, files: int, returns: int) -> None:
     assert walk.files <= files, sorted(set(walk.stops))
     assert walk.returns <= returns, walk.stops
+
+
+def test_a_walk_does_not_pass_what_collects_garbage() -> None:
+    """A destructor of ours would be counted as a file of the walk."""
+    cycle: list[object] = [SharedMemory.new(10)]
+    cycle.append(cycle)
+    del cycle
+    assert walk_of(lambda: [[] for _ in range(5000)]).calls == []
 
 
 def test_first_commit_from_the_socket_to_the_decision() -> None:

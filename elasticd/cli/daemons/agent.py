@@ -179,7 +179,8 @@ def agent_settings(
         http_port=http_port,
         probe_port=probe_port,
         keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
-        fork_server=environ.get(SERVER_VARIABLE, ""),
+        # One of the agent's own user is refused as another's, and would take the place of ours.
+        fork_server=environ.get(SERVER_VARIABLE, "") if user is None else "",
         forwarded=_forwarded(_text(values, environ, "forward_output") or "none"),
         labels=labels_of(
             "--label", values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")

@@ -49,10 +49,20 @@ def test_run_loads_nothing_of_the_talk_with_a_keeper() -> None:
 
 
 def test_snapshots_load_the_client_of_the_keeper_and_not_its_server() -> None:
-    """So does a restore; both are there before the first step of a job with `--checkpoint`."""
+    """So does a restore; `elasticd.run` imports both where there is a keeper."""
     save, restore = "elasticd.train.save.snapshot_taker", "elasticd.train.restore.restore"
     modules = loaded_by(f"import elasticd; elasticd.run; import {save}, {restore}")
     assert "elasticd.keeper.client" in modules
     server = ("assembly", "finder", "memory.vault", "metrics", "mirror", "saver", "service")
     assert in_rooms(modules, *(f"elasticd.keeper.{part}" for part in server)) == []
     assert in_rooms(modules, "prometheus_client", "structlog", "grpc", "fsspec") == []
+
+
+def test_where_there_is_a_keeper_a_restore_needs_no_file_in_a_failure() -> None:
+    """Files of the installation may be others by then, or no descriptor may be left."""
+    modules = loaded_by(
+        "from unittest.mock import MagicMock as M; from elasticd.train import checkpoints;"
+        "checkpoints.Checkpoints(M(keeper='x'), M(), M())"
+    )
+    wanted = {f"elasticd.train.restore.{name}" for name in ("restore", "keeper_port")}
+    assert wanted <= modules
