@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.errors import ElasticdError, Refused
 from elasticd.records.account.incident import Incident
@@ -28,6 +27,7 @@ from elasticd_agent.job import etcd_effects as perform
 from elasticd_agent.job.etcd_effects import EtcdEffects
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.failed_writes import FailedWrites
+from tests.fixtures.captured_log import captured_log
 from tests.unit.rendezvous.cases import (
     Told,
     failure,
@@ -228,7 +228,7 @@ def test_what_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
 
     monkeypatch.setattr(perform, "later", later)
     write = fx.WriteMember(member=member(0))
-    with capture_logs() as logs:
+    with captured_log() as logs:
         for why in (*["full"] * 7, "not permitted", "full"):
             store.why = why
             assert etcd.perform(write) == ev.MemberWritten(member=member(0), ok=False)

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, field
 
-import structlog
-
 from elasticd.records.job import JobSpec
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Stage
 from elasticd.store.api import LeaseId
 from elasticd_agent.lease.license import Licenses
+from tests.fixtures.captured_log import captured_log
 from tests.sim.schedule import spec_of
 
 LIMIT_S = 60.0
@@ -59,7 +58,7 @@ def test_idle_node_says_that_its_lease_is_unsure_too() -> None:
     """Its log was silent while etcd was away: each job tells, and it has none."""
     standing = FakeStanding(FakeLease(LeaseId(1), 100.0), is_fenced=True)
     licenses = Licenses(standing)
-    with structlog.testing.capture_logs() as said:
+    with captured_log() as said:
         licenses.check([], [])
         licenses.check([], [])
         standing.is_fenced = False

@@ -9,7 +9,6 @@ from queue import Empty, Queue
 from threading import Event
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.errors import Refused
 from elasticd.records.codec import decode, encode
@@ -23,6 +22,7 @@ from elasticd_agent.lease.registration import Registration
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.settings import AgentSettings
+from tests.fixtures.captured_log import captured_log
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ports import free_port
@@ -264,7 +264,7 @@ def test_record_that_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
 
     monkeypatch.setattr(store, "commit", refusing)
     monkeypatch.setattr(registration, "later", later)
-    with capture_logs() as logs:
+    with captured_log("etcd.write_failed", "etcd.write_succeeded") as logs:
         one.registration.set_draining(True)
         until(lambda: is_draining(store), lambda: pauses)
         one.effect_thread.close(WAIT_S)

@@ -2,14 +2,13 @@
 
 from queue import Queue
 
-from structlog.testing import capture_logs
-
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.node.rejoin import JOINS_AT_ONCE, Rejoins
+from tests.fixtures.captured_log import captured_log
 from tests.fixtures.patience import patience_s
 
 A, B = JobName("A"), JobName("B")
@@ -20,7 +19,7 @@ def test_node_that_joins_again_and_again_pauses() -> None:
     comebacks = Rejoins(lambda item: item(), MemoryStore(), Keys())
     assert all(comebacks.may_join(A) for _ in range(JOINS_AT_ONCE))
     assert comebacks.wake_s is None
-    with capture_logs() as logs:
+    with captured_log() as logs:
         assert not comebacks.may_join(A)
     assert [(each["event"], each["job"]) for each in logs] == [("job.join_paused", A)]
     assert A in comebacks and comebacks.wake_s is not None

@@ -1,11 +1,11 @@
 """The name of the node on which a pod runs."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.cli.daemons.agent import agent_settings
 from elasticd.errors import CallError
 from elasticd_agent.pod.downward_api import node_name
+from tests.fixtures.captured_log import captured_log
 
 FLAGS = {"etcd": "http://127.0.0.1:2379", "labels": ()}
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -42,7 +42,7 @@ def test_long_name_is_shortened_and_that_is_said() -> None:
     assert len(agent_settings(FLAGS, {"ELASTICD_NODE_NAME": LONG}).node) <= 63
     named, short = node_name({"ELASTICD_NODE_NAME": LONG}), node_name({"ELASTICD_NODE_NAME": "a"})
     assert named is not None and short is not None
-    with capture_logs() as logs:
+    with captured_log() as logs:
         short.explain()
         assert logs == []
         named.explain()

@@ -7,14 +7,13 @@ import sys
 import threading
 from pathlib import Path
 
-from structlog.testing import capture_logs
-
 from elasticd.cli.daemons.agent import agent_settings
 from elasticd_agent.pod import keeper_wait
 from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.keeper_wait import wait_for_keepers
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.process.process_table import children_of
+from tests.fixtures.captured_log import captured_log
 from tests.fixtures.patience import patience_s
 
 NAMESPACE = (
@@ -76,7 +75,7 @@ def test_agent_ends_once_its_keepers_have() -> None:
         children.forget(keeper.pid)
 
     threading.Thread(target=watch).start()
-    with capture_logs() as logs:
+    with captured_log() as logs:
         wait_for_keepers(children, 0.0)
         assert logs == []
         wait_for_keepers(children, 2 * keeper_wait.PAUSE_S)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.telemetry.cgroup import MemoryLimit
 from elasticd_agent.pod import memory
 from elasticd_agent.pod.memory import BESIDE_S, OomKills, log_limit
+from tests.fixtures.captured_log import captured_log
 
 LIMIT = MemoryLimit(size_bytes=3 << 29, path=Path("/sys/fs/cgroup/memory.max"))
 
@@ -73,7 +73,7 @@ def test_rank_that_raises_takes_the_kill_of_its_loader() -> None:
     """It has its own words for it; who is killed by us in the recovery was not out of memory."""
     kernel = Kernel()
     kernel.kill()
-    with capture_logs() as logs:
+    with captured_log() as logs:
         assert kernel.kills.sentence_of(1) == ""
     assert kernel.kills.sentence_of(-9) == ""
     assert [(each["event"], each["processes"]) for each in logs] == [("memory.oom_killed", 1)]
@@ -85,7 +85,7 @@ def test_agent_that_dies_with_its_workers_says_so_at_its_start(
 ) -> None:
     """When it happens nobody is left who could tell."""
     monkeypatch.setattr(memory, "killed_together", lambda: path)
-    with capture_logs() as logs:
+    with captured_log() as logs:
         log_limit()
     told = [line for line in logs if line["event"] == "memory.killed_together"]
     assert [line["path"] for line in told] == ([str(path)] if path else [])

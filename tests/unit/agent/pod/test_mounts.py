@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.errors import EnvironmentProblem
 from elasticd_agent.pod.mounts import SMALL_SHM_BYTES, check_shared_memory, check_temporary
+from tests.fixtures.captured_log import captured_log
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_no_folder_for_temporary_files_is_refused(no_folder: Path, is_named: boo
 
 def test_missing_shared_memory_is_said(no_folder: Path) -> None:
     """And no more than that: many a script needs none."""
-    with capture_logs() as logs:
+    with captured_log() as logs:
         check_shared_memory(no_folder)
     (said,) = logs
     assert (said["event"], said["path"]) == ("mount.missing", str(no_folder))
@@ -45,6 +45,6 @@ def test_small_shared_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for size, is_small in ((SMALL_SHM_BYTES, True), (SMALL_SHM_BYTES + 4096, False)):
         blocks = type("Blocks", (), {"f_blocks": size // 4096, "f_frsize": 4096})
         monkeypatch.setattr("os.statvfs", lambda path, found=blocks: found)
-        with capture_logs() as logs:
+        with captured_log() as logs:
             check_shared_memory(tmp_path)
         assert [each["event"] for each in logs] == ["mount.small"] * is_small

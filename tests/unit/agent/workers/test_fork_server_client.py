@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.channel.fork_server import FORK, ForkOrder, ServerReady
 from elasticd.channel.wire import pack
 from elasticd_agent.workers.fork_server_client import ForkServerClient
+from tests.fixtures.captured_log import captured_log
 from tests.fixtures.pool import PATIENCE_S, ChildrenOfTest
 
 ORDER = ForkOrder(job="j", env={}, surroundings={}, folder="/")
@@ -65,7 +65,7 @@ def test_server_of_another_user_is_asked_nothing(
     client = ForkServerClient(
         children=ChildrenOfTest(), env={}, log_path=Path(os.devnull), path=listener.path
     )
-    with capture_logs() as logged:
+    with captured_log() as logged:
         assert client.fork(ORDER, 2, 2, lambda: True) is None
     listener.join()
     assert listener.asked == (FORK if is_ours else b"")

@@ -5,7 +5,6 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pytest
-from structlog.testing import capture_logs
 
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import EnvironmentProblem, InvariantBroken
@@ -15,6 +14,7 @@ from elasticd.keeper.memory.share_record import BUFFERS, ShareRecord, held_of
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.wire.message import Plan, Saving
 from elasticd.telemetry.cgroup import MemoryLimit
+from tests.fixtures.captured_log import captured_log
 from tests.fixtures.cluster import until
 from tests.unit.keeper.site import (
     PATIENCE_S,
@@ -68,7 +68,7 @@ def test_part_of_the_containers_memory_is_named(monkeypatch: pytest.MonkeyPatch)
     limit = MemoryLimit(size_bytes=8 * size, path=Path("memory.max"))
     monkeypatch.setattr(vault_module, "memory_limit", lambda: limit)
     vault = planned()
-    with capture_logs() as logs:
+    with captured_log() as logs:
         for step in range(4):
             kept(vault, step)
     told = [(e["held_bytes"], e["share"]) for e in logs if e["event"] == "memory.taken"]
