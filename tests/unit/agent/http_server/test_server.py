@@ -20,6 +20,7 @@ from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.http_server import ask, log_server, tls_files
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 from tests.unit.control.world_case import node
 
 LOG = "/v1/logs/job/3/0/out"
@@ -190,8 +191,8 @@ def test_logs_of_a_job_with_a_folder_of_its_own_are_given(run_folder: Path, tmp_
 
 def test_port_is_the_one_that_was_chosen_also_at_once_after_a_restart(run_folder: Path) -> None:
     """`--http-port`: Prometheus and firewalls know it."""
-    first = log_server(run_folder)
-    port = first.port
+    first = log_server(run_folder, port=(port := free_port()))
+    assert first.port == port
     with socket.create_connection(("127.0.0.1", port), timeout=patience_s(30.0)) as client:
         client.sendall(f"GET {LOG} HTTP/1.0\r\n\r\n".encode())
         while client.recv(65536):

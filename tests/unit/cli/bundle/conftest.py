@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.bundle import agent_client
 from elasticd.cli.bundle import command
 from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
@@ -25,6 +26,7 @@ from elasticd_agent.http_server.answer import HttpAnswer
 from elasticd_agent.http_server.bundle import BundleFiles
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
+from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import KEYS, put, world
 
 JOB = JobName("j")
@@ -98,6 +100,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield source, JobName(job or JOB)
 
     monkeypatch.setattr(command, "job_source", opened)
+    monkeypatch.setattr(agent_client, "TIMEOUT_S", patience_s(30.0))
     yield Site(store=store, source=source, runs=runs, here=here, server=server)
     server.close()
 

@@ -20,6 +20,7 @@ from elasticd.train.tcp_store.client import StoreLost, connect
 from elasticd.train.tcp_store.open_sockets import Address
 from elasticd.train.tcp_store.start_barrier import Arrivals
 from tests.fixtures.patience import patience_s
+from tests.fixtures.ports import free_port
 from tests.fixtures.ranks import entered
 
 HERE = "127.0.0.1"
@@ -69,9 +70,7 @@ def test_host_that_answers_to_nothing_is_out_of_reach_long_before_the_deadline(
 
 def test_host_that_refuses_is_tried_until_the_deadline() -> None:
     """Its machine is reached, and its store may be yet to come."""
-    with socket.create_server((HERE, 0)) as listener:
-        port = listener.getsockname()[1]
-    assert not lost(port, 0.5).is_silent
+    assert not lost(free_port(), 0.5).is_silent
 
 
 @pytest.mark.parametrize("word", [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT])
