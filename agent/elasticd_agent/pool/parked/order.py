@@ -6,13 +6,11 @@ connection closed and ends, so that none runs beside the worker that was forked 
 
 import os
 import select
-import socket
-from contextlib import ExitStack
 
 from elasticd.channel.pool import Start
-from elasticd.channel.wire import pack
 from elasticd_agent.pool.process.inheritance import inherited
 from elasticd_agent.pool.process.process_table import look_up
+from elasticd_agent.pool.start_order import send_order
 
 __all__ = ["GO", "ORDER", "TAKEN", "hand_over", "has_same_inheritance", "is_waiting"]
 
@@ -42,19 +40,10 @@ def hand_over(control_fd: int, start: Start) -> int:
 
     Raises: OSError: it does not answer; without our last word it runs nothing.
     """
-    with ExitStack() as ours, ExitStack() as theirs:
-        read_fd, write_fd = os.pipe()
-        ours.callback(os.close, read_fd)
-        theirs.callback(os.close, write_fd)
-        order_fd = os.memfd_create("start")
-        theirs.callback(os.close, order_fd)
-        os.write(order_fd, pack(start))
-        with socket.socket(fileno=os.dup(control_fd)) as control:
-            socket.send_fds(control, [ORDER], [order_fd, write_fd])
+    with send_order(control_fd, ORDER, start) as read_fd:
         poll = select.poll()
         poll.register(control_fd, select.POLLIN)
         if not poll.poll(1000 * ANSWER_LIMIT_S) or os.read(control_fd, 1) != TAKEN:
             raise TimeoutError("it does not answer")
         os.write(control_fd, GO)
-        ours.pop_all()
     return read_fd

@@ -8,10 +8,11 @@ import signal
 import socket
 from collections.abc import Collection
 
-from elasticd.channel.pool import Start, unpack_to_pool
+from elasticd.channel.pool import Start
 from elasticd.telemetry.process_title import set_title
 from elasticd_agent.pool.parked.order import GO, ORDER, TAKEN
 from elasticd_agent.pool.process.inheritance import shed
+from elasticd_agent.pool.start_order import read_order
 
 __all__ = ["wait_for_order"]
 
@@ -44,8 +45,7 @@ def _order(control_fd: int) -> tuple[Start, int, int]:
             os._exit(1)  # The pool has ended, or has given us up.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         order_fd, report_fd = fds
-        start = unpack_to_pool(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
-        assert isinstance(start, Start)
+        start = read_order(order_fd)
         control.sendall(TAKEN)
         if control.recv(1) != GO:
             os._exit(1)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from elasticd.channel.pool import Start, unpack_to_pool
+from elasticd.channel.pool import Start
 from elasticd.channel.wire import pack
 from elasticd.telemetry.process_title import set_title
 from elasticd_agent.pool.launch import BornChild, Heritage, exec_worker, fork
@@ -25,6 +25,7 @@ from elasticd_agent.pool.parked.parked_process import wait_for_order
 from elasticd_agent.pool.process.inheritance import open_fds, shed, wait_for_adoption
 from elasticd_agent.pool.process.niceness import can_undo
 from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
+from elasticd_agent.pool.start_order import read_order
 from elasticd_agent.pool.zygote.fork_safety import answers
 from elasticd_agent.pool.zygote.import_trial import Loaded, Unsound, import_packages
 from elasticd_agent.pool.zygote.learned_set import (
@@ -197,10 +198,7 @@ def _stand_by(
     if os.read(go_fd, 1) != b"g":
         os._exit(1)  # The pool has given us up.
     wait_for_adoption(pool_pid)
-    size = os.fstat(order_fd).st_size
-    start = unpack_to_pool(os.pread(order_fd, size, 0))
-    assert isinstance(start, Start)
-    return start, report_fd, order_fd
+    return read_order(order_fd), report_fd, order_fd
 
 
 def _packages() -> frozenset[str]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from signal import SIGKILL
 
 from elasticd.channel.pool import FromPool, ModulesLoaded, PoolLearned, Start
-from elasticd.channel.wire import pack
 from elasticd.errors import InvariantBroken
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import fork
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process.process_table import children_of, pss_bytes
+from elasticd_agent.pool.start_order import send_order
 from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
 from elasticd_agent.pool.zygote.zygote import FORK, PARK, ZygoteOrder, be_zygote
@@ -290,21 +290,13 @@ def _ask(control_fd: int, start: Start, limit_s: float) -> Child:
 
     Raises: OSError: there is no answer. ValueError: the answer makes no sense.
     """
-    with ExitStack() as ours, ExitStack() as theirs:
-        read_fd, write_fd = os.pipe()
-        ours.callback(os.close, read_fd)
-        theirs.callback(os.close, write_fd)
+    with ExitStack() as stack:
         go_fd, release_fd = os.pipe()
-        theirs.callback(os.close, go_fd)
-        theirs.callback(os.close, release_fd)
-        order_fd = os.memfd_create("start")
-        theirs.callback(os.close, order_fd)
-        os.write(order_fd, pack(start))
-        with socket.socket(fileno=os.dup(control_fd)) as control:
-            socket.send_fds(control, [FORK], [order_fd, write_fd, go_fd])
+        stack.callback(os.close, go_fd)
+        stack.callback(os.close, release_fd)
+        read_fd = stack.enter_context(send_order(control_fd, FORK, start, go_fd))
         pid = int(_answer(control_fd, limit_s))
         os.write(release_fd, b"g")
-        ours.pop_all()
     return Child(start=start, pid=pid, report=Link(read_fd))
 
 
