@@ -117,7 +117,7 @@ def test_stacks_tell_where_each_stands(
     ]
     # A signal takes effect when its process is scheduled, not when it is sent.
     with stopped(workers[0]):
-        node.stacks.collect(path, standings, lambda: done.put(time.monotonic()))
+        node.monitor.write_stacks(path, standings, lambda: done.put(time.monotonic()))
         done.get(timeout=WAIT_S)
         deadline_s = time.monotonic() + WAIT_S
         # The file is there before all of it is written.
@@ -129,5 +129,5 @@ def test_stacks_tell_where_each_stands(
     assert "state T" in sections["stopped"]
     assert "state S" in sections["gil"]
     assert "stand_here" in sections["alive"]
-    if node.stacks.py_spy:
+    if node.monitor._stacks.py_spy:
         assert "py-spy" in sections["gil"] or "stand_here" in sections["gil"]

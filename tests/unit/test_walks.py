@@ -82,7 +82,7 @@ def test_first_commit_from_the_socket_to_the_decision() -> None:
     finally:
         dispatch.monitor.close()
     assert told.state.workers[Slot(0)].stepped == Generation(1)
-    assert_short(found, files=24, returns=20)
+    assert_short(found, files=23, returns=20)
 
 
 def test_lost_worker_to_the_proposal_of_a_world() -> None:

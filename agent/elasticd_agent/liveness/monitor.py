@@ -1,21 +1,36 @@
-"""What an agent hears and sees of the workers that called `elasticd.run`, for all its jobs."""
+"""What an agent hears and sees of the workers that called `elasticd.run`, for all its jobs.
+
+It feeds the hang detector and passes its verdicts on. It has no thread of its own: its `tick` is
+that of `WorkerSockets` and runs on that thread, after everything that lay unread was heard. A
+thread of its own could run while the listening one does not. It would then take unread heartbeats
+for the silence of all workers, which wait in a collective most of the time and then look dead in
+/proc.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 
 from elasticd.channel.worker import FromWorker, Stacks, ToWorker
 from elasticd.records.ids import JobName, Life
-from elasticd_agent.liveness.hang_detector import Verdict
-from elasticd_agent.liveness.heartbeat_watch import HeartbeatWatch
+from elasticd_agent.liveness.hang_detector import HangDetector, Verdict
+from elasticd_agent.liveness.proc_sample import read_sample
 from elasticd_agent.liveness.stack_dump import StackCollector, SuspectWorker
 from elasticd_agent.liveness.worker_sockets import WorkerSockets
+from elasticd_agent.loop.clock import now_s
 
 __all__ = ["WorkerMonitor"]
 
+PAUSE_S = 0.2
+LATE_PAUSE_S = 0.1
+"""The pause between looks while a heartbeat is overdue: a verdict needs at least four samples."""
+
 
 class WorkerMonitor:
-    """Listen to the workers and judge them. `heard` and `judged` are called from its thread."""
+    """Listen to the workers and judge them. `heard` and `judged` are called from its thread, with
+    each verdict once.
+    """
 
     def __init__(
         self,
@@ -25,11 +40,14 @@ class WorkerMonitor:
         search_path: str,
     ) -> None:
         """`search_path` is the agent's PATH, on which py-spy is looked for."""
-        self._on_heard = heard
-        self._heartbeat_watch = HeartbeatWatch(judged)
-        self._attachments = WorkerSockets(life, self._take_message, tick=self._heartbeat_watch.tick)
-        self._stacks = StackCollector(self._attachments.tell, search_path=search_path)
+        self._on_heard, self._on_judged = heard, judged
         self._jobs: dict[int, JobName] = {}
+        self._lock = Lock()
+        """Guards the detector alone."""
+        self._detector = HangDetector()
+        self._pause_s = PAUSE_S
+        self._attachments = WorkerSockets(life, self._take_message, tick=self._tick)
+        self._stacks = StackCollector(self._attachments.tell, search_path=search_path)
 
     @property
     def name(self) -> str:
@@ -37,18 +55,21 @@ class WorkerMonitor:
         return self._attachments.name
 
     def expect(self, pid: int, *, job: JobName, limit_s: float) -> None:
-        """Expect a process of ours: it may attach, and is watched from then on; a limit of 0 means
-        none.
+        """Expect a process of ours: it may attach, and is watched from then on.
+
+        `limit_s` is the job's `progress_timeout_s`; 0 means none.
         """
         self._jobs[pid] = job
-        self._heartbeat_watch.watch(pid, job=job, limit_s=limit_s or math.inf)
+        with self._lock:
+            self._detector.watch(pid, job=job, limit_s=limit_s or math.inf)
         self._attachments.allow(pid)
 
     def overlook(self, pid: int) -> None:
-        """Stop judging a worker that ends for a known reason: its silence means nothing
-        any more.
+        """Stop judging a worker that is being stopped, has raised, or has ended: its silence means
+        nothing any more.
         """
-        self._heartbeat_watch.forget(pid)
+        with self._lock:
+            self._detector.forget(pid)
 
     def job_of(self, pid: int) -> JobName | None:
         """Return the job that a process was started for; None if it is none of ours any more."""
@@ -56,7 +77,7 @@ class WorkerMonitor:
 
     def forget(self, pid: int) -> None:
         self._jobs.pop(pid, None)
-        self._heartbeat_watch.forget(pid)
+        self.overlook(pid)
         self._attachments.forget(pid)
 
     def tell(self, pid: int, message: ToWorker) -> None:
@@ -71,10 +92,34 @@ class WorkerMonitor:
     def close(self) -> None:
         self._attachments.close()
 
+    # --- the thread of the sockets ------------------------------------------------------------
+
     def _take_message(self, pid: int, message: FromWorker | None) -> None:
-        self._heartbeat_watch.take_message(pid, message)
+        """Take in a message at the moment when it was heard; None says that the worker's
+        connection ended.
+        """
+        with self._lock:
+            self._detector.receive(pid, message, now_s=now_s())
         if isinstance(message, Stacks):
             self._stacks.take_answer(pid, message.text)
         elif message is not None:
             # Its end is told by the pool as well.
             self._on_heard(pid, message)
+
+    def _tick(self) -> float | None:
+        """Look once; return the seconds until the next look, None for not before the next
+        message.
+        """
+        with self._lock:
+            if not self._detector.is_needed:
+                self._detector.rest()
+                return None
+            late = self._detector.late(now_s=now_s())
+        # Outside the lock: the owner must not wait for /proc.
+        samples = {pid: read_sample(pid) for pid in late}
+        with self._lock:
+            verdicts = self._detector.look(samples, now_s=now_s(), pause_s=self._pause_s)
+            self._pause_s = LATE_PAUSE_S if late else PAUSE_S
+        for verdict in verdicts:
+            self._on_judged(verdict)
+        return self._pause_s

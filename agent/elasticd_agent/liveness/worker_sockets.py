@@ -67,7 +67,7 @@ class WorkerSockets:
     ended. It does so for a process number only between `allow` and `forget`, and Attached comes
     first. A script of restart mode that reports its progress never attaches, so its end is not
     reported. The thread also calls `tick`, each time after it has read everything that had come:
-    so the heartbeat watch, which counts silence, never takes unread messages for silence. `tick`
+    so the hang detector, which counts silence, never takes unread messages for silence. `tick`
     returns in how many seconds it wants to be called again; None for after the next message.
     """
 

@@ -40,9 +40,7 @@ class Cursor:
     def commit(self) -> tuple[SampleSpan, ...]:
         """Make pending the committed position; return each span since the last commit once."""
         self.committed = self.pending
-        spans = tuple(self.spans)
-        self.spans.clear()
-        return spans
+        return self.take_spans()
 
     def take_spans(self) -> tuple[SampleSpan, ...]:
         """Return what was delivered or left out since the last commit, each span once."""

@@ -40,7 +40,10 @@ _now_s = time.monotonic
 
 
 class StepWait:
-    """One for the process. The training thread writes it, the heartbeat thread reads it."""
+    """One for the process. The training thread writes it, the heartbeat thread reads it.
+
+    A session's commit ends a step in place, without a call.
+    """
 
     __slots__ = ("blocked_s", "ends", "taken_s", "total_s")
 
@@ -73,12 +76,6 @@ class StepWait:
         if self.taken_s:
             self.blocked_s += _now_s() - self.taken_s
             self.taken_s = 0.0
-
-    def committed(self, at_s: float) -> None:
-        """End a step. (A session's commit does it in place: these three lines.)"""
-        self.taken_s = 0.0
-        self.total_s = self.blocked_s
-        self.ends.append((self.blocked_s, at_s))
 
     def begin_generation(self) -> None:
         """Forget the steps of another world: its ranks were others."""

@@ -18,6 +18,7 @@ from elasticd.train.process_group.gloo_group import WakeableGroup
 from elasticd.train.process_group.group import Group
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
+from tests.fixtures.step_wait import end_step
 
 PATIENCE_S = patience_s(15.0)
 STEPS = 4
@@ -126,7 +127,7 @@ def come_late(line: Connection, rank: int, port: int) -> None:
             group.store.set(f"waits-{sleeper}", b"")
         wrapped(torch.randn(6, 8), 2).backward()
         step_wait.settled()
-        step_wait.committed(time.monotonic())
+        end_step(step_wait, time.monotonic())
         waits_s.append(step_wait.total_s - before_s)
     line.send(waits_s)
     line.recv()

@@ -8,6 +8,7 @@ import torch
 from elasticd.train.introspection import collective_wait as module
 from elasticd.train.introspection.collective_wait import WINDOW_STEPS, StepWait
 from elasticd.train.process_group.gloo_work import WakeableWork
+from tests.fixtures.step_wait import end_step
 
 
 class Clock:
@@ -33,7 +34,7 @@ def step(wait: StepWait, clock: Clock, *, compute_s: float, waits_s: float) -> N
     clock.now_s += waits_s
     wait.waited(began_s)
     wait.settled()
-    wait.committed(clock.now_s)
+    end_step(wait, clock.now_s)
 
 
 def test_collectives_that_python_waits_for_add_up(clock: Clock) -> None:
@@ -47,7 +48,7 @@ def test_collectives_that_python_waits_for_add_up(clock: Clock) -> None:
             wait.waited(began_s)
             clock.now_s += 0.125  # A parameter's own time.
         wait.settled()
-        wait.committed(clock.now_s)
+        end_step(wait, clock.now_s)
     found = wait.summary()
     assert (found.wait_s, found.step_s, found.steps) == (0.25, 0.625, 2)
     assert wait.total_s == 0.75
@@ -67,7 +68,7 @@ def test_what_ddp_waits_for_ends_where_the_optimizer_may_step(
         clock.now_s += 0.25
         wait.settled()
         clock.now_s += 1.0  # The optimizer.
-        wait.committed(clock.now_s)
+        end_step(wait, clock.now_s)
     found = wait.summary()
     assert (found.wait_s, found.step_s) == (0.75, 2.75)
 
@@ -84,7 +85,7 @@ def test_what_ddp_waits_for_ends_with_the_next_collective(clock: Clock) -> None:
         wait.waited(began_s)
         clock.now_s += 1.0
         wait.settled()
-        wait.committed(clock.now_s)
+        end_step(wait, clock.now_s)
     assert wait.summary().wait_s == 0.375
 
 
@@ -109,7 +110,7 @@ def test_collective_within_a_backward_pass_ends_no_wait(clock: Clock) -> None:
     Probe.apply(x).backward()  # type: ignore[no-untyped-call]
     clock.now_s += 0.25
     wait.settled()
-    wait.committed(clock.now_s)
+    end_step(wait, clock.now_s)
     assert wait.total_s == 0.25
 
 
@@ -160,5 +161,5 @@ def test_collective_counts_the_time_for_which_it_is_waited_for(
     monkeypatch.setattr("elasticd.train.process_group.gloo_work.step_wait", wait)
     monkeypatch.setattr("elasticd.train.process_group.gloo_work.time.monotonic", clock)
     assert WakeableWork(Inner(), None, {}).wait()
-    wait.committed(clock.now_s)
+    end_step(wait, clock.now_s)
     assert wait.total_s == pytest.approx(0.6)
