@@ -55,9 +55,14 @@ class Bench:
         (self.folder / "train.py").write_text(text)
 
     @contextmanager
-    def pool(self, *, parks: bool = True) -> Iterator[PoolDriver]:
-        learns = ("train.py", self.record)
-        driver = PoolDriver(env=self.env, cwd=self.folder, learns=learns, parks=parks)
+    def pool(self, *, parks: bool = True, is_started: bool = False) -> Iterator[PoolDriver]:
+        driver = PoolDriver(
+            env=self.env,
+            cwd=self.folder,
+            learns=("train.py", self.record),
+            parks=parks,
+            is_started=is_started,
+        )
         with driver.until_closed():
             yield driver
 
@@ -93,7 +98,7 @@ def test_second_worker_finds_what_the_first_imported(bench: Bench) -> None:
     """The zygote ran the package once; the worker is the pool's child as ever."""
     bench.package("heavy", "sum(range(10**6))")
     bench.script("heavy")
-    with bench.pool() as driver:
+    with bench.pool(is_started=True) as driver:
         learned = bench.learn(driver)
         assert learned.pss_bytes > 0 and learned.modules >= 1 and not learned.left_out
         pid, importers = bench.start(driver)

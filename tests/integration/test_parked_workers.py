@@ -22,12 +22,12 @@ __all__ = ["bench"]
 
 
 @contextmanager
-def a_pool(bench: Bench, source: str = "pool") -> Iterator[PoolDriver]:
+def a_pool(bench: Bench, source: str = "pool", *, is_started: bool = False) -> Iterator[PoolDriver]:
     """A pool whose workers come from itself, or from a zygote that is there from the start."""
     bench.package("heavy")
     bench.script("heavy")
     if source == "pool":
-        driver = PoolDriver(env=bench.env, cwd=bench.folder, is_patient=True)
+        driver = PoolDriver(env=bench.env, cwd=bench.folder, is_patient=True, is_started=is_started)
         with driver.until_closed():
             yield driver
         return
@@ -82,8 +82,8 @@ def test_replacement_of_a_killed_worker_was_parked(bench: Bench, source: str) ->
 
 
 def test_each_worker_has_one(bench: Bench) -> None:
-    """Each of two orders gets another of them."""
-    with a_pool(bench) as driver:
+    """Each of two orders gets another of them, in a pool that was started and not forked."""
+    with a_pool(bench, is_started=True) as driver:
         workers = [bench.start(driver)[0] for _ in range(2)]
         waiting: list[int] = []
         while len(waiting) < 2:  # One may have been parked before the second worker ran.

@@ -341,7 +341,7 @@ def test_preload_that_fails_is_told_in_a_sentence(
     """PoolFailed names the module and what to do; the pool ends."""
     if source is not None:
         (tmp_path / f"{name}.py").write_text(source)
-    driver = PoolDriver(preload=name, cwd=tmp_path)
+    driver = PoolDriver(preload=name, cwd=tmp_path, is_patient=True)
     message = driver.wait_for(PoolFailed).message
     assert repr(name) in message and word in message and "--preload" in message
     assert driver.process.wait(PATIENCE_S) == 1
