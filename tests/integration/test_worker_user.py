@@ -177,3 +177,26 @@ def test_link_that_a_job_laid_is_followed_with_its_rights_alone(
     assert list(kept.iterdir()) == []
     assert cluster.run("stop", "linked").code == 0
     (cluster.runs / "linked").unlink()
+
+
+def test_script_that_this_user_cannot_read_is_told_and_costs_no_restart(
+    cluster: Cluster, daemon: Daemon
+) -> None:
+    """The node says so at once, and the job begins as soon as the right is given."""
+    home = cluster.folder / "home"
+    home.mkdir(mode=0o700)
+    script = home / "train.py"
+    script.write_text("print('trained')\n")
+    ended = cluster.run("run", "--job", "closed", "--detach", str(script))
+    assert ended.code == 0, ended.err
+    sentence = (
+        f"The user nobody of --worker-user cannot read the script {script}, since it may not enter "
+        f"the folder {home}: let that user through (chmod o+x {home})"
+    )
+    until(lambda: sentence in cluster.run("status", "closed").out, lambda: daemon.log[-2000:])
+    job = Job(cluster, "closed")
+    assert job.world is None and job.status.phase is Phase.PENDING
+    home.chmod(0o711)
+    job.wait_phase(Phase.SUCCEEDED)
+    world = job.world
+    assert world is not None and (world.generation, world.restarts) == (1, 0)

@@ -13,6 +13,7 @@ from elasticd.channel.pool import Start
 from elasticd.records.ids import Generation, NodeId, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.world import Placement, World
+from elasticd_agent.worker_setup.entry_access import check_access
 from elasticd_agent.worker_setup.gpus import visible_gpus
 from elasticd_agent.worker_setup.job_files import folder_of, read_variables, write_files
 from elasticd_agent.worker_setup.log_folder import claim
@@ -58,7 +59,8 @@ class WorkerSetup:
         """Make the job's folder ready, which may wait for a disk; another thread may call this.
 
         Raises:
-            OSError: the folder cannot be written, or a file of a variable cannot be read.
+            OSError: the folder cannot be written, a file of a variable cannot be read, or workers
+                may not read what they are started from.
             ValueError: a file's name leads out of the folder, or its content can be no variable.
         """
         claim(self._run_folder / self._spec.name, self._spec.uid)
@@ -66,6 +68,7 @@ class WorkerSetup:
             write_files(self._files, self._spec.files)
         variables = read_variables(self._spec.env_files)
         self._given = replace(self._spec, env={**self._spec.env, **variables})
+        check_access(self._spec, self.cwd, {**self._environ, **self._given.env})
 
     def files_of(self, generation: Generation, rank: Rank) -> WorkerFiles:
         """Return where a rank of a generation writes."""

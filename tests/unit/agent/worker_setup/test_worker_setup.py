@@ -1,11 +1,17 @@
 """What the workers of a job are started with: what they get of the agent, and what of files."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from elasticd.records.ids import NodeId, Slot
 from elasticd.records.job import JobSpec
 from elasticd_agent.worker_setup.worker_setup import WorkerSetup
+from tests.fixtures.other_user import NOBODY, open_folder
 from tests.unit.control.world_case import SPEC
 
 AGENTS = {"HOME": "/home/x", "ELASTICD_ETCD_PASSWORD": "secret"}
@@ -38,3 +44,24 @@ def test_job_that_brings_files_starts_where_they_are_written(tmp_path: Path) -> 
     assert (Path(setup.cwd) / "train.py").read_text() == "pass\n"
     files = setup.prepared_files("a.slot-0")
     assert setup.order("0.0", files, {}, niceness=3).cwd == setup.cwd
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another user")
+def test_folder_is_not_ready_for_workers_that_cannot_read_their_script() -> None:
+    """Else each of them would end with an exit code of Python's, and use up a restart."""
+    code = f"""
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+from tests.unit.agent.worker_setup.test_worker_setup import SPEC, setup_of
+folder = Path(sys.argv[1])
+os.chown(folder, {NOBODY}, -1)
+(folder / "train.py").touch(mode=0o600)
+os.setresuid(-1, {NOBODY}, -1)
+setup_of(replace(SPEC, entry="train.py", cwd=str(folder)), folder).prepare_folder()
+"""
+    with open_folder() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+        )
+    assert "PermissionError: The user nobody of --worker-user cannot read the scr" in done.stderr
