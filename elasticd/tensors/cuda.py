@@ -23,6 +23,8 @@ is_used: Callable[[], bool] = torch.cuda.is_initialized
 class _Nothing:
     """Stands in the place of an event where there is nothing to wait for."""
 
+    begun: int | None = None
+
     def query(self) -> bool:
         return True
 

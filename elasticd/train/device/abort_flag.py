@@ -31,9 +31,12 @@ class AbortFlag:
         """Raise the flag, before the collectives of the generation are woken; any thread."""
         self._number.fill_(1.0)
 
-    def read(self) -> "FlagReading":
-        """Queue a look at the flag behind all that the current stream was given so far."""
-        return FlagReading(self._number, self.device)
+    def read(self, begun: int | None = None) -> "FlagReading":
+        """Queue a look at the flag behind all that the current stream was given so far.
+
+        `begun` is the number of collectives among that; None: nobody counts them.
+        """
+        return FlagReading(self._number, self.device, begun)
 
 
 class FlagReading:
@@ -42,7 +45,10 @@ class FlagReading:
     Its tensors are of this look alone, since an optimizer may still read those of the one before.
     """
 
-    def __init__(self, number: torch.Tensor, device: torch.device) -> None:
+    def __init__(
+        self, number: torch.Tensor, device: torch.device, begun: int | None = None
+    ) -> None:
+        self.begun = begun
         with torch.no_grad():
             if device.type == "cpu":
                 self.found_inf = self._told = number.clone()

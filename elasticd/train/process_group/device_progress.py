@@ -41,8 +41,8 @@ class DeviceProgress:
             self._hook = watched.register_post_accumulate_grad_hook(self._made)
 
     def settled(self, begun: int) -> None:
-        """Take note that all collectives begun so far are done on the device."""
-        self._settled = begun
+        """Take note that so many of the begun collectives are done on the device."""
+        self._settled = max(self._settled, begun)
 
     def count(self, begun: int) -> int:
         """Return how many of the begun collectives the device has reached."""

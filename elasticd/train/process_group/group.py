@@ -234,10 +234,11 @@ class Group:
             GroupBroken: the group was aborted, so what its collectives gave is not to be used.
         """
         if self._device.type == "cuda" and cuda.is_used():
+            begun = self.sequence() if mark is None else mark.begun
             event = mark or cuda.mark(self._device)
-            cuda.await_event(event, lambda: self._is_aborted or not is_current())
-            if event is not cuda.NOTHING:
-                self.arrival.settled(self.sequence())
+            is_done = cuda.await_event(event, lambda: self._is_aborted or not is_current())
+            if is_done and begun is not None:
+                self.arrival.settled(begun)
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted.")
         return self.has_ended()
@@ -351,9 +352,8 @@ class Group:
     def _keep_guard(self) -> None:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""
         knocked: set[int] = set()
-        pause_s = _FIRST_PAUSE_S
+        pause_s, over_s = _FIRST_PAUSE_S, 0.0
         losses: LostCollectives | None = None
-        over_s = 0.0
         while not self._is_closed:
             if not self._is_aborted and not self._is_late():
                 self._changed.wait(self._left_s())

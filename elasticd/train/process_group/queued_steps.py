@@ -117,7 +117,7 @@ class QueuedSteps:
             self._watch.settle(cuda.NOTHING)  # It only says whether a peer is gone.
         else:
             self._watch.settle()
-        self._reading = self._flag.read()
+        self._reading = self._flag.read(self._watch.sequence())
         vars(optimizer)["found_inf"] = self._reading.found_inf
         return True
 

@@ -16,6 +16,11 @@ __all__ = ["DeviceMark", "EpochProgress", "Pauses", "QueuedSteps", "StateWatch"]
 class DeviceMark(Protocol):
     """A place in what a device was given to do."""
 
+    begun: int | None
+    """How many collectives of this rank come before it, as later ones may still be far from done;
+    None: it says nothing of them.
+    """
+
     def query(self) -> bool:
         """Return whether the device has come to it."""
 

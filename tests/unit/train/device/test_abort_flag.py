@@ -16,6 +16,16 @@ from tests.fixtures.ranks import entered
 from tests.unit.train.device.gpu_case import FakeGpu
 
 
+class Mark:
+    """A place in the stream of a double, with so many collectives before it."""
+
+    def __init__(self, begun: int | None, *, is_done: bool = True) -> None:
+        self.begun, self._is_done = begun, is_done
+
+    def query(self) -> bool:
+        return self._is_done
+
+
 class Number:
     """A number in one memory, whose copies are noted."""
 
@@ -101,7 +111,7 @@ def test_wait_for_a_mark_is_not_for_what_was_queued_later(gpu: FakeGpu) -> None:
     """The optimizer's kernels, which the host need not see done."""
     group = made(gpu)
     group.form()
-    mark = cuda.mark(gpu.own)
+    mark = Mark(0)
     del gpu.calls[:]
     group.settle(lambda: True, mark)
     assert gpu.calls == [], "it makes no mark of its own"
@@ -121,4 +131,54 @@ def test_look_at_the_peers_settles_nothing(gpu: FakeGpu, monkeypatch: pytest.Mon
     assert settled == []
     group.settle(lambda: True)
     assert settled == [0]
+    group.close()
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many collectives the default group has begun; a test may change the number."""
+    found = [7]
+    monkeypatch.setattr(Group, "sequence", lambda _: found[0])
+    monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True, raising=False)
+    return found
+
+
+def test_wait_for_a_mark_settles_no_collective_that_came_later(
+    gpu: FakeGpu, begun: list[int]
+) -> None:
+    """A rank whose device stands still before one of those is the one that the others wait for.
+
+    So it is with two optimizer steps for one commit: the second waits for the look at the flag of
+    the first, when the backward pass between them is queued.
+    """
+    group, net = made(gpu), torch.nn.Linear(2, 2)
+    group.form()
+    group.arrival.watch([torch.optim.SGD(net.parameters())])
+    mark = Mark(7)
+    begun[0], gpu.compute.is_done = 9, False
+    net(torch.ones(1, 2)).sum().backward()
+    group.settle(lambda: True, mark)
+    assert group.arrived() == 7
+    gpu.compute.is_done = True
+    group.settle(lambda: True)
+    gpu.compute.is_done, begun[0] = False, 11
+    net(torch.ones(1, 2)).sum().backward()
+    group.settle(lambda: True, mark)
+    assert group.arrived() == 9, "a wait for an old mark takes nothing back"
+    group.close()
+
+
+def test_wait_that_the_end_of_the_world_cuts_short_settles_nothing(
+    gpu: FakeGpu, begun: list[int]
+) -> None:
+    """The device has not come so far."""
+    group, net = made(gpu), torch.nn.Linear(2, 2)
+    group.form()
+    group.arrival.watch([torch.optim.SGD(net.parameters())])
+    group.settle(lambda: True)
+    begun[0], gpu.compute.is_done = 9, False
+    net(torch.ones(1, 2)).sum().backward()
+    for mark in (None, Mark(9, is_done=False)):
+        group.settle(lambda: False, mark)
+        assert group.arrived() == 7
     group.close()

@@ -12,11 +12,17 @@ from elasticd.train.device.abort_flag import AbortFlag, FlagReading
 from elasticd.train.device.device import CPU
 from elasticd.train.group_broken import GroupBroken
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.introspection import collective_wait
+from elasticd.train.introspection.collective_wait import StepWait
 from elasticd.train.optimizer.parameter_change import FIRST_COMMITS
 from elasticd.train.process_group.queued_steps import QueuedSteps
+from elasticd.train.session import agent_session as session_module
 from elasticd.train.session.watch import DeviceMark
 from elasticd.train.state.state import State, core_of
+from tests.unit.train.session.session_bench import Bench, bench
 from tests.unit.train.state.state_case import FakeWatch, batch, entered, facts, model, same
+
+__all__ = ["bench"]
 
 KINDS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "Adam": lambda each: torch.optim.Adam(each, fused=True, amsgrad=True),
@@ -295,9 +301,11 @@ class OfGpu(AbortFlag):
     def __init__(self) -> None:
         super().__init__(CPU)
         self.has_come = True
+        self.reads = 0
 
-    def read(self) -> Any:
-        reading: Any = FlagReading(self._number, CPU)
+    def read(self, begun: int | None = None) -> Any:
+        reading: Any = FlagReading(self._number, CPU, begun)
+        self.reads += 1
         flag = self
 
         class Late:
@@ -346,13 +354,52 @@ def test_host_waits_in_commit_for_the_look_alone() -> None:
 
 
 def test_commit_waits_for_collectives_after_the_step_too() -> None:
-    """Sums of metrics, say."""
+    """Sums of metrics, say. The look at the flag says nothing of them."""
     state = ready()
     with on_gpu(state) as (_, watch):
+        watch.collectives = 7
         step(state)
         watch.collectives += 1
         state.commit()
-        assert watch.marks[-1] is None
+        peers, look, last = watch.marks
+        assert peers is not None and peers.begun is None
+        assert look is not None and look.begun == 7
+        assert last is None
+
+
+WAITED_S, ELSE_S = 0.25, 4.0
+
+
+@pytest.mark.parametrize("place", ["no flag", "cpu", "cuda"])
+def test_what_a_queued_step_waited_for_other_ranks_is_counted(
+    place: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last future of the backward pass to the step, as without a flag: a late node is
+    found by that. What comes after is no wait for others.
+    """
+    now, wait, state, flag = [100.0], StepWait(), ready(), OfGpu()
+    monkeypatch.setattr(collective_wait, "_now_s", lambda: now[0])
+    monkeypatch.setattr(session_module, "step_wait", wait)
+    bench.begin()
+    session: Any = bench.session
+    with entered(state, session):
+        if place != "no flag":
+            queue(state, flag, session)
+        for number in range(2 * KNOWN):
+            if number == KNOWN and place == "cuda":
+                flag.device = torch.device("cuda", 0)
+            now[0] += ELSE_S
+            wait.took_future()
+            now[0] += WAITED_S
+            step(state)
+            now[0] += ELSE_S
+            state.commit()
+    assert state.step == 2 * KNOWN and flag.reads == (
+        0 if place == "no flag" else 2 * KNOWN - FIRST_COMMITS
+    )
+    assert [blocked_s for blocked_s, _ in wait.ends] == [
+        WAITED_S * (number + 1) for number in range(2 * KNOWN)
+    ]
 
 
 def test_end_of_the_world_before_the_device_has_come_to_it_counts_nothing() -> None:
