@@ -20,6 +20,7 @@ from elasticd.records.failure import Failure
 from tests.fixtures.applied import play, whole_output
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 from tests.fixtures.patience import patience_s
+from tests.fixtures.patient_agent import PATIENT_WITH_STACKS
 
 SIZE = 3
 SLEEP_S = 6
@@ -30,6 +31,7 @@ LIMIT_S = SLEEP_S + math.ceil(patience_s(6.0))
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster_on(tmp_path_factory.mktemp("detection")) as cluster:
+        cluster.agent_prefix = PATIENT_WITH_STACKS
         cluster.daemon("a", slots=SIZE)
         yield cluster
 
@@ -72,10 +74,15 @@ def assert_replaced(cluster: Cluster, job: Job, generation: int, rank: int) -> s
     culprit = until(lambda: culprit_of(cluster, job, generation + 1), lambda: "nobody is blamed")
     assert (culprit.rank, culprit.is_hung) == (rank, True)
     assert culprit.exception in cluster.run("why", job.name).out
-    stacks = Path(culprit.log_path).read_text()
-    for each, pid in pids.items():
-        assert f"=== rank {each}, pid {pid}" in stacks
-    return stacks
+    path = Path(culprit.log_path)
+    heads = [f"=== rank {each}, pid {pid}" for each, pid in pids.items()]
+
+    def written() -> str | None:
+        stacks = path.read_text() if path.exists() else ""
+        is_whole = all(head in stacks for head in heads) and stacks.endswith("\n\n")
+        return stacks if is_whole else None
+
+    return until(written, lambda: f"stacks of not all: {path}")
 
 
 def culprit_of(cluster: Cluster, job: Job, generation: int) -> Failure | None:

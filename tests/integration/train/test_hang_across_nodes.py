@@ -10,6 +10,7 @@ from elasticd.records.reason import Reason
 from elasticd_agent.liveness.stack_dump import stacks_path
 from tests.fixtures.applied import play
 from tests.fixtures.cluster import cluster_on, until
+from tests.fixtures.patient_agent import PATIENT_WITH_STACKS
 
 FOREVER_S = 100_000
 
@@ -23,6 +24,7 @@ def test_rank_that_hangs_costs_its_own_process_and_is_found_as_on_one_node(
     and the hung one's agent says whom it ends.
     """
     with cluster_on(tmp_path) as cluster:
+        cluster.agent_prefix = PATIENT_WITH_STACKS
         daemons = {node: cluster.daemon(node, slots=1) for node in ("a", "b")}
         options = ("--nnodes", "1:2", "--progress-timeout", str(FOREVER_S))
         job = cluster.submit("apart", *options, script="steady.py")
@@ -79,4 +81,5 @@ def test_rank_that_others_of_its_node_wait_for_costs_its_own_process_alone(tmp_p
 
 
 def _text_of(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    text = path.read_text() if path.exists() else ""
+    return text if text.endswith("\n\n") else ""  # As the last section ends.

@@ -16,11 +16,14 @@ import os
 import pkgutil
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType, TracebackType
 from typing import Any
 
 __all__ = ["python_path", "run", "search_path"]
+
+_PACKAGES = ("site-packages", "dist-packages")
 
 
 def run(
@@ -60,12 +63,37 @@ def python_path(env: Mapping[str, str], cwd: str) -> list[str]:
 
 
 def search_path(now: Sequence[str], pools: Sequence[str], workers: Sequence[str]) -> list[str]:
-    """Exchange the PYTHONPATH that the pool started with for the worker's own."""
+    """Exchange the PYTHONPATH that the pool started with for the worker's own.
+
+    A folder that a `.pth` file names as well stays, where Python would have put it: the pool's own
+    start left it out there, since its PYTHONPATH had it already.
+    """
     rest = list(now)
     for entry in pools:
         if entry in rest:
             rest.remove(entry)
+    taken = set(pools) - set(workers)
+    for place in [each for each in rest if taken and each.endswith(_PACKAGES)]:
+        at = rest.index(place)
+        for entry in _named_by_pth(place):
+            if entry in taken and entry not in rest and os.path.exists(entry):
+                rest.insert(at + 1, entry)
+            at = max(at, rest.index(entry)) if entry in rest else at
     return list(dict.fromkeys([*workers, *rest]))
+
+
+def _named_by_pth(place: str) -> Iterator[str]:
+    """Give the folders that the `.pth` files of a folder of packages name, in Python's order."""
+    with suppress(OSError):
+        names = [name for name in os.listdir(place) if name.endswith(".pth") and name[0] != "."]
+        for name in sorted(names):
+            with (
+                suppress(OSError, ValueError),
+                open(f"{place}/{name}", encoding="utf-8-sig") as file,
+            ):
+                for line in file.read().splitlines():
+                    if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                        yield os.path.abspath(os.path.join(place, line.rstrip()))
 
 
 def _new_main() -> ModuleType:
