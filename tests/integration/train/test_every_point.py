@@ -3,7 +3,8 @@
 One job lives through all points of a case: in each world of full size another rank kills itself at
 the next one. What every rank was about to apply is in its output. From that the whole run is done
 again here, in one process and with plain PyTorch, share by share: in double precision nothing but
-the order of sums differs, also with BatchNorm, whose statistics depend on who had which share.
+the order of sums differs, also with BatchNorm, whose statistics depend on who had which share. With
+the abort flag the sums are exact, and what is learned is the same bit for bit.
 """
 
 import json
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from elasticd.train.data.loader import loader_core_of
+from elasticd.train.optimizer.parameter_change import FIRST_COMMITS
 from tests.fixtures.cluster import SCRIPTS, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.scripts.points import Parts, dataset, loader
@@ -37,6 +39,10 @@ class Case:
     spare: int = 0
     linger_s: float = 0.0
     """How long the others stay at the point, so that the news meets them there."""
+    after: int = 2
+    """So many steps of its world are committed before a rank dies."""
+    rel: float = REL
+    """How much what is learned may differ."""
 
 
 CASES = {
@@ -45,6 +51,13 @@ CASES = {
         features="scaler,accumulate",
         points="forward1,bucket1,unscaled,optimizer0,scaled,stepped,commit",
         linger_s=0.15,
+    ),
+    "flag": Case(
+        features="flag",
+        points="loss0,bucket1,reduced,look,optimizer0,optimized0,stepped,commit,committed",
+        linger_s=0.15,
+        after=FIRST_COMMITS + 2,
+        rel=0.0,
     ),
     # DDP hands out the running statistics of rank 0. If that one died, those of the next rank
     # would be as good, but not the same.
@@ -68,6 +81,10 @@ class Story:
     ends: list[dict[str, Any]]
     began: dict[int, dict[str, list[float]]]
     """By how many steps were made when a generation began: the statistics that rank 0 had."""
+    looks: list[dict[str, Any]]
+    """What the optimizer of each rank was told of the abort flag in each step."""
+    lookouts: list[dict[str, Any]]
+    """The steps in which a rank looked at the flag when it was up."""
     said: str = ""
     """What the command said: which process ended, and why."""
 
@@ -75,7 +92,7 @@ class Story:
     def read(cls, folder: Path) -> "Story":
         lines: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
         pids: dict[int, set[int]] = {}
-        ends, began = [], {}
+        ends, began, flags = [], {}, {"F": list[Any](), "L": list[Any]()}
         for path in sorted(folder.glob("gen-*/rank-*.out")):
             for line in path.read_text().splitlines():
                 kind, _, rest = line.partition(" ")
@@ -86,11 +103,20 @@ class Story:
                     pids.setdefault(told["generation"], set()).add(told["pid"])
                 elif kind == "P":
                     ends.append(json.loads(rest))
+                elif kind in flags:
+                    flags[kind].append(json.loads(rest))
                 elif kind == "G" and (told := json.loads(rest))["rank"] == 0:
                     began[told["step"]] = told["values"]
         assert sorted(lines) == list(range(len(lines)))
         steps = [_that_counted(lines[step]) for step in sorted(lines)]
-        return cls(steps=steps, pids=[pids[each] for each in sorted(pids)], ends=ends, began=began)
+        return cls(
+            steps=steps,
+            pids=[pids[each] for each in sorted(pids)],
+            ends=ends,
+            began=began,
+            looks=flags["F"],
+            lookouts=flags["L"],
+        )
 
 
 def _that_counted(attempts: Mapping[int, Mapping[int, dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -114,7 +140,7 @@ def story(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Story:
     call = place.call(
         "--job", "points", "--nproc-per-node", str(FULL), str(SCRIPT), "--full", str(FULL),
         "--points", case.points, "--features", case.features, "--folder", str(place.folder),
-        "--spare", str(case.spare), "--linger-s", str(case.linger_s),
+        "--spare", str(case.spare), "--linger-s", str(case.linger_s), "--after", str(case.after),
     )  # fmt: skip
     for number, point in enumerate(case.points.split(",")):
         note = place.folder / f"died-{number}"
@@ -173,9 +199,31 @@ def test_what_is_learned_is_what_an_undisturbed_run_learns(case: Case, story: St
             if "running" in name and rank:
                 continue  # Each rank's own, of its share, until rank 0 hands out its own again.
             double = torch.tensor(value, dtype=torch.float64)
-            assert _are_close({name: double}, end["values"]), f"{name} of rank {rank}"
+            is_close = _are_close({name: double}, end["values"], case.rel)
+            assert is_close, f"{name} of rank {rank}"
             if "running" not in name:
                 assert end["values"][name] == story.ends[0]["values"][name], name
+
+
+@pytest.mark.slow
+def test_steps_are_queued_and_left_out_behind_an_abort(case: Case, story: Story) -> None:
+    """With the abort flag, that is: all but the first of a generation are. Where the others look
+    at it when the news is there, their optimizers change nothing, and the step is done again.
+    """
+    begins: dict[int, int] = {}
+    for look in story.looks:
+        begun = begins.setdefault(look["generation"], look["step"])
+        begins[look["generation"]] = min(begun, look["step"])
+    for look in story.looks:
+        number = look["step"] - begins[look["generation"]]
+        if number == 0 or number >= FIRST_COMMITS:  # The end of an epoch is a commit as well.
+            assert (look["flag"] is None) == (number == 0), look
+    assert len(story.lookouts) == (FULL - 1) * case.points.split(",").count("look")
+    for lookout in story.lookouts:
+        assert {**lookout, "flag": 1.0} in story.looks
+        (counted,) = {told["generation"] for told in story.steps[lookout["step"]]}
+        assert counted > lookout["generation"]
+    assert bool(story.looks) == ("flag" in case.features)
 
 
 def _batches(step: Sequence[Mapping[str, Any]]) -> list[list[int]]:
@@ -191,7 +239,7 @@ def _do_again(case: Case, story: Story) -> tuple[Parts, list[list[list[float]]]]
     The statistics go on as those of rank 0, unless another rank had counted the step when rank 0
     had not: then rank 0 has that one's when the next generation begins.
     """
-    parts, samples = Parts(case.features.split(",")), dataset()
+    parts, samples = Parts(case.features.split(",")), dataset(case.features.split(","))
     buffers = dict(parts.model.named_buffers())
     losses = []
     for number, step in enumerate(story.steps):
@@ -206,8 +254,8 @@ def _do_again(case: Case, story: Story) -> tuple[Parts, list[list[list[float]]]]
                 weight, index = told["shares"][micro]
                 x, y, _ = samples[index]
                 out = parts.model(x)
-                loss = torch.nn.functional.mse_loss(out, y) * (weight / parts.per_step)
-                parts.backward(loss / len(step), number)
+                loss = parts.loss(out, y, weight)
+                parts.backward(loss, number)
                 losses[-1][told["rank"]][micro] = loss.item()
                 of_ranks[told["rank"]] = {name: each.clone() for name, each in buffers.items()}
             kept = of_ranks[0]
@@ -215,14 +263,21 @@ def _do_again(case: Case, story: Story) -> tuple[Parts, list[list[list[float]]]]
                 kept = next(each for each in of_ranks.values() if _are_close(each, found))
             for name, value in buffers.items():
                 value.copy_(kept[name])
+        for parameter in parts.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(len(step))
         parts.apply(lambda _: None)
     return parts, losses
 
 
 def _are_close(
-    wanted: Mapping[str, torch.Tensor], found: Mapping[str, Sequence[float] | float]
+    wanted: Mapping[str, torch.Tensor],
+    found: Mapping[str, Sequence[float] | float],
+    rel: float = REL,
 ) -> bool:
     return all(
-        torch.tensor(found[name], dtype=value.dtype).allclose(value, rtol=REL, atol=1e-12)
+        torch.tensor(found[name], dtype=value.dtype).allclose(
+            value, rtol=rel, atol=1e-12 if rel else 0.0
+        )
         for name, value in wanted.items()
     )
