@@ -186,9 +186,13 @@ class LoaderCore:
         loader that is past that point (several passes within one epoch of the state) does not go
         back: it ends its present pass.
         """
+        self.hold_epoch(epoch)
+        return self.cursor.take_spans()
+
+    def hold_epoch(self, epoch: int) -> None:
+        """Be at the beginning of `epoch`, and let the next commit count what was before it."""
         while self.cursor.pending.consumed > 0 or self.cursor.pending.epoch < epoch:
             self._finish()
-        return self.cursor.take_spans()
 
     def next(self, epoch: int, placement: int) -> Any:
         """Return the next batch of a loop that began in this epoch, after so many placements.

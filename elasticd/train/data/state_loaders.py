@@ -8,6 +8,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from elasticd.errors import CallError
+from elasticd.train.data.cursor import DataPosition
 from elasticd.train.data.kept_batches import Check, KeptBatches
 from elasticd.train.data.ledger import DataTotals, Ledger
 from elasticd.train.data.loader import Loader, loader_core_of
@@ -34,7 +35,11 @@ class Loaders:
         """Each loader of this world with its ledger."""
         self._kept = KeptBatches(self._cores, checks)
         self._checks = checks
-        self._is_told = False
+        self.held = 0
+        """Epochs that ended and count with the next commit; a failure does them again: 0 or 1."""
+        self._waits_from: list[DataPosition] | None = None
+        """What was committed when a commit waited for an optimizer's step."""
+        self._is_told = self._is_loss_told = False
 
     def expect(self, epochs: int, steps: int, left: int) -> None:
         """Take note of where the script means to end; `left` is the number of epochs until then.
@@ -71,21 +76,47 @@ class Loaders:
             loader.kept = self._kept
         self.rows = [(loader, self._ledgers[name]) for name, loader in self._cores.items()]
         self._kept.begin()
+        self.held, self._waits_from = 0, None
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
         """Count what was delivered; `epoch`: the one that begins now, if one does.
 
         `is_waiting`: no optimizer has used the gradients of these samples yet, so they count with
-        the next commit. At the end of an epoch they count in any case.
+        the next commit. At the end of an epoch they count in any case, and after one that is held.
         """
         if is_waiting and epoch is None:
-            self._tell_once()
-            return
+            if not self.held:
+                self._waits_from = self._committed
+                self._tell_once()
+                return
+            self._tell_of_loss_once()  # It keeps what the end of the epoch did.
+        self.held = 0
         for name, loader in self._cores.items():
             ledger = self._ledgers[name]
             if epoch is not None:
                 ledger.take(loader.end_epoch(epoch))
             ledger.take(loader.commit())
+
+    @property
+    def has_uncounted(self) -> bool:
+        """Return whether the script was given batches that no commit has counted."""
+        return any(each.has_delivered for each in self._cores.values())
+
+    def hold_epoch(self, epoch: int, *, is_other: bool) -> bool:
+        """Begin `epoch` and count nothing, so that a failure goes back to the epoch before it.
+
+        Return whether that was possible; if not, what a failure loses is said once. It is not where
+        parameters are others than those of a commit (`is_other`), or after a commit that waited for
+        a step: the next one would keep what the epoch's end did (a scheduler's step), and a failure
+        would have that done twice.
+        """
+        if is_other or self.held or self._waits_from == self._committed:
+            self._tell_of_loss_once()
+            return False
+        for each in self._cores.values():
+            each.hold_epoch(epoch)
+        self.held = 1
+        return True
 
     @property
     def totals(self) -> DataTotals | None:
@@ -109,6 +140,19 @@ class Loaders:
         """Take over counts that `state_dict` returned, also of a loader that is built later."""
         for name, counts in state.items():
             self._ledgers.setdefault(name, Ledger()).load_state_dict(counts)
+
+    @property
+    def _committed(self) -> list[DataPosition]:
+        return [each.cursor.committed for each in self._cores.values()]
+
+    def _tell_of_loss_once(self) -> None:
+        if not self._is_loss_told:
+            self._is_loss_told = True
+            sys.stderr.write(
+                "elasticd: an epoch ended with gradients that no optimizer's step has used, and "
+                "their samples count: a failure before the next step loses these gradients. Make a "
+                "step with the last batches of each epoch.\n"
+            )
 
     def _tell_once(self) -> None:
         if not self._is_told and any(each.has_delivered for each in self._cores.values()):

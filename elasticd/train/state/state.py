@@ -52,7 +52,7 @@ class State:
     @property
     def epoch(self) -> int:
         """The number of epochs that are over."""
-        return self._core.epoch
+        return self._core.epoch + self._core.loaders.held
 
     @property
     def seed(self) -> int:
@@ -82,7 +82,7 @@ class State:
         """Iterate over the epochs that are left; the end of each is a commit, too.
 
         If the world changes after the loop over the data (in an evaluation, say), that part of the
-        epoch is done again.
+        epoch is done again; also where gradients wait for the next epoch's step, until that step.
 
         Args:
             count: the number of epochs of the whole run.

@@ -27,6 +27,7 @@ from elasticd.train.optimizer.optimizer_coverage import check_coverage
 from elasticd.train.optimizer.param_groups import groups_kept
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import StepGuard
+from elasticd.train.optimizer.waiting_gradient import GradientMark
 from elasticd.train.scalars.commit_scalars import CommitScalars, Tensors
 from elasticd.train.session.watch import EpochProgress, Pauses, StateWatch
 from elasticd.train.state import rng
@@ -82,7 +83,7 @@ class StateCore:
         self._hooks = ScriptHooks()
         self._tied = TiedEntries(self.values, self.objects)
         self._keep = CommitCopy()
-        self.guard = StepGuard()
+        self.guard, self._mark = StepGuard(), GradientMark()
         self.commit_scalars = CommitScalars()
 
     # --- for `State` ------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class StateCore:
         if (watch := self._watch) is None or threading.get_ident() != self._thread:
             watch = self._inside("commit()")
         given = self.commit_scalars.checked(scalars, hist)
-        self._take(self.step + 1, self.epoch)
+        self._take(self.step + 1, self.epoch + self.loaders.held)
         self.commit_scalars.set(given, self.step, hist)
         watch.committed((self.step, self.epoch))
         watch.check(self.step)
@@ -289,12 +290,23 @@ class StateCore:
 
     @uninterruptible
     def _passes(self, count: int) -> Iterator[int]:
-        while self.epoch < count:
-            yield self.epoch
+        while self.epoch + self.loaders.held < count:
+            yield self.epoch + self.loaders.held
             watch = self._inside("epochs()")
-            self._take(self.step, self.epoch + 1)
-            watch.committed((self.step, self.epoch))
+            epoch = self.epoch + self.loaders.held + 1
+            if epoch < count and self._holds(epoch):
+                self._random.reseed(epoch, self.step)
+            else:
+                self._take(self.step, epoch)
+                watch.committed((self.step, self.epoch))
             watch.check(self.step)
+
+    def _holds(self, epoch: int) -> bool:
+        """Begin an epoch without a commit, if gradients of samples that none has counted wait."""
+        waits = self.loaders.has_uncounted and self._mark.is_passed()
+        if not waits or self.is_dirty or self._keep.has_updated_scaler():
+            return False  # The samples of a step count, and those of one that was left out.
+        return self.loaders.hold_epoch(epoch, is_other=self.guard.touch.look(is_close=True))
 
     def _take(self, step: int, epoch: int) -> None:
         """Make the live state the committed one.
@@ -320,7 +332,8 @@ class StateCore:
             raise
         self._keep.copy(kept)
         if epoch != self.epoch or is_waiting:
-            self.loaders.commit(epoch if epoch > self.epoch else None, is_waiting=is_waiting)
+            is_end = epoch > self.epoch + self.loaders.held
+            self.loaders.commit(epoch if is_end else None, is_waiting=is_waiting)
         else:  # The same for each loader without an epoch that ends, in place.
             for loader, ledger in self.loaders.rows:
                 if loader.ahead.is_looking:
@@ -329,6 +342,8 @@ class StateCore:
                 cursor.committed, spans, cursor.spans = cursor.pending, cursor.spans, []
                 ledger.take(spans)
         self.step, self.epoch = step, epoch
+        if not is_waiting:
+            self._mark.set()
         self.guard.end_commit()  # Clean: a rank that is interrupted now goes back to here.
         self._random.reseed(epoch, step)
 
@@ -368,6 +383,7 @@ class StateCore:
         self.guard.bind(owned.optimizers, owned.names)
         self._optimizers: tuple[torch.optim.Optimizer, ...] = self.guard.optimizers
         self._groups = BuiltGroups(self._optimizers)
+        self._mark.bind(self._optimizers)
         every = {name: optimizers_of(each) for name, each in (self.objects | self.built).items()}
         self._off_host = {name: each for name, each in every.items() if any(map(is_off_host, each))}
 

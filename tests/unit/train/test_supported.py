@@ -341,27 +341,6 @@ def moments_in_attributes() -> None:
     assert not new.optimizer.aside[0].any()
 
 
-def left_of_an_epoch() -> None:
-    """Three batches, a step for two of them: the third one's gradient is gone."""
-    net = torch.nn.Linear(1, 1)
-    data = Loader(torch.arange(6.0), 2, shuffle=False)
-    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), data=data)
-    with entered(state):
-        for epoch in state.epochs(2):
-            if epoch:
-                break
-            for index, batch in enumerate(state.data):
-                state.model(batch[:, None]).sum().backward()
-                if index == 1:
-                    state.optimizer.step()
-                    state.optimizer.zero_grad()
-                    state.commit()
-        assert net.weight.grad is not None
-    with entered(state):
-        assert core_of(state).data_totals.samples == 6
-        assert all(each.grad is None for each in net.parameters())
-
-
 def wrapped_ddp() -> object:
     made = DistributedDataParallel.__new__(DistributedDataParallel)
     torch.nn.Module.__init__(made)
@@ -379,6 +358,7 @@ _MUON = getattr(torch.optim, "Muon", None)
 _USE = "unit/train/state/test_sharded_use.py"
 _UNSUPPORTED = "unit/train/optimizer/test_unsupported.py"
 _LOOPS = "unit/train/data/test_ledger_loops.py"
+_EPOCH_END = "unit/train/data/test_epoch_end.py"
 _LOOP = "unit/train/introspection/test_own_loop.py"
 _KEPT = "unit/train/data/test_kept_batches.py"
 _INNER = "unit/train/optimizer/test_inner_optimizer.py"
@@ -604,9 +584,14 @@ DATA = (
         "steps", in_process="not exact: their samples count, and a failure loses them",
         said="`wait for its step`", check=shown(
             f"{_LOOPS}::test_gradients_of_a_second_optimizer_that_wait_over_commits_are_said_once")),
-    Row(area="Data", what="gradients that wait over the end of an epoch",
+    Row(area="Data", what="gradients that wait over the end of an epoch for the next "
+        "one's first step",
+        check=shown(f"{_EPOCH_END}::test_failure_at_any_point_changes_nothing")),
+    Row(area="Data", what="the same with a commit for each batch, or where parameters are changed "
+        "at the end of the epoch, or over more than one end",
         in_process="not exact: their samples count, and a failure before the next step loses them",
-        check=left_of_an_epoch),
+        said="`an epoch ended with gradients`",
+        check=shown(f"{_EPOCH_END}::test_what_cannot_be_made_again_is_said_once")),
     Row(area="Data", what="a Subset that each process draws for itself (`random_split` without a "
         "seed)", in_process="no", said="`..., of the selection ...`, `a Subset of other samples`",
         check=shown("unit/train/data/test_loader.py::test_position_among_other_samples_is_refused",
