@@ -161,7 +161,7 @@ class Agent:
         if self._is_dirty:
             self._is_dirty = False
             self._settle()
-        self._presence.readiness.look(limits_s(self._runners), held_back(self._runners), at_s)
+        self._presence.readiness.update(limits_s(self._runners), held_back(self._runners), at_s)
 
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]

@@ -69,7 +69,7 @@ class Client:
             os.close(memory)
         return answer
 
-    def tell(self, question: object, *, timeout_s: float | None = None) -> None:
+    def send(self, question: object, *, timeout_s: float | None = None) -> None:
         """Ask something whose answer is Done, without waiting for that.
 
         If the answer is an error, the next question raises it instead of being asked.

@@ -243,7 +243,7 @@ class Service:
             epoch=taken.epoch,
             saving=taken.saving,
         )
-        self.vault.keep(worker, taken.plan, taken.buffer, record)
+        self.vault.add(worker, taken.plan, taken.buffer, record)
         if record.saving is not ms.Saving.NONE:
             self.saver.add(record)
         if plan.is_alone and self.sender is not None:

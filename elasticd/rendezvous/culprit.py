@@ -66,7 +66,7 @@ def is_state_lost(world: World, found: Found) -> bool:
 
 
 def _is_struck(reason: Reason, failure: Failure | None) -> bool:
-    """Return whether it explains why others end, or fall out of a collective."""
+    """Return whether this cause explains why others end, or fall out of a collective."""
     is_consequence = failure is not None and failure.has_lost_state
     return reason.is_fault and reason is not Reason.COLLECTIVE_BROKEN and not is_consequence
 

@@ -20,7 +20,13 @@ from elasticd.rendezvous.facts import etcd_facts, result_facts
 from elasticd.rendezvous.facts.worker_facts import with_kept, worker_changed
 from elasticd.rendezvous.next_world.handover import handover_end_s
 from elasticd.rendezvous.next_world.node_condition import has_ended, is_world_missed
-from elasticd.rendezvous.next_world.propose import PROPOSERS, look, may_propose, propose, proposers
+from elasticd.rendezvous.next_world.propose import (
+    PROPOSERS,
+    may_propose,
+    propose,
+    proposers,
+    schedule_proposal,
+)
 from elasticd.rendezvous.stages import with_stage
 from elasticd.rendezvous.state import JobState, Stage, replace
 
@@ -203,7 +209,7 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
                 # Its agent is told to end: it cannot wait for as long as a drain does.
                 since_s = now_s if state.is_world_ended else state.handover_s
                 state = replace(state, leaving=reason, handover_s=since_s)
-                return look(state, reason, now_s=now_s, is_own=True)
+                return schedule_proposal(state, reason, now_s=now_s, is_own=True)
             if state.leaving is not None:
                 return state
             since_s = now_s if state.is_world_ended else state.handover_s
@@ -211,14 +217,14 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
             if state.stage is not Stage.MEMBER:
                 return state
             state = with_stage(state, Stage.LEAVING)
-            return look(state, reason, now_s=now_s, is_own=True)
+            return schedule_proposal(state, reason, now_s=now_s, is_own=True)
         case ev.LeaseHeld():
             if not state.is_fenced or state.stage is Stage.VOID:
                 return state
             # Nobody promised that the watches saw everything meanwhile: read once more.
             # Nor could others be heard: their time begins anew.
             state = replace(state, is_fenced=False, reread_at_s=now_s, unheard_s=None)
-            return look(state, Reason.NODE_LOST, now_s=now_s)
+            return schedule_proposal(state, Reason.NODE_LOST, now_s=now_s)
         case ev.LeaseUncertain():
             return replace(state, is_fenced=True)
         case ev.LeaseEnded():
@@ -252,7 +258,7 @@ def _ticked(state: JobState, now_s: float) -> JobState:
         state = replace(state, is_formation_late=True, formation_deadline_s=None)
         if state.has_all_members:
             state = replace(state, reread_at_s=now_s, has_all_members=False)
-        return look(state, Reason.DID_NOT_ARRIVE, now_s=now_s)
+        return schedule_proposal(state, Reason.DID_NOT_ARRIVE, now_s=now_s)
     return state
 
 

@@ -158,7 +158,7 @@ def _left(state: JobState) -> Generation:
 
 
 def _is_silent(state: JobState, worker: Worker) -> bool:
-    """Return whether it is in the generation that broke under others here, and told nothing."""
+    """Return whether a worker of the generation that broke for others here has said nothing."""
     return (
         state.broken > 0
         and worker.entered == worker.generation == state.broken

@@ -38,7 +38,7 @@ class StepEvents:
         self._next_s = 0.0
         sender.begin(generation, -1, is_writer=True)
 
-    def tell(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
+    def report(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
         """Take the numbers of a step; return what a person should be told now, which is mostly
         nothing.
         """

@@ -64,7 +64,7 @@ class Reporter:
         self._save_s = 0.0
         self._sent_step, self._sent_at_s, self._step_s = 0, 0.0, 0.0
 
-    def tell(self, step: int, samples: int, scalars: Mapping[str, Any]) -> None:
+    def report(self, step: int, samples: int, scalars: Mapping[str, Any]) -> None:
         """Take note of a step that ended now."""
         now_s = self._clock()
         with self._lock:
@@ -194,9 +194,9 @@ def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) ->
         _check(scalars)
     reporter = _reporter()
     if reporter is not None:
-        reporter.tell(number, count, scalars)
+        reporter.report(number, count, scalars)
         if _EVENTS is not None:
-            for sentence in _EVENTS.tell(number, scalars):
+            for sentence in _EVENTS.report(number, scalars):
                 sys.stderr.write(f"elasticd: TensorBoard: {sentence}\n")
 
 

@@ -54,7 +54,7 @@ def commit_hook(
         entries = (state.objects | state.built).items()
         kinds = torch.nn.Module | torch.optim.Optimizer
         unsaved.begin({name: entry for name, entry in entries if isinstance(entry, kinds)})
-        hooks.append(unsaved.look)
+        hooks.append(unsaved.check)
     if save is not None:
         hooks.append(save)
     if len(hooks) < 2:

@@ -178,7 +178,7 @@ def _progress(trials: int, name: str) -> tuple[float, ...]:
     events = StepEvents(Sender(name), 2)
     steps = iter(range(1, trials + 2))
     numbers = {"loss": 0.5, "lr": 0.1, "scale": 1.0}
-    found = _timed(lambda: events.tell(next(steps), numbers), trials)
+    found = _timed(lambda: events.report(next(steps), numbers), trials)
     events.flush()
     return found
 

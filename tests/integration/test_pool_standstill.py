@@ -42,8 +42,8 @@ def test_stopped_pool_does_not_hold_up_its_agent(
         script = tmp_path / "train.py"
         script.write_text("raise SystemExit(7)\n")
         for number in range(MANY):  # A send that waits would never come back.
-            pool.tell(License(until_s=1e12 + number))
-        pool.tell(
+            pool.send(License(until_s=1e12 + number))
+        pool.send(
             Start(
                 worker="w",
                 entry_kind=EntryKind.SCRIPT,

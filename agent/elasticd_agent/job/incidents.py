@@ -42,7 +42,7 @@ class Incidents:
         self._stepped: list[ev.WorkerStepped] = []
         """First commits since then of the workers that were running already."""
 
-    def tell(self, incident: Incident, now_s: float) -> None:
+    def report(self, incident: Incident, now_s: float) -> None:
         """Write the incident to etcd and to the job's folder."""
         self._told_s, self._stepped = now_s, []
         self._cost = self._account.change_s(incident.generation)
@@ -50,7 +50,7 @@ class Incidents:
         self._last = incident if incident.step is None else None
         self._write(incident)
 
-    def tell_way(self) -> tuple[Incident, Incident] | None:
+    def report_again(self) -> tuple[Incident, Incident] | None:
         """Report the change again once all its workers have made a step.
 
         Returns the first report and the new one, or None if that was done already, or another
@@ -67,7 +67,7 @@ class Incidents:
         )
         return before, self._tell_more(incident)
 
-    def tell_first_commit(
+    def report_first_commit(
         self, event: ev.WorkerStepped, state: JobState, now_s: float
     ) -> tuple[Incident, Incident] | None:
         """Report a change again whose first report came before its scripts called `elasticd.run`.

@@ -147,7 +147,7 @@ class Runner:
         self.account.follow(event, self.state, at_s)
         self._journal.write(lambda: journal.line(at_s, event, effects))
         self._meter.observe(before, self.state, effects)
-        self.late.look(self.state, at_s)
+        self.late.judge(self.state, at_s)
         log_changes(self._log, before, self.state)
         self._explain_hang(before)
         for effect in effects:
@@ -192,7 +192,7 @@ class Runner:
             self._gentle.remove(due)
             self.workers.stop(due[1])
         self._recording.take_due(self.state, at_s)
-        self.late.look(self.state, at_s)
+        self.late.judge(self.state, at_s)
         wake = wake_at_s(self.state)
         if wake is not None and wake <= at_s:
             self.feed(ev.Ticked())
@@ -250,7 +250,7 @@ class Runner:
                 self._recording.write(self.state, now_s(), is_last=True)
                 self._etcd_effects.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):
-                self._incidents.tell(incident, now_s())
+                self._incidents.report(incident, now_s())
                 self._recording.write(self.state, now_s())
             case fx.Retire():
                 self.retired = Retired(
@@ -290,15 +290,15 @@ class Runner:
 
     def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
         is_first = self.account.count_reported_steps(slot, nonce, told, now_s())
-        if is_first and (more := self._incidents.tell_way()) is not None:
+        if is_first and (more := self._incidents.report_again()) is not None:
             self._meter.count_more(*more)
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
-            self._meter.tell(worker.rank, worker.generation, told)
+            self._meter.count_progress(worker.rank, worker.generation, told)
 
     def _stepped(self, event: ev.WorkerStepped, at_s: float) -> None:
         """A change that was told of before anybody had called `elasticd.run` ends with this."""
-        if (more := self._incidents.tell_first_commit(event, self.state, at_s)) is not None:
+        if (more := self._incidents.report_first_commit(event, self.state, at_s)) is not None:
             self._meter.count_more(*more)
             self._recording.write(self.state, at_s)
 

@@ -96,7 +96,7 @@ class LateJudge:
             times.append(self._retry_s or None)
         return min((t for t in times if t is not None), default=None)
 
-    def look(self, state: JobState, at_s: float) -> None:
+    def judge(self, state: JobState, at_s: float) -> None:
         """Judge, if this node is the one to do so and something has changed since the last look."""
         seen = (state.members, state.world, state.status)
         is_same = len(seen) == len(self._seen) and all(

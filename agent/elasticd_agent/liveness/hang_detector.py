@@ -131,7 +131,7 @@ class HangDetector:
             and now_s - worker.heard_s >= LATE_S
         )
 
-    def look(
+    def judge(
         self, samples: Mapping[int, ProcessSample | None], *, now_s: float, pause_s: float
     ) -> tuple[Verdict, ...]:
         """Return new verdicts; `pause_s` is the intended time since the last look."""

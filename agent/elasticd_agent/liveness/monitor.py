@@ -47,7 +47,7 @@ class WorkerMonitor:
         self._detector = HangDetector()
         self._pause_s = PAUSE_S
         self._attachments = WorkerSockets(life, self._take_message, tick=self._tick)
-        self._stacks = StackCollector(self._attachments.tell, search_path=search_path)
+        self._stacks = StackCollector(self._attachments.send, search_path=search_path)
 
     @property
     def name(self) -> str:
@@ -80,8 +80,8 @@ class WorkerMonitor:
         self.overlook(pid)
         self._attachments.forget(pid)
 
-    def tell(self, pid: int, message: ToWorker) -> None:
-        self._attachments.tell(pid, message)
+    def send(self, pid: int, message: ToWorker) -> None:
+        self._attachments.send(pid, message)
 
     def write_stacks(
         self, path: Path, workers: Sequence[SuspectWorker], done: Callable[[], None]
@@ -118,7 +118,7 @@ class WorkerMonitor:
         # Outside the lock: the owner must not wait for /proc.
         samples = {pid: read_sample(pid) for pid in late}
         with self._lock:
-            verdicts = self._detector.look(samples, now_s=now_s(), pause_s=self._pause_s)
+            verdicts = self._detector.judge(samples, now_s=now_s(), pause_s=self._pause_s)
             self._pause_s = LATE_PAUSE_S if late else PAUSE_S
         for verdict in verdicts:
             self._on_judged(verdict)

@@ -103,7 +103,7 @@ class WorkerSockets:
         self._selector.wake()
 
     def forget(self, pid: int) -> None:
-        """Hear no more of it; what `heard` was told already may still be on its way."""
+        """Hear no more of a worker; what `heard` was told already may still be on its way."""
         with self._lock:
             self._allowed.discard(pid)
             link = self._attached.pop(pid, None)
@@ -111,7 +111,7 @@ class WorkerSockets:
                 link.is_doomed = True
         self._selector.wake()
 
-    def tell(self, pid: int, message: ToWorker) -> None:
+    def send(self, pid: int, message: ToWorker) -> None:
         """Send a message; never waits. One to a worker that is not attached is dropped."""
         line = pack(message)
         with self._lock:

@@ -158,7 +158,7 @@ class JobMeter:
         self._counts.samples += max(0, beat.samples - since_samples)
         self._name(beat)
 
-    def tell(self, rank: Rank, generation: Generation, told: Progressed) -> None:
+    def count_progress(self, rank: Rank, generation: Generation, told: Progressed) -> None:
         """Count what a script of restart mode says; its processes are of one generation."""
         if rank != 0:
             return

@@ -60,7 +60,7 @@ class Readiness:
         """Take note that every job that there was has been read."""
         self._are_jobs_known = True
 
-    def look(
+    def update(
         self, limits_s: Mapping[JobName, float], held_back: Collection[JobName], at_s: float
     ) -> None:
         """Take in for how long each job served here may keep the node from being ready; 0: not at

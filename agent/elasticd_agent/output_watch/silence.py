@@ -48,7 +48,7 @@ class OutputSilence:
         self._changed_s = 0.0
         self._looked_s: float | None = None
 
-    def look(self, sizes: dict[int, int], now_s: float) -> list[News]:
+    def poll(self, sizes: dict[int, int], now_s: float) -> list[News]:
         """Take in how much each worker that lives has written by now; return what is new."""
         gap_s = now_s - self._looked_s if self._looked_s is not None else 0.0
         self._looked_s = now_s

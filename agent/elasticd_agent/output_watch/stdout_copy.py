@@ -168,7 +168,7 @@ class JobForwarding:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def look(self, *, is_last: bool = False) -> None:
+    def poll(self, *, is_last: bool = False) -> None:
         """Forward what has come; `is_last`: also a line that has no end."""
         with self._lock:
             followed = list(self._followed)
@@ -198,5 +198,5 @@ class JobForwarding:
 
     def _run(self) -> None:
         while not (self._is_closing.wait(LOOK_S) or self._target.is_closed):
-            self.look()
-        self.look(is_last=True)
+            self.poll()
+        self.poll(is_last=True)

@@ -110,8 +110,8 @@ class OutputWatch:
         if self._forwarding is not None:
             self._forwarding.close()
 
-    def look(self, at_s: float) -> None:
-        """Look once."""
+    def poll(self, at_s: float) -> None:
+        """Read once how much each worker has written."""
         with self._lock:
             watched = dict(self._watched)
             left, self._left = self._left, []
@@ -123,7 +123,7 @@ class OutputWatch:
         with self._lock:
             # Who was forgotten, or writes elsewhere by now, is not judged by what it wrote before.
             current = {pid: n for pid, n in sizes.items() if self._watched.get(pid) is watched[pid]}
-        for news in self._silence.look(current, at_s):
+        for news in self._silence.poll(current, at_s):
             self._told(news)
 
     def _look_at(self, watched: _Watched, at_s: float) -> int:
@@ -155,8 +155,8 @@ class OutputWatch:
 
     def _run(self) -> None:
         while not self._is_closing.wait(LOOK_S):
-            self.look(now_s())
-        self.look(now_s())
+            self.poll(now_s())
+        self.poll(now_s())
 
 
 def _size(path: Path) -> int:

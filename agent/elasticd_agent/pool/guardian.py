@@ -229,7 +229,7 @@ class Guardian:
                 case Started():
                     self._answer(child)
                 case ModulesLoaded() if self._zygotes is not None:
-                    self._zygotes.hear(message, child.start, time.monotonic())
+                    self._zygotes.learn(message, child.start, time.monotonic())
                 case StartFailed() if not child.has_answered:
                     child.has_answered = child.is_refused = True
                     self._tell(replace(message, worker=child.name))

@@ -96,14 +96,14 @@ class AttachedWorkers:
         self._known.pop(pid, None)
 
     def progress_of(self, pid: int) -> WorkerProgress | None:
-        """Return its progress; None before it had any, since then its steps say nothing about the
+        """Return the worker's progress; None before it has any: its steps then say nothing of the
         job.
         """
         known = self._known.get(pid)
         return known.progress if known is not None and known.formed is not None else None
 
     def shown_progress(self, pid: int) -> WorkerProgress | None:
-        """Return its progress, or what a script of restart mode reported.
+        """Return the worker's progress, or what a script of restart mode reported.
 
         It is for people; nothing is decided by it.
         """
@@ -118,17 +118,17 @@ class AttachedWorkers:
         return known.progress.step if known is not None else 0
 
     def has_state(self, pid: int) -> bool:
-        """Return whether it was ever part of a formed group: then all ranks had the same state."""
+        """Return whether the worker was ever in a formed group, whose ranks have one state."""
         known = self._known.get(pid)
         return known is not None and known.formed is not None
 
     def is_attached(self, pid: int) -> bool:
-        """Return whether it called `elasticd.run`: then its steps are known."""
+        """Return whether the worker called `elasticd.run`: then its steps are known."""
         known = self._known.get(pid)
         return known is not None and known.is_attached
 
     def is_inside(self, pid: int) -> bool:
-        """Return whether it is in a world, or on its way into one."""
+        """Return whether the worker is in a world, or on its way into one."""
         known = self._known.get(pid)
         return known is not None and known.is_attached and known.is_inside
 
@@ -146,8 +146,10 @@ class AttachedWorkers:
         known = self._known.get(pid)
         return known is not None and any(told > generation for told in known.ranks)
 
-    def say_apart(self, pid: int, generation: Generation, unreachable: tuple[NodeId, ...]) -> None:
-        """Say of a worker what it would say itself if its connections told of the silence."""
+    def report_partition(
+        self, pid: int, generation: Generation, unreachable: tuple[NodeId, ...]
+    ) -> None:
+        """Report a broken group in a worker's place: its own connections do not show it."""
         why = "It makes no progress, and other nodes of its world do not answer."
         self.receive(pid, ch.Broken(generation=generation, why=why, unreachable=unreachable))
 

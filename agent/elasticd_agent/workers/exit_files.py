@@ -11,7 +11,7 @@ from threading import Thread
 
 from elasticd.channel import pool as ch
 from elasticd_agent.pod.memory import SIGKILLED, OomKills
-from elasticd_agent.workers.exit_report import ExitReport, tell
+from elasticd_agent.workers.exit_report import ExitReport, exit_report_of
 from elasticd_agent.workers.worker_process import WorkerProcess
 
 __all__ = ["READ_LIMIT_S", "ExitFiles"]
@@ -71,7 +71,7 @@ class ExitFiles:
                 process = self._processes.get(name)
                 if process is not None:
                     files = process.files
-                    told[name] = tell(self._raised.get(name), files.error, files.err)
+                    told[name] = exit_report_of(self._raised.get(name), files.error, files.err)
 
         reader = Thread(target=read, name="accounts", daemon=True)
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from elasticd.channel.pool import Raised
 from elasticd.records.failure import TEXT_WORDS, TRACEBACK_LIMIT_BYTES
 
-__all__ = ["ExitReport", "is_echo", "not_started", "signal_name", "tell"]
+__all__ = ["ExitReport", "is_echo", "not_started", "signal_name", "exit_report_of"]
 
 _TAIL_BYTES = 64 * 1024
 _RECORD_LIMIT_BYTES = 1 << 20
@@ -36,7 +36,7 @@ class ExitReport:
     has_lost_state: bool = False
 
 
-def tell(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport:
+def exit_report_of(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport:
     """Return the best account of a failure that there is; nothing in it can control a terminal."""
     told = _best(raised, error_file, err_path)
     return replace(

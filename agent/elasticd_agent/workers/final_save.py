@@ -56,8 +56,8 @@ class FinalSaves:
     def ask(
         self, pid: int, *, rank: int, grace_s: float, end: Callable[[float], None] | None
     ) -> bool:
-        """Ask it to leave its world and save; return False if it is in no world, so that there is
-        nothing to save.
+        """Ask a worker to leave its world and save; return False if it is in no world, so that
+        there is nothing to save.
         """
         if not (self._is_wanted and self._attached.is_inside(pid) and grace_s > 0):
             return False
@@ -77,11 +77,11 @@ class FinalSaves:
         self.saved = None
 
     def is_asked(self, pid: int | None) -> bool:
-        """Return whether it has not answered yet."""
+        """Return whether the worker was asked, and has not answered yet."""
         return pid in self._asked
 
     def is_ended(self, pid: int | None) -> bool:
-        """Return whether it has answered and was ended then."""
+        """Return whether the worker has answered and was ended then."""
         return pid in self._ended
 
     def forget(self, pid: int) -> None:

@@ -15,7 +15,7 @@ KEPT_STORES = 2
 
 
 class FreshStores:
-    """Keep what was asked of the pool, through `tell`, and which stores it has."""
+    """Remember the stores that were asked of the pool, through `tell`, and those it has."""
 
     def __init__(
         self, address: str, tell: Callable[[ToPool], None], *, are_ports: bool = False

@@ -169,7 +169,7 @@ class WarmPool:
             self._theirs.close()
             raise OSError(errno.EAGAIN, str(exc)) from exc
 
-    def tell(self, message: ToPool) -> None:
+    def send(self, message: ToPool) -> None:
         """Send a message without ever waiting, even for a pool that stands still.
 
         A message to a pool that is gone is dropped; its end is reported anyway.

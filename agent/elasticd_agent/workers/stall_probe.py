@@ -144,7 +144,7 @@ class StallProbe:
                 self._judge(held.verdict)
             elif (known := held.among(twice)) and is_due:
                 self.drop(pid)
-                self._attached.say_apart(pid, held.verdict.generation, known)
+                self._attached.report_partition(pid, held.verdict.generation, known)
             elif known and not self._is_said:
                 self._is_said = True
                 log.warning("worker.apart", pid=pid, unreachable=known)

@@ -75,11 +75,11 @@ class Workers:
         self._broke: Callable[[PoolTrouble], None] = _unheard
         self._post = post
         self._stores = FreshStores(
-            address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
+            address, lambda message: self._pool.send(message), are_ports=spec.needs_no_torch
         )
         self._setup = WorkerSetup(spec, node, run_folder, address=address, environ=environ)
         self._processes: dict[str, WorkerProcess] = {}
-        self.attached = AttachedWorkers(monitor.tell, lambda event: self._feed(event))
+        self.attached = AttachedWorkers(monitor.send, lambda event: self._feed(event))
         self.final_saves = FinalSaves(self.attached, is_wanted=spec.checkpoint is not None)
         self._monitor = monitor
         self._hang_reporter = HangReporter(
@@ -187,7 +187,7 @@ class Workers:
     ) -> None:
         env.update(self._beside.env, ELASTICD_AGENT=self._monitor.name)
         self._processes[name] = process
-        self._pool.tell(self._setup.order(name, process.files, env, niceness=niceness))
+        self._pool.send(self._setup.order(name, process.files, env, niceness=niceness))
 
     def stop(self, effect: fx.StopWorker) -> None:
         name, process = self._find(effect)
@@ -210,7 +210,7 @@ class Workers:
         return self.final_saves.ask(process.pid, rank=process.rank, grace_s=grace_s, end=end)
 
     def _end(self, name: str, grace_s: float) -> None:
-        self._pool.tell(ch.Stop(worker=name, grace_s=grace_s))
+        self._pool.send(ch.Stop(worker=name, grace_s=grace_s))
 
     def _find(
         self, effect: fx.EnterWorld | fx.LeaveWorld | fx.StopWorker
@@ -250,7 +250,7 @@ class Workers:
         """Let the pool enforce the isolation limit, even if this process stands still."""
         self._until_s = until_s
         if self._is_pool_listening:
-            self._pool.tell(ch.License(until_s=until_s))
+            self._pool.send(ch.License(until_s=until_s))
 
     def end(self) -> None:
         """Kill what is left and end the pool; saves may still finish. Any thread may call this."""
@@ -295,7 +295,7 @@ class Workers:
                 # Only from now on does it read: what is told before fills the socket.
                 self._is_pool_listening = self._was_ready = True
                 if self._until_s is not None:
-                    self._pool.tell(ch.License(until_s=self._until_s))
+                    self._pool.send(ch.License(until_s=self._until_s))
                 self._stores.keep()
             case ch.PoolFailed(message=why):
                 self._break(PoolTrouble(why=why, may_pass=False))

@@ -108,7 +108,7 @@ def leased(bucket: ReadableBucket, now: Callable[[], float] = time.time) -> froz
 
 
 def is_over(lease: ReadLease, now_unix_s: float) -> bool:
-    """Return whether its holder is surely gone. Pure."""
+    """Return whether the lease's holder is surely gone. Pure."""
     return now_unix_s > lease.until_unix_s + GRACE_S
 
 

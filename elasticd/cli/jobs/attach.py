@@ -68,8 +68,8 @@ def attach(
             )
 
             def tell(news: News) -> None:
-                reporter.tell(news)
-                screen.tell(news)
+                reporter.receive(news)
+                screen.print_news(news)
 
             reporter.start()
             try:

@@ -65,7 +65,7 @@ class Reporter:
     def start(self) -> None:
         self._thread.start()
 
-    def tell(self, news: RunNews) -> None:
+    def receive(self, news: RunNews) -> None:
         """Take in news of the job."""
         if isinstance(news, WorldFormed | Waiting | JobEnded):
             with self._lock:

@@ -56,7 +56,7 @@ class Screen:
             lambda data: _write(sys.stderr, data), lambda: width_of(sys.stderr)
         )
 
-    def tell(self, news: RunNews) -> None:
+    def print_news(self, news: RunNews) -> None:
         """Print one state change; `summary` reports the end."""
         if self._is_json:
             self._json(EVENTS[type(news)], to_plain(news))

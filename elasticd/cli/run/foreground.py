@@ -198,8 +198,8 @@ class Foreground:
         )
 
         def tell(news: RunNews) -> None:
-            reporter.tell(news)
-            self._screen.tell(news)
+            reporter.receive(news)
+            self._screen.print_news(news)
 
         guard = EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None
         session = LocalRun(
@@ -290,7 +290,7 @@ class Foreground:
                 )
             if self._awaits_checkpoint:
                 wait_for_keepers(
-                    keeper_progress, self._screen.tell, lambda: self._interrupt.count > 1
+                    keeper_progress, self._screen.print_news, lambda: self._interrupt.count > 1
                 )
         finally:
             end_descendants(LEFTOVER_GRACE_S)

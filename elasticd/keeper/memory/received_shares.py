@@ -89,7 +89,7 @@ class ReceivedShares:
                 shelf.is_receiving = False
             raise
 
-    def keep(self, slot: ReceiveSlot, record: ShareRecord) -> None:
+    def add(self, slot: ReceiveSlot, record: ShareRecord) -> None:
         """Take note that the slot's memory holds this share now."""
         with self._lock:
             slot.shelf.is_receiving = False

@@ -121,7 +121,7 @@ class ShareMemory:
         with self._lock:
             self._place(worker, plan).claimed = -1
 
-    def keep(self, worker: int, plan: int, buffer: int, record: ShareRecord) -> None:
+    def add(self, worker: int, plan: int, buffer: int, record: ShareRecord) -> None:
         """Take note that the claimed buffer holds this snapshot now; from here on its content must
         not change.
 

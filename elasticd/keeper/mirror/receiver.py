@@ -178,7 +178,7 @@ class MirrorReceiver:
                 saving=offer.saving,
             )
             record.seal_with(sums)
-            self._vault.received.keep(slot, record)
+            self._vault.received.add(slot, record)
             is_kept = True
         finally:
             if not is_kept:

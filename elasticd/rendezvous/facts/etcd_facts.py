@@ -30,7 +30,7 @@ from elasticd.rendezvous.next_world.node_condition import (
     is_same_life,
     is_world_missed,
 )
-from elasticd.rendezvous.next_world.propose import PROPOSERS, look
+from elasticd.rendezvous.next_world.propose import PROPOSERS, schedule_proposal
 from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import (
     JobState,
@@ -79,7 +79,7 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
     state = _recounted(state, now_s, asked=event.watched)
     if event.watched is None or state.me.node in event.watched:
         state = _own_missed(state)
-    return look(state, Reason.NODE_LOST, now_s=now_s)
+    return schedule_proposal(state, Reason.NODE_LOST, now_s=now_s)
 
 
 def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
@@ -92,7 +92,7 @@ def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
     arrived = state.arrived + _arrival(state, seen) - _arrival(state, before)
     if not state.is_in_process and _is_prepared(member):
         # Whoever comes later must be told so.
-        state = look(replace(state, is_in_process=True), Reason.JOINED, now_s=now_s)
+        state = schedule_proposal(replace(state, is_in_process=True), Reason.JOINED, now_s=now_s)
     state = replace(
         state,
         members=state.members.with_item(member.node, seen),
@@ -130,7 +130,9 @@ def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
     if not event.nodes:
         state = _own_missed(state)
     alive = tuple(node for node in event.nodes if not is_found_dead(state, node))[:PROPOSERS]
-    return look(replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s)
+    return schedule_proposal(
+        replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s
+    )
 
 
 def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
@@ -146,7 +148,7 @@ def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
     state = replace(state, dead=state.dead | accused)
     if is_found_dead(state, event.node):
         state = _not_oldest(state, event.node)
-    return look(state, Reason.NODE_DEAD, now_s=now_s)
+    return schedule_proposal(state, Reason.NODE_DEAD, now_s=now_s)
 
 
 def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
@@ -185,7 +187,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
     )
     state = _recounted(state, now_s, asked=() if not state.has_all_members else None)
     # Facts that came between the plan and the record are looked at once more.
-    return look(state, Reason.JOINED, now_s=now_s)
+    return schedule_proposal(state, Reason.JOINED, now_s=now_s)
 
 
 def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
@@ -210,11 +212,11 @@ def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
         state = state if is_same else replace(state, ended_s=now_s)
     if before is not None and _place(before) == _place(event.status):
         return state  # Another wording: two proposers that know different things could go on so.
-    return look(state, Reason.JOINED, now_s=now_s)
+    return schedule_proposal(state, Reason.JOINED, now_s=now_s)
 
 
 def wants_listed(state: JobState, event: WantsListed, now_s: float) -> JobState:
-    return look(replace(state, wants=event.wants), Reason.SCALED, now_s=now_s)
+    return schedule_proposal(replace(state, wants=event.wants), Reason.SCALED, now_s=now_s)
 
 
 def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
@@ -224,16 +226,16 @@ def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
     node = world.node(name) if world is not None else None
     if world is None or node is None:
         if seen is not None and is_candidate(state, seen):
-            return look(state, Reason.JOINED, now_s=now_s)
+            return schedule_proposal(state, Reason.JOINED, now_s=now_s)
         return state
     reason, _ = change_of_node(state, world, node, is_late=False)
     if reason is None and not state.is_world_ended:
         if seen is not None and seen.member.standstill is not None:
-            return look(state, Reason.WORKER_HUNG, now_s=now_s)
+            return schedule_proposal(state, Reason.WORKER_HUNG, now_s=now_s)
         if seen is None or not has_new_process(state, node, seen):
             return state
     is_own = name == state.me.node
-    return look(state, reason or Reason.JOINED, now_s=now_s, is_own=is_own)
+    return schedule_proposal(state, reason or Reason.JOINED, now_s=now_s, is_own=is_own)
 
 
 def _seen(
@@ -287,7 +289,7 @@ def _formed(state: JobState, now_s: float) -> JobState:
     if state.arrived < len(world.nodes):
         return state
     # Whoever came meanwhile had to wait for it.
-    return look(replace(state, formed_s=now_s), Reason.JOINED, now_s=now_s)
+    return schedule_proposal(replace(state, formed_s=now_s), Reason.JOINED, now_s=now_s)
 
 
 def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | None) -> bool:

@@ -5,7 +5,7 @@ from elasticd.records.member import Result
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.event import ResultsListed
-from elasticd.rendezvous.next_world.propose import look
+from elasticd.rendezvous.next_world.propose import schedule_proposal
 from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import JobState, replace
 
@@ -16,7 +16,7 @@ def results_listed(state: JobState, event: ResultsListed, now_s: float) -> JobSt
     results = PersistentMap((result.node, result) for result in event.results)
     ok_ranks = sum(count_ok_ranks(state.world, result) for result in event.results)
     state = replace(state, results=results, has_results=True, ok_ranks=ok_ranks)
-    return look(state, Reason.NODE_LOST, now_s=now_s)
+    return schedule_proposal(state, Reason.NODE_LOST, now_s=now_s)
 
 
 def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
@@ -30,7 +30,7 @@ def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
     if state.world is None:
         return state
     if state.ok_ranks >= state.world.size or (state.is_in_process and gained):
-        return look(state, Reason.ALL_SUCCEEDED, now_s=now_s)
+        return schedule_proposal(state, Reason.ALL_SUCCEEDED, now_s=now_s)
     return state
 
 

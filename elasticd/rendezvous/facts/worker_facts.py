@@ -9,7 +9,7 @@ from elasticd.records.member import Exit, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.culprit import has_ended_by_signal
-from elasticd.rendezvous.next_world.propose import look
+from elasticd.rendezvous.next_world.propose import schedule_proposal
 from elasticd.rendezvous.slot_failures import following
 from elasticd.rendezvous.stages import with_worker_stage
 from elasticd.rendezvous.state import JobState, Pace, Worker, WorkerStage, replace
@@ -93,7 +93,7 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
             state = replace(state, raised_alike=state.raised_alike + 1)
     reason = state.failure.reason if state.failure is not None else Reason.WORKER_KILLED
     state = replace(state, timing=dataclasses.replace(state.timing, fact_s=now_s))
-    return look(state, reason, now_s=now_s, is_own=True)
+    return schedule_proposal(state, reason, now_s=now_s, is_own=True)
 
 
 def _is_echo_of(state: JobState, known: Failure, failure: Failure) -> bool:
@@ -134,7 +134,9 @@ def _attachment_changed(
             if attached.stage is WorkerStage.STARTING:
                 attached = with_worker_stage(attached, WorkerStage.RUNNING)
             state = replace(state, is_in_process=True)
-            return look(_with(state, attached), Reason.JOINED, now_s=now_s, is_own=True)
+            return schedule_proposal(
+                _with(state, attached), Reason.JOINED, now_s=now_s, is_own=True
+            )
         case ev.WorkerEntered(generation=generation):
             if generation != worker.told:
                 return state
@@ -166,7 +168,7 @@ def _attachment_changed(
             if stall.limit is not StallLimit.PROGRESS and _is_alone(state):
                 return state  # No other node could be waiting for it.
             state = _with(state, dataclasses.replace(worker, stall=stall))
-            return look(state, Reason.WORKER_HUNG, now_s=now_s, is_own=True)
+            return schedule_proposal(state, Reason.WORKER_HUNG, now_s=now_s, is_own=True)
         case ev.WorkerResumed():
             if worker.stall is None or worker.stall.has_returned:
                 return state
@@ -187,7 +189,7 @@ def _broken(state: JobState, worker: Worker, event: ev.WorkerBroken, now_s: floa
     elif worker.broken == generation:
         return state
     state = _with(state, dataclasses.replace(worker, broken=generation))
-    return look(state, Reason.COLLECTIVE_BROKEN, now_s=now_s, is_own=True)
+    return schedule_proposal(state, Reason.COLLECTIVE_BROKEN, now_s=now_s, is_own=True)
 
 
 def _is_alone(state: JobState) -> bool:
@@ -235,7 +237,7 @@ def _stepped(state: JobState, worker: Worker, event: ev.WorkerStepped, now_s: fl
             ),
         )
     # A replacement may have waited for this.
-    return look(state, Reason.JOINED, now_s=now_s, is_own=True)
+    return schedule_proposal(state, Reason.JOINED, now_s=now_s, is_own=True)
 
 
 _AGENTS_PHASES = ("detect", "agree", "push", "stop", "start")

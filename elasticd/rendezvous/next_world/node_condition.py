@@ -72,7 +72,7 @@ def is_same_life(node: WorldNode, member: Member) -> bool:
 
 
 def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
-    """Return whether it asked to leave, and trains on until the world goes on without it."""
+    """Return whether the node asked to leave, and trains on until the world goes on without it."""
     seen = state.members.get(node.node)
     return (
         seen is not None

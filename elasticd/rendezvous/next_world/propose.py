@@ -41,7 +41,7 @@ from elasticd.rendezvous.next_world.wait import (
 from elasticd.rendezvous.own_record import desired_member, is_news
 from elasticd.rendezvous.state import JobState, Stage, replace
 
-__all__ = ["PROPOSERS", "look", "may_propose", "propose", "proposers"]
+__all__ = ["PROPOSERS", "schedule_proposal", "may_propose", "propose", "proposers"]
 
 PROPOSERS = 3
 STAGGER_S = 0.03
@@ -77,8 +77,10 @@ def proposers(state: JobState) -> tuple[NodeId, ...]:
     return state.oldest or ()
 
 
-def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False) -> JobState:
-    """Note that the world should be looked at, and how soon."""
+def schedule_proposal(
+    state: JobState, reason: Reason, *, now_s: float, is_own: bool = False
+) -> JobState:
+    """Schedule a turn as proposer, and note how soon it is due."""
     turn = proposers(state)
     if state.me.node not in turn and not (is_own and state.has_all_members):
         return state

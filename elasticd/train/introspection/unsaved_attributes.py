@@ -58,8 +58,8 @@ class UnsavedAttributes:
         self._saved = {id(each) for entry in entries.values() for each in _saved(entry)}
         self._looks = []
 
-    def look(self, step: int) -> None:
-        """Look at the commit of this step."""
+    def check(self, step: int) -> None:
+        """Check the attributes at the commit of this step."""
         if self.is_done or step == self._last:  # The end of an epoch is a commit without a step.
             return
         self._seen += 1

@@ -142,7 +142,7 @@ class ParameterWatch:
         if self._taken is not None:
             self._taken.take()
 
-    def look(self, *, is_close: bool = False) -> bool:
+    def has_changed(self, *, is_close: bool = False) -> bool:
         """Return whether something is not what was committed.
 
         `is_close`: check also where torch's counters do not show it. That waits for the device.

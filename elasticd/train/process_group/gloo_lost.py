@@ -36,7 +36,7 @@ class LostCollectives:
         self._links = frozenset(links)
         self._seen: dict[Work, _Seen] = {}
 
-    def look(self) -> None:
+    def give_up_lost(self) -> None:
         """Give up what is lost by now."""
         if any(
             link.inode in self._links for loop in open_sockets.gloo_loops(()) for link in loop.links

@@ -371,7 +371,7 @@ class Group:
             if losses is None:
                 every = [*self._links, *(link for loop in loops for link in loop.links)]
                 losses = LostCollectives([link.inode for link in every])
-            losses.look()
+            losses.give_up_lost()
             for loop in loops:
                 if loop.listener.inode not in knocked:
                     knocked.add(loop.listener.inode)

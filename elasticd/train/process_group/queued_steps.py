@@ -152,7 +152,7 @@ class QueuedSteps:
         """Take note of a commit, and of what has come between the step and it."""
         self._reading = None
         self._commits += 1
-        if self._later.look(is_close=self._later.is_whole) and not self._is_off:
+        if self._later.has_changed(is_close=self._later.is_whole) and not self._is_off:
             self._is_off = True
             sys.stderr.write(
                 "elasticd: something writes to parameters between optimizer.step() and commit(), "
@@ -174,7 +174,7 @@ class QueuedSteps:
             if cuda.await_event(reading, lambda: time.monotonic() > until_s):
                 if not reading.was_up():
                     return begun
-                if not self._later.look(is_close=True):
+                if not self._later.has_changed(is_close=True):
                     return {}
         except RuntimeError:
             pass  # The device has failed, and nobody knows what it did.

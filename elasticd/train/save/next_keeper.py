@@ -92,5 +92,5 @@ class NextKeeper:
         plain = json.loads(text)
         if text != self._told and plain is not None:
             door = from_plain(ms.Door, plain)
-            client.tell(ms.Mirror(door=door), timeout_s=REPLY_LIMIT_S)
+            client.send(ms.Mirror(door=door), timeout_s=REPLY_LIMIT_S)
             self._told = text

@@ -334,7 +334,7 @@ class SnapshotTaker:
                     saving=saving,
                 )
             # Its answer is not waited for: the keeper has begun to upload, and is slow to say so.
-            self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
+            self._try(partial(self.client.send, question, timeout_s=REPLY_LIMIT_S))
         fail_point("save.told")
 
     def _take_memory(self) -> None:

@@ -85,7 +85,7 @@ class AgentLink:
             os.close(self._socket.detach())
 
     def _flush(self, timeout_s: float) -> bool:
-        """Send what was kept; return whether nothing is left."""
+        """Send the messages that were kept; return whether none is left."""
         deadline_s = time.monotonic() + timeout_s
         while self._backlog and not self._is_broken:
             try:

@@ -361,7 +361,7 @@ class AgentSession:
             self._changed.notify_all()
         if message.at_step is None and group is not None:
             group.abort()
-        self._heartbeat.look_now()
+        self._heartbeat.wake()
 
     def _lose(self) -> None:
         """Give the world up: without the agent nobody would say when it is over."""

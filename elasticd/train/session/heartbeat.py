@@ -111,7 +111,7 @@ class HeartbeatSender:
         """Begin to send heartbeats."""
         self._thread.start()
 
-    def look_now(self) -> None:
+    def wake(self) -> None:
         """Look now whether a change of world is due; any thread may call it."""
         self._wake.set()
 
@@ -140,7 +140,7 @@ class HeartbeatSender:
         scalars: Mapping[str, float] = {}
         with suppress(Exception):  # A number that cannot be read must not make the worker silent.
             scalars = _few(facts.scalars())
-        self._finite.look(scalars, step)
+        self._finite.check(scalars, step)
         far, committed_at_s = facts.epoch_progress(), facts.committed_at_s
         return Beat(
             generation=Generation(generation),

@@ -29,8 +29,8 @@ class FiniteCheck:
         self._say = say
         self._told: set[str] = set()
 
-    def look(self, scalars: Mapping[str, float], step: int) -> None:
-        """Look at the numbers of the last commit, whose step is `step`; report each name once."""
+    def check(self, scalars: Mapping[str, float], step: int) -> None:
+        """Check the numbers of the last commit, whose step is `step`; report each name once."""
         for name, value in scalars.items():
             if math.isfinite(value) or name in self._told or len(self._told) >= TOLD_LIMIT:
                 continue

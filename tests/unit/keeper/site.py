@@ -90,7 +90,7 @@ class Node:
             memory = self.vault.memory(worker, plan.id, buffer)
             memory.view[:] = bytes([made.step % 256]) * memory.size
             record = record_of(self.vault, worker, plan, buffer, made)
-            self.vault.keep(worker, plan.id, buffer, record)
+            self.vault.add(worker, plan.id, buffer, record)
             self.saver.add(record)
 
     def _count(self) -> None:

@@ -109,7 +109,7 @@ def test_snapshot_goes_from_a_worker_to_storage_and_back(place: Place) -> None:
     assert memory is not None and said.buffer == 1
     memory.view[:] = b"\x0b" * 100
     newer = a_snapshot(11, generation=2)
-    client.tell(ms.Taken(plan=PLAN.id, buffer=1, snapshot=newer, epoch=3, world_size=1))
+    client.send(ms.Taken(plan=PLAN.id, buffer=1, snapshot=newer, epoch=3, world_size=1))
     awaited = client.ask(ms.Await(snapshot=newer, timeout_s=PATIENCE_S), ms.Awaited)
     assert awaited.is_durable
     standing = client.ask(ms.Ask(), ms.Standing)
@@ -364,7 +364,7 @@ def test_what_a_worker_told_last_is_saved_though_the_keeper_is_to_end(
     assert memory is not None
     memory.view[:] = b"\x0a" * memory.size
     made = a_snapshot(10)
-    client.tell(
+    client.send(
         ms.Taken(
             plan=PLAN.id, buffer=said.buffer, snapshot=made, epoch=0, world_size=1, skeleton="{}"
         )

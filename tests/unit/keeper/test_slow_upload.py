@@ -62,7 +62,7 @@ class Training:
         memory.view[:] = bytes([step]) * memory.size
         record = record_of(self.node.vault, WORKER, PLAN, buffer, a_snapshot(step))
         record.saving = saving
-        self.node.vault.keep(WORKER, PLAN.id, buffer, record)
+        self.node.vault.add(WORKER, PLAN.id, buffer, record)
         return record
 
     def _end_upload(self) -> None:

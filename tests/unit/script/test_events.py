@@ -85,12 +85,12 @@ def test_numbers_on_a_device_are_read_five_times_a_second(writer: Writer) -> Non
     loss: Any = OnDevice(0.0)
     for step in range(1, 6):
         loss.value = float(step)
-        assert events.tell(step, {"loss": loss}) == []
-    events.tell(6, {"loss": 6.0})
+        assert events.report(step, {"loss": loss}) == []
+    events.report(6, {"loss": 6.0})
     assert steps(writer.heard()) == [1]
     clock.now_s += READ_EVERY_S
-    events.tell(7, {"loss": loss})
-    events.tell(8, {"loss": loss})
+    events.report(7, {"loss": loss})
+    events.report(8, {"loss": loss})
     events.flush()
     found = writer.heard(is_all=True)
     assert [(each.step, *each.values) for each in found if isinstance(each, Scalars)] == [
@@ -121,11 +121,11 @@ def test_handler_of_a_signal_may_tell_of_a_step_while_one_is_told(writer: Writer
         is_cpu = True
 
         def __float__(self) -> float:
-            events.tell(8, {"loss": 0.125})
+            events.report(8, {"loss": 0.125})
             return self.value
 
     events = StepEvents(Sender(writer.name), 1)
-    telling = Thread(target=lambda: events.tell(7, {"loss": Interrupted(0.5)}), daemon=True)
+    telling = Thread(target=lambda: events.report(7, {"loss": Interrupted(0.5)}), daemon=True)
     telling.start()
     telling.join(WAIT_S)
     assert not telling.is_alive()

@@ -62,14 +62,14 @@ def test_what_was_told_reaches_the_agent(agent: WorkerSockets, said: Said) -> No
     """The newest step, sums of this process, and seconds without what saving took."""
     clock = Clock()
     one = Reporter(agent.name, clock)
-    one.tell(10, 4, {"epoch": 2, "loss": 0.5})
+    one.report(10, 4, {"epoch": 2, "loss": 0.5})
     assert told(said) == Progressed(
         step=10, first_step=10, samples=4, epoch=2, scalars={"loss": 0.5}
     )
     clock.now_s += 3.0
     one.saved(10, 1.0)
     clock.now_s += 2.0
-    one.tell(12, 4, {})
+    one.report(12, 4, {})
     told(said)
     newest = told(said)
     assert (newest.step, newest.first_step, newest.samples, newest.epoch) == (12, 10, 8, 2)
@@ -87,7 +87,7 @@ def test_agent_hears_five_times_a_second_and_the_last_in_the_end(
     one = Reporter(agent.name, clock)
     for step in range(1, 1001):
         clock.now_s = 100.0 + 0.001 * step
-        one.tell(step, 1, {})
+        one.report(step, 1, {})
     one.flush()
     one.flush()
     one.stop()
@@ -103,7 +103,7 @@ def test_agent_hears_five_times_a_second_and_the_last_in_the_end(
 def test_script_of_restart_mode_stays_one(agent: WorkerSockets, said: Said) -> None:
     """It attaches nothing; a process that attaches as well is heard on both connections."""
     one = Reporter(agent.name, Clock())
-    one.tell(1, 0, {})
+    one.report(1, 0, {})
     assert told(said).step == 1
     assert not agent._attached
     sock = attach(agent, said)
@@ -116,7 +116,7 @@ def test_script_of_restart_mode_stays_one(agent: WorkerSockets, said: Said) -> N
 def test_checkpoint_of_an_older_step_takes_no_step_back(agent: WorkerSockets, said: Said) -> None:
     """A save may be of a step that is over for long."""
     one = Reporter(agent.name, Clock())
-    one.tell(7, 0, {})
+    one.report(7, 0, {})
     one.saved(5, 0.1)
     one.flush()
     assert [told(said).step, told(said).step] == [7, 7]
@@ -126,7 +126,7 @@ def test_checkpoint_of_an_older_step_takes_no_step_back(agent: WorkerSockets, sa
 def test_number_that_is_not_finite_is_told(agent: WorkerSockets, said: Said) -> None:
     """That it is not is what somebody wants to know."""
     one = Reporter(agent.name, Clock())
-    one.tell(1, 0, {"loss": math.nan, "huge": 10**400})
+    one.report(1, 0, {"loss": math.nan, "huge": 10**400})
     assert [name for name in told(said).scalars if name != "huge"] == ["loss"]
     one.stop()
 
@@ -136,7 +136,7 @@ def test_loss_with_a_graph_is_read_without_a_warning(agent: WorkerSockets, said:
     one = Reporter(agent.name, Clock())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one.tell(1, 0, {"loss": torch.ones((), requires_grad=True) * 0.5})
+        one.report(1, 0, {"loss": torch.ones((), requires_grad=True) * 0.5})
     assert told(said).scalars == {"loss": 0.5}
     one.stop()
 
@@ -157,7 +157,7 @@ def test_handler_of_a_signal_may_save_while_a_step_is_told(
 ) -> None:
     """It runs on the thread that it interrupts: were that waited for, the worker would hang."""
     one = Reporter(agent.name, Clock())
-    done = Thread(target=lambda: one.tell(2, 0, {"loss": SavingNumber(one)}), daemon=True)
+    done = Thread(target=lambda: one.report(2, 0, {"loss": SavingNumber(one)}), daemon=True)
     done.start()
     done.join(WAIT_S)
     assert not done.is_alive()
@@ -171,7 +171,7 @@ def test_who_does_not_answer_is_given_up() -> None:
     clock = Clock()
     one = Reporter("elasticd-nobody", clock)
     for _ in range(RETRIES + 2):
-        one.tell(1, 0, {})
+        one.report(1, 0, {})
         clock.now_s += RETRY_S
     one.flush()
     assert one._failures == RETRIES
@@ -260,7 +260,7 @@ def test_silent_agent_is_not_waited_for(agent: WorkerSockets) -> None:
         one = Reporter(other.name, clock)
         for step in range(1, 20_000):
             clock.now_s += SEND_EVERY_S
-            one.tell(step, 0, {"loss": 0.5})
+            one.report(step, 0, {"loss": 0.5})
         one.stop()
     finally:
         other.close()

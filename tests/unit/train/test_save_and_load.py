@@ -37,7 +37,7 @@ class Node:
             return self.stock.ask(question, kind)
         return self.keeper.answer(question)[0]
 
-    def tell(self, question: Any, *, timeout_s: float | None = None) -> None:
+    def send(self, question: Any, *, timeout_s: float | None = None) -> None:
         self.ask(question, ms.Done)
 
     def ask_memory(self, question: Any, kind: type, *, timeout_s: float | None = None) -> Any:

@@ -120,7 +120,7 @@ class ZygoteKeeper:
         """Have the packages imported that the node knows from an earlier run."""
         self._next = ZygoteOrder(script=self.plan.script, record_folder=self.plan.record_folder)
 
-    def hear(self, told: ModulesLoaded, start: Start, now_s: float) -> None:
+    def learn(self, told: ModulesLoaded, start: Start, now_s: float) -> None:
         """Take in what a worker that trains has loaded."""
         more = self._learned.with_more(
             told.modules, variables=told.variables, differing=self._differing(start)

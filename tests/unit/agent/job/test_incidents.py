@@ -36,16 +36,16 @@ def test_cost_that_is_told_of_twice_is_rounded_once(tmp_path: Path) -> None:
     written: list[WriteIncident] = []
     account = Account(0.417, 0.426)
     incidents = Incidents(account, tmp_path, written.append)  # type: ignore[arg-type]
-    incidents.tell(
+    incidents.report(
         Incident(generation=Generation(2), node=NodeId("a"), host="h", reason=Reason.WORKER_KILLED),
         now_s=0.0,
     )
-    assert incidents.tell_way() is not None
+    assert incidents.report_again() is not None
     assert [dict(each.incident.spent_s) for each in written] == [
         {"recover": 0.42},
         {"recover": 0.84},
     ]
-    assert incidents.tell_way() is None
+    assert incidents.report_again() is None
     incidents.file.wait(patience_s(30.0))
 
 
@@ -61,9 +61,9 @@ class Telling(Accounted):
         effects = super().tell(event, after_s)
         for effect in effects:
             if isinstance(effect, WriteIncident):
-                self.incidents.tell(effect.incident, self.now_s)
+                self.incidents.report(effect.incident, self.now_s)
         if isinstance(event, ev.WorkerStepped):
-            self.incidents.tell_first_commit(event, self.state, self.now_s)
+            self.incidents.report_first_commit(event, self.state, self.now_s)
         return effects
 
     def commits(self, slot: int, at_step: int, generation: int = 1, **phases_s: float) -> None:

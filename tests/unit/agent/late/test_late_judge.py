@@ -117,7 +117,7 @@ class Scene:
     def look(self, for_s: float) -> None:
         until_s, looks = self.now_s + for_s, 0
         while True:
-            self.judge.look(self.state, self.now_s)
+            self.judge.judge(self.state, self.now_s)
             wake_s = self.judge.wake_s
             if wake_s is None or wake_s > until_s:
                 break

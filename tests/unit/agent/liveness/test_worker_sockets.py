@@ -80,8 +80,8 @@ def test_worker_is_heard_in_order_and_to_its_end(agent: WorkerSockets, said: Sai
 def test_worker_is_told(agent: WorkerSockets, said: Said) -> None:
     """A message a line, in order."""
     sock = attach(agent, said)
-    agent.tell(ME, Dump())
-    agent.tell(ME, Leave(at_step=7))
+    agent.send(ME, Dump())
+    agent.send(ME, Leave(at_step=7))
     with sock.makefile("rb") as lines:
         assert [lines.readline(), lines.readline()] == [pack(Dump()), pack(Leave(at_step=7))]
 
@@ -205,7 +205,7 @@ def test_worker_that_connects_anew_replaces_its_connection(
     assert said.get(timeout=WAIT_S) == (ME, None)
     assert said.get(timeout=WAIT_S) == (ME, Attached(pid=ME))
     assert is_ended(first)
-    agent.tell(ME, Dump())
+    agent.send(ME, Dump())
     assert second.recv(100) == pack(Dump())
 
 
@@ -216,7 +216,7 @@ def test_forgotten_worker_is_not_heard(agent: WorkerSockets, said: Said) -> None
     with suppress(OSError):
         sock.sendall(pack(beat()))
     assert is_ended(sock)
-    agent.tell(ME, Dump())
+    agent.send(ME, Dump())
     assert said.empty()
 
 
@@ -227,7 +227,7 @@ def test_nothing_is_heard_or_told_after_close(agent: WorkerSockets, said: Said) 
     assert is_ended(sock)
     for call in (agent.allow, agent.forget):
         call(ME)
-    agent.tell(ME, Dump())
+    agent.send(ME, Dump())
     agent.close()
     assert said.empty()
 
@@ -241,7 +241,7 @@ def test_worker_that_does_not_read_is_dropped(agent: WorkerSockets, said: Said) 
 
     def tell_all() -> None:
         for _ in range(count):
-            agent.tell(ME, message)
+            agent.send(ME, message)
         done.put(True)
 
     Thread(target=tell_all, daemon=True).start()
@@ -249,7 +249,7 @@ def test_worker_that_does_not_read_is_dropped(agent: WorkerSockets, said: Said) 
     assert done.get(timeout=WAIT_S)
     assert is_ended(sock)
     again = attach(agent, said)
-    agent.tell(ME, Dump())
+    agent.send(ME, Dump())
     assert again.recv(100) == pack(Dump())
 
 
@@ -267,7 +267,7 @@ def test_slow_reader_gets_everything_in_order(agent: WorkerSockets, said: Said) 
     for step in range(count):
         if step == count // 2:
             Thread(target=read_all, daemon=True).start()
-        agent.tell(ME, Leave(at_step=step))
+        agent.send(ME, Leave(at_step=step))
     for step in range(count):
         assert read.get(timeout=WAIT_S) == pack(Leave(at_step=step))
 

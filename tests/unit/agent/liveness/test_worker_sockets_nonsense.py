@@ -123,7 +123,7 @@ def test_fuzz_ends_nothing_and_leaves_nothing(agent: WorkerSockets, said: Said, 
         if chance.random() < 0.5:
             sock.shutdown(socket.SHUT_WR)
         if chance.random() < 0.3:
-            agent.tell(ME, Dump())
+            agent.send(ME, Dump())
         sock.close()
     attached = connect(agent)
     attached.sendall(HELLO + pack(Left(step=424242)))

@@ -324,7 +324,7 @@ def test_steps_of_a_script_in_restart_mode_are_those_that_it_tells() -> None:
         told = Progressed(
             step=step, first_step=first, samples=samples, step_s=0.5, scalars={"loss": 0.1 * step}
         )
-        node.meter.tell(Rank(rank), Generation(generation), told)
+        node.meter.count_progress(Rank(rank), Generation(generation), told)
 
     tells(1, 100, first=100, samples=8)
     tells(1, 102, first=100, samples=24)
@@ -343,7 +343,7 @@ def test_steps_that_are_numbered_backwards_are_no_fall_of_a_counter() -> None:
     node = Node()
     node.enters(a_world(1, 0))
     for step in (10, 3, 4):
-        node.meter.tell(Rank(0), Generation(1), Progressed(step=step, first_step=10))
+        node.meter.count_progress(Rank(0), Generation(1), Progressed(step=step, first_step=10))
     assert node.value("steps_total") == 2
 
 

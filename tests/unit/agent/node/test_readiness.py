@@ -33,7 +33,7 @@ def readiness(clock: Clock) -> Readiness:
 def test_node_is_not_ready_before_it_knows_which_jobs_there_are(clock: Clock) -> None:
     """One of them may wait for it."""
     readiness = Readiness()
-    readiness.look({}, (), clock.at_s)
+    readiness.update({}, (), clock.at_s)
     assert "has not read yet which jobs" in readiness.why_not
     readiness.know_jobs()
     assert readiness.why_not == ""
@@ -52,24 +52,24 @@ def test_node_is_ready_once_it_has_the_state_of_all_its_jobs(
     clock: Clock, readiness: Readiness
 ) -> None:
     """The sentence names a job."""
-    readiness.look({A: 0.0, B: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: 0.0, B: LIMIT_S}, (), clock.at_s)
     assert readiness.why_not == "Job 'b' has its state on other nodes and not yet on this one."
-    readiness.look({A: 0.0, B: 0.0}, (), clock.at_s)
+    readiness.update({A: 0.0, B: 0.0}, (), clock.at_s)
     assert readiness.why_not == ""
 
 
 def test_no_job_keeps_a_node_from_being_ready_for_ever(clock: Clock, readiness: Readiness) -> None:
     """Nobody has to look for the time to be over."""
-    readiness.look({A: LIMIT_S}, (), 100.0)
+    readiness.update({A: LIMIT_S}, (), 100.0)
     clock.at_s = 100.0 + LIMIT_S - 1.0
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     assert readiness.why_not
     clock.at_s += 1.0
     assert readiness.why_not == ""
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     assert readiness.why_not == "", "it is the same wait"
-    readiness.look({A: 0.0}, (), clock.at_s)
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: 0.0}, (), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     assert readiness.why_not, "another one"
 
 
@@ -77,14 +77,14 @@ def test_a_shorter_limit_has_a_time_of_its_own_within_the_first(
     clock: Clock, readiness: Readiness
 ) -> None:
     """The workers took long to start; then the job stands still. Taking turns adds nothing."""
-    readiness.look({A: LIMIT_S}, (), 100.0)
+    readiness.update({A: LIMIT_S}, (), 100.0)
     clock.at_s = 300.0
-    readiness.look({A: 60.0}, (), clock.at_s)
+    readiness.update({A: 60.0}, (), clock.at_s)
     assert readiness.why_not
     clock.at_s = 360.0
     assert readiness.why_not == ""
     for at_s in range(360, 700, 20):
-        readiness.look({A: LIMIT_S if at_s % 40 else 60.0}, (), float(at_s))
+        readiness.update({A: LIMIT_S if at_s % 40 else 60.0}, (), float(at_s))
     clock.at_s = 100.0 + LIMIT_S
     assert readiness.why_not == ""
 
@@ -95,18 +95,18 @@ def test_workers_that_crash_again_and_again_do_not_begin_the_wait_anew(
     """The job holds the node back after each crash, for ever longer; a rollout waits for it."""
     waited_s = 0.0
     while waited_s < LIMIT_S:
-        readiness.look({A: LIMIT_S}, (), clock.at_s)
+        readiness.update({A: LIMIT_S}, (), clock.at_s)
         assert readiness.why_not
         clock.at_s += 50.0
         waited_s += 50.0
-        readiness.look({A: 0.0}, (A,), clock.at_s)
+        readiness.update({A: 0.0}, (A,), clock.at_s)
         assert readiness.why_not == "", "no world is about to take it in"
         clock.at_s += 60.0
-        readiness.look({A: 0.0}, (A,), clock.at_s)
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+        readiness.update({A: 0.0}, (A,), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     assert readiness.why_not == ""
-    readiness.look({A: 0.0}, (), clock.at_s)
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: 0.0}, (), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     assert readiness.why_not, "it has had the state since"
 
 
@@ -114,11 +114,11 @@ def test_what_passes_while_a_job_holds_the_node_back_does_not_count(
     clock: Clock, readiness: Readiness
 ) -> None:
     """Nobody waits then, so the node has its whole time for the next try."""
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     clock.at_s += 100.0
-    readiness.look({A: 0.0}, (A,), clock.at_s)
+    readiness.update({A: 0.0}, (A,), clock.at_s)
     clock.at_s += 2.0 * LIMIT_S
-    readiness.look({A: LIMIT_S}, (), clock.at_s)
+    readiness.update({A: LIMIT_S}, (), clock.at_s)
     clock.at_s += LIMIT_S - 101.0
     assert readiness.why_not
     clock.at_s += 1.0

@@ -8,7 +8,7 @@ def told(silence: OutputSilence, sizes: list[dict[int, int]]) -> list[tuple[int,
     return [
         (second, news)
         for second, each in enumerate(sizes)
-        for news in silence.look(each, float(second))
+        for news in silence.poll(each, float(second))
     ]
 
 
@@ -39,8 +39,8 @@ def test_nobody_is_told_silent_without_a_limit() -> None:
 def test_time_in_which_nobody_looked_does_not_count() -> None:
     """The machine was suspended, or the run folder hung: the workers had no say either."""
     silence = OutputSilence(5.0, 1.0)
-    silence.look({1: 0}, 0.0)
-    silence.look({1: 0}, 1.0)
-    assert silence.look({1: 0}, 100.0) == []
-    assert silence.look({1: 0}, 103.0) == []
-    assert silence.look({1: 0}, 104.0) == [Silent(pid=1, since_s=5.0)]
+    silence.poll({1: 0}, 0.0)
+    silence.poll({1: 0}, 1.0)
+    assert silence.poll({1: 0}, 100.0) == []
+    assert silence.poll({1: 0}, 103.0) == []
+    assert silence.poll({1: 0}, 104.0) == [Silent(pid=1, since_s=5.0)]

@@ -80,7 +80,7 @@ def test_lines_of_rank_0_have_job_and_rank_before_them(
         job.follow(pid, each)
         each.out.write_text(f"step {pid}\n")
     files.err.write_text("careful\n")
-    job.look()
+    job.poll()
     assert stdout() == "[x rank0] step 0\n[x rank0] careful\n"
 
 
@@ -95,12 +95,12 @@ def test_a_process_that_began_in_its_world_and_enters_it_is_shown_once(
     files = files_in(tmp_path)
     job.follow(7, files)
     files.out.write_text("one\n")
-    job.look()
+    job.poll()
     job.follow(7, files_in(tmp_path))
-    job.look()
+    job.poll()
     with files.out.open("a") as file:
         file.write("two\n")
-    job.look()
+    job.poll()
     assert stdout() == "[x rank0] one\n[x rank0] two\n"
 
 
@@ -115,7 +115,7 @@ def test_all_ranks_are_shown_where_that_is_wanted(
         files = files_in(tmp_path, rank=rank)
         files.out.write_text("a\n")
         job.follow(rank, files)
-    job.look()
+    job.poll()
     assert stdout() == "[x rank0] a\n[x rank1] a\n"
 
 
@@ -132,19 +132,19 @@ def test_rank_0_comes_and_goes_with_the_worlds(
     worlds = [files_in(tmp_path, number, rank) for number, rank in ((1, 0), (2, 1), (3, 0))]
     job.follow(7, worlds[0])
     worlds[0].out.write_text("one\n")
-    job.look()
+    job.poll()
     job.follow(7, worlds[1])
     worlds[1].out.write_text("two\n")
     with worlds[0].out.open("a") as file:
         file.write("last of one")
-    job.look()
+    job.poll()
     assert stdout() == "[x rank0] one\n"
     at_s = 100.0
-    job.look()
+    job.poll()
     assert stdout() == "[x rank0] last of one\n"
     job.follow(7, worlds[2])
     worlds[2].out.write_text("three\n")
-    job.look()
+    job.poll()
     assert stdout() == "[x rank0] three\n"
 
 
@@ -215,10 +215,10 @@ def test_a_reader_that_has_gone_ends_the_forwarding_and_nothing_else(
     files.out.write_text("a\n")
     os.close(pipe[0])
     job.follow(1, files)
-    job.look()
+    job.poll()
     assert target.is_closed
     job.follow(2, files_in(tmp_path, 2))
-    job.look()
+    job.poll()
 
 
 def test_a_full_disk_costs_lines_and_says_so_later(
@@ -235,13 +235,13 @@ def test_a_full_disk_costs_lines_and_says_so_later(
     files = files_in(tmp_path)
     files.out.write_text("a\n")
     job.follow(1, files)
-    job.look()
+    job.poll()
     assert not target.is_closed
     os.dup2(pipe[1], full)
     files.err.write_text("b\n")
     with files.out.open("a") as file:
         file.write("c\n")
-    job.look()
+    job.poll()
     os.close(full)
     told, *lines = stdout().splitlines()
     assert "12 bytes are not shown" in told and lines == ["[x rank0] c", "[x rank0] b"]

@@ -41,7 +41,7 @@ def test_both_streams_count_as_output(tmp_path: Path, watch: OutputWatch, told: 
     files = files_in(tmp_path)
     watch.watch(7, files)
     for second in range(5):
-        watch.look(float(second))
+        watch.poll(float(second))
         if second == 3:
             files.err.write_text("warning")
     assert [type(news) for news in told] == [Silent, Heard]
@@ -54,9 +54,9 @@ def test_steps_that_a_script_tells_count_as_output(tmp_path: Path, told: list[Ne
     watch = OutputWatch(OutputLimits(silence_s=2.0), told.append, lambda pid: next(steps))
     watch._watched = {7: _Watched(files_in(tmp_path))}
     for second in range(5):
-        watch.look(float(second))
+        watch.poll(float(second))
         assert told == []
-    watch.look(5.0)
+    watch.poll(5.0)
     assert told == [Silent(pid=7, since_s=2.0)]
 
 
@@ -65,9 +65,9 @@ def test_process_that_was_forgotten_is_not_told(
 ) -> None:
     """Also if that came while its files were looked at."""
     watch.watch(7, files_in(tmp_path))
-    watch.look(0.0)
+    watch.poll(0.0)
     watch.forget(7)
-    watch.look(5.0)
+    watch.poll(5.0)
     assert told == []
 
 
@@ -78,14 +78,14 @@ def test_times_of_what_was_written_are_noted(tmp_path: Path, watch: OutputWatch)
     for second in range(6):
         with files.out.open("a") as file:
             file.write("x" * 10)
-        watch.look(float(second))
-    watch.look(10.0)
-    watch.look(12.0)
+        watch.poll(float(second))
+    watch.poll(10.0)
+    watch.poll(12.0)
     noted = LogTimes.parse(files.times.read_bytes(), OUT)
     assert list(noted.sizes) == [10, 30, 50, 60]
     watch.watch(7, later)
     later.err.write_text("oh")
-    watch.look(13.0)
+    watch.poll(13.0)
     assert list(LogTimes.parse(later.times.read_bytes(), ERR).sizes) == [2]
 
 
@@ -99,10 +99,10 @@ def test_last_words_are_noted_when_a_process_has_ended(tmp_path: Path, watch: Ou
     )
     for files, end in ends:
         files.out.write_text("x" * 10)
-        watch.look(0.0)
+        watch.poll(0.0)
         files.out.write_text("x" * 15)
         end()
-        watch.look(0.5)
+        watch.poll(0.5)
         assert list(LogTimes.parse(files.times.read_bytes(), OUT).sizes) == [10, 15]
 
 
@@ -112,7 +112,7 @@ def test_folder_that_cannot_be_written_costs_the_times_alone(
     """A full disk, say."""
     watch.watch(7, files_in(tmp_path / "gone"))
     for second in range(4):
-        watch.look(float(second))
+        watch.poll(float(second))
     assert [type(news) for news in told] == [Silent]
 
 
@@ -124,7 +124,7 @@ def test_log_stays_below_its_limit_and_whoever_writes_does_not_notice(tmp_path: 
         for number in range(40):
             file.write(b"".join(b"line %06d\n" % (number * 10_000 + n) for n in range(10_000)))
             watch._watched = {7: _Watched(files)}
-            watch.look(float(number))
+            watch.poll(float(number))
             assert files.out.stat().st_blocks * 512 < (1 << 20) * 1.3 + HEAD_BYTES + 120_000
     data = files.out.read_bytes()
     assert len(data) == 400_000 * 12, "offsets stay"
@@ -153,8 +153,8 @@ def test_file_system_that_cannot_do_it_is_said_once(
     files.out.write_bytes(b"x" * (2 << 20))
     watch = OutputWatch(OutputLimits(room_bytes=1 << 20), lambda news: None)
     watch._watched = {7: _Watched(files)}
-    watch.look(0.0)
-    watch.look(1.0)
+    watch.poll(0.0)
+    watch.poll(1.0)
     assert calls == [files.out]
 
 

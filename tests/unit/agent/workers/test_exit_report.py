@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.channel.pool import Raised
-from elasticd_agent.workers.exit_report import ExitReport, is_echo, tell
+from elasticd_agent.workers.exit_report import ExitReport, exit_report_of, is_echo
 
 NOWHERE = Path("/nowhere")
 TRACEBACK = """Traceback (most recent call last):
@@ -30,7 +30,7 @@ def test_exit_that_was_called_for_says_where(tmp_path: Path) -> None:
     """Its last words are what the script printed."""
     log = tmp_path / "rank-0.err"
     log.write_text("the data are not there\n")
-    told = tell(raised("SystemExit: 3"), NOWHERE, log)
+    told = exit_report_of(raised("SystemExit: 3"), NOWHERE, log)
     assert (told.exception, told.where) == ("SystemExit: 3", "/home/u/t.py:9")
     assert told.traceback == "the data are not there"
     assert not is_echo(told)
@@ -40,16 +40,16 @@ def test_exit_after_a_broken_collective_is_an_echo(tmp_path: Path) -> None:
     """Scripts catch, print and leave."""
     log = tmp_path / "rank-0.err"
     log.write_text(TRACEBACK)
-    told = tell(raised("SystemExit: 1"), NOWHERE, log)
+    told = exit_report_of(raised("SystemExit: 1"), NOWHERE, log)
     assert told.exception.startswith("RuntimeError") and told.where == "/home/u/train.py:3"
     assert is_echo(told)
     log.write_text("Connection reset by peer, I give up\n")
-    assert is_echo(tell(raised("SystemExit: 1"), NOWHERE, log))
+    assert is_echo(exit_report_of(raised("SystemExit: 1"), NOWHERE, log))
 
 
 @pytest.mark.parametrize("ends_job", [True, False])
 def test_exception_says_whether_it_ends_the_job(ends_job: bool) -> None:
-    told = tell(raised("GradientsNotFinite: nan", ends_job=ends_job), NOWHERE, NOWHERE)
+    told = exit_report_of(raised("GradientsNotFinite: nan", ends_job=ends_job), NOWHERE, NOWHERE)
     assert told == ExitReport(
         exception="GradientsNotFinite: nan",
         where="/home/u/t.py:9",
@@ -69,7 +69,7 @@ def test_echo_is_known_by_the_end_of_a_long_message(tmp_path: Path) -> None:
         traceback=f"{text}{message}\nConnection reset by peer\n",
         has_group=True,
     )
-    assert is_echo(tell(last, NOWHERE, NOWHERE))
+    assert is_echo(exit_report_of(last, NOWHERE, NOWHERE))
 
 
 def test_source_line_is_no_echo(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_source_line_is_no_echo(tmp_path: Path) -> None:
         traceback=text,
         has_group=True,
     )
-    assert not is_echo(tell(own, NOWHERE, NOWHERE))
+    assert not is_echo(exit_report_of(own, NOWHERE, NOWHERE))
 
 
 def test_nothing_of_it_steers_a_terminal(tmp_path: Path) -> None:
@@ -100,6 +100,6 @@ def test_nothing_of_it_steers_a_terminal(tmp_path: Path) -> None:
     log.write_text(
         "\x1b[31mred\x1b[0m \x1b]0;mine\x07title \x1b[2J\x9b5m\ttab\nsecond\rthird\x00\n"
     )
-    assert tell(None, NOWHERE, log).traceback == "red title ?5m\ttab\nsecond\nthird?"
-    told = tell(raised("ValueError: \x1b[1mx\x1b"), NOWHERE, log)
+    assert exit_report_of(None, NOWHERE, log).traceback == "red title ?5m\ttab\nsecond\nthird?"
+    told = exit_report_of(raised("ValueError: \x1b[1mx\x1b"), NOWHERE, log)
     assert told.exception == "ValueError: x?"

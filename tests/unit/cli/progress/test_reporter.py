@@ -35,7 +35,7 @@ class Case:
     def ask(self, world: World, nodes: Mapping[NodeId, Node]) -> tuple[RankProgress, ...]:
         self.asked += 1
         if isinstance(self.during, Waiting):
-            self.reporter.tell(self.during)
+            self.reporter.receive(self.during)
         return (RANK,)
 
     def goodput(self) -> float:
@@ -54,12 +54,12 @@ def test_a_terminal_shows_each_answer_while_a_world_stands() -> None:
     """Nobody is asked before, nor when the job waits or is over."""
     case = Case(is_live=True)
     case.reporter.turn()
-    case.reporter.tell(WorldFormed(world=world(1, "a")))
+    case.reporter.receive(WorldFormed(world=world(1, "a")))
     case.reporter.turn()
     case.reporter.turn()
     assert case.shown == ["step 5", "step 5"] and case.hidden == 0
     for news in (Waiting(message="waiting"), JobEnded(status=JobStatus(phase=Phase.FAILED))):
-        case.reporter.tell(news)
+        case.reporter.receive(news)
         case.reporter.turn()
     assert (case.asked, len(case.shown), case.hidden) == (2, 2, 2)
 
@@ -67,7 +67,7 @@ def test_a_terminal_shows_each_answer_while_a_world_stands() -> None:
 def test_without_a_terminal_there_is_a_line_a_minute() -> None:
     """In a log that is read next week every two seconds would be noise."""
     case = Case(is_live=False)
-    case.reporter.tell(WorldFormed(world=world(1, "a")))
+    case.reporter.receive(WorldFormed(world=world(1, "a")))
     for now_s in range(0, int(3 * LINE_S), 10):
         case.now_s = float(now_s)
         case.reporter.turn()
@@ -77,7 +77,7 @@ def test_without_a_terminal_there_is_a_line_a_minute() -> None:
 def test_an_answer_that_came_too_late_is_not_shown() -> None:
     """The world ended while the agent was asked: no line may stand there until the next one."""
     case = Case(is_live=True)
-    case.reporter.tell(WorldFormed(world=world(1, "a")))
+    case.reporter.receive(WorldFormed(world=world(1, "a")))
     case.during = Waiting(message="waiting for 1 more node")
     case.reporter.turn()
     assert case.asked == 1 and case.shown == []
@@ -86,7 +86,7 @@ def test_an_answer_that_came_too_late_is_not_shown() -> None:
 def test_goodput_is_read_as_often_as_it_is_written() -> None:
     """It comes from etcd, which need not be asked every two seconds."""
     case = Case(is_live=True)
-    case.reporter.tell(WorldFormed(world=world(1, "a")))
+    case.reporter.receive(WorldFormed(world=world(1, "a")))
     for now_s in range(0, 40, 2):
         case.now_s = float(now_s)
         case.reporter.turn()

@@ -53,8 +53,8 @@ def test_a_name_that_is_no_text_is_shown_escaped(capfd: pytest.CaptureFixture[st
     )
     failed = replace(world(2, "a"), reason=Reason.WORKER_FAILED, culprit=culprit)
     told = decode(World, encode(failed))
-    Screen().tell(WorldFormed(world=told))
-    Screen(is_json=True).tell(WorldFormed(world=told))
+    Screen().print_news(WorldFormed(world=told))
+    Screen(is_json=True).print_news(WorldFormed(world=told))
     shown = capfd.readouterr().err.splitlines()
     assert "'data/\\udcff.jpg'" in shown[0]
     assert "data/\\udcff.jpg" in shown[1]

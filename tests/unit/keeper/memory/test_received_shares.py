@@ -26,7 +26,7 @@ def receive(
         snapshot=made, share=share, shares=2, holder=1, layout=a_plan(1, 2).layout, header=None
     )
     record = ShareRecord(share=whole, memory=slot.memory, epoch=0)
-    to.keep(slot, record)
+    to.add(slot, record)
     return record
 
 
@@ -105,7 +105,7 @@ def test_what_was_being_received_while_a_restore_looked_is_kept() -> None:
     share = UploadShare(
         snapshot=a_snapshot(4), share=1, shares=2, holder=1, layout=a_plan(1, 2).layout, header=None
     )
-    to.keep(slot, ShareRecord(share=share, memory=slot.memory, epoch=0))
+    to.add(slot, ShareRecord(share=share, memory=slot.memory, epoch=0))
     assert held(to) == [(1, 2), (1, 4)]
 
 

@@ -36,7 +36,7 @@ def kept(
 ) -> ShareRecord:
     buffer, _ = vault.claim(worker, plan.id)
     record = record_of(vault, worker, plan, buffer, a_snapshot(step, gen))
-    vault.keep(worker, plan.id, buffer, record)
+    vault.add(worker, plan.id, buffer, record)
     return record
 
 
@@ -118,7 +118,7 @@ def test_memory_is_taken_when_it_is_needed_and_told_once() -> None:
     for step in range(6):
         buffer, memory = vault.claim(1, PLAN.id)
         given.append(memory is not None)
-        vault.keep(1, PLAN.id, buffer, record_of(vault, 1, PLAN, buffer, a_snapshot(step)))
+        vault.add(1, PLAN.id, buffer, record_of(vault, 1, PLAN, buffer, a_snapshot(step)))
     assert given == [True] * BUFFERS + [False] * 4
 
 
@@ -129,10 +129,10 @@ def test_buffer_that_was_not_claimed_cannot_be_filled() -> None:
     buffer, _ = vault.claim(1, PLAN.id)
     for wrong in (1 - buffer, -1):
         with pytest.raises(InvariantBroken):
-            vault.keep(1, PLAN.id, wrong, record)
+            vault.add(1, PLAN.id, wrong, record)
     vault.drop(1, PLAN.id)
     with pytest.raises(InvariantBroken):
-        vault.keep(1, PLAN.id, buffer, record)
+        vault.add(1, PLAN.id, buffer, record)
     for worker, plan in ((2, PLAN.id), (1, 77)):
         with pytest.raises(InvariantBroken):
             vault.claim(worker, plan)
@@ -255,7 +255,7 @@ def test_world_that_changes_in_an_outage_never_ends_saving(
             assert not step or step in steps(vault), f"{steps(vault)} in generation {gen}"
             step += 10
             record = record_of(vault, 1, plan, buffer, a_snapshot(step, gen))
-            vault.keep(1, plan.id, buffer, record)
+            vault.add(1, plan.id, buffer, record)
             del record
     assert step == 270
 

@@ -96,7 +96,7 @@ class Near(Node):
         memory.view[:] = content(made, memory.size)
         record = record_of(self.vault, WORKER, self.plan, buffer, made)
         record.saving = saving
-        self.vault.keep(WORKER, self.plan.id, buffer, record)
+        self.vault.add(WORKER, self.plan.id, buffer, record)
         self.sender.add(WORKER, record)
         return record
 

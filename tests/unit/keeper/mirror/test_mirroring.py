@@ -490,7 +490,7 @@ def test_workers_make_two_keepers_known_to_each_other(tmp_path: Path) -> None:
     door = far.ask(ms.Meet(), ms.Met, timeout_s=PATIENCE_S).door
     assert door is not None
     assert far.ask(ms.Meet(), ms.Met, timeout_s=PATIENCE_S).door == door
-    near.tell(ms.Mirror(door=door))
+    near.send(ms.Mirror(door=door))
     held = until(
         lambda: far.ask(ms.List(), ms.Listed, timeout_s=PATIENCE_S).held, lambda: "nothing came"
     )

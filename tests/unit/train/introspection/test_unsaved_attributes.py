@@ -34,7 +34,7 @@ def told(change: Callable[[Any, int], object], *, steps: int = STEPS, entry: Any
     check.begin({"model": entry})
     for step in range(1, steps + 1):
         change(entry, step)
-        check.look(step)
+        check.check(step)
     assert len(said) < 2
     return "".join(said)
 
@@ -174,7 +174,7 @@ def test_steps_that_do_not_follow_each_other_prove_nothing() -> None:
     check.begin({"model": net})
     for step in range(2, 4 * GIVEN_UP, 2):
         count(net, step)
-        check.look(step)
+        check.check(step)
     assert check.is_done
     assert not said
 
@@ -185,8 +185,8 @@ def test_end_of_an_epoch_is_no_step() -> None:
     check.begin({"model": net})
     for step in range(1, STEPS):
         count(net, step)
-        check.look(step)
-        check.look(step)
+        check.check(step)
+        check.check(step)
     assert len(said) == 1
 
 
@@ -197,14 +197,14 @@ def test_next_generation_begins_anew_and_says_nothing_twice() -> None:
         check.begin({"model": net})
         for step in range(first, first + LOOKS - (first == 1)):
             count(net, step)
-            check.look(step)
+            check.check(step)
     assert len(said) == 1
 
 
 def test_who_changes_nothing_is_looked_at_twice() -> None:
     check = UnsavedAttributes()
     check.begin({"model": Net()})
-    check.look(1)
+    check.check(1)
     assert not check.is_done
-    check.look(2)
+    check.check(2)
     assert check.is_done

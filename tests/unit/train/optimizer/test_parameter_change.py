@@ -298,11 +298,11 @@ def test_what_cannot_be_hashed_where_it_stands_is_summed_up() -> None:
     watch = ParameterWatch()
     watch.bind([], [parameter])
     watch.look_away(is_whole=True)
-    assert not watch.look(is_close=True)
+    assert not watch.has_changed(is_close=True)
     parameter.data[5, 3] += 1
-    assert watch.look(is_close=True)
+    assert watch.has_changed(is_close=True)
     watch.look_away()
-    assert not watch.look(is_close=True), "the present values count now"
+    assert not watch.has_changed(is_close=True), "the present values count now"
 
 
 def negate(parameter: torch.Tensor) -> None:
@@ -333,9 +333,9 @@ def test_write_in_which_a_sum_of_words_cancels_is_seen(
     watch.bind([], [parameter])
     for is_expected in (True, False):
         watch.look_away(is_whole=True, is_expected=is_expected)
-        assert not watch.look(is_close=True)
+        assert not watch.has_changed(is_close=True)
         write(WAYS[way](parameter)[1:])  # The beginning stays.
-        assert watch.look(is_close=True)
+        assert watch.has_changed(is_close=True)
 
 
 def test_write_that_torch_counted_after_a_sum_was_taken_is_a_change() -> None:
@@ -345,7 +345,7 @@ def test_write_that_torch_counted_after_a_sum_was_taken_is_a_change() -> None:
         watch.bind([], [parameter])
         watch.look_away(is_whole=True)
         parameter.copy_(parameter.clone())
-        assert watch.look() == is_seen
+        assert watch.has_changed() == is_seen
 
 
 def test_script_that_wrote_once_is_not_read_at_each_commit_for_ever() -> None:

@@ -47,7 +47,7 @@ class Place:
 
     def look_long(self, losses: LostCollectives) -> None:
         for _ in range(LOOKS + 1):
-            losses.look()
+            losses.give_up_lost()
             self.now_s += LOST_S / LOOKS
 
 
@@ -94,7 +94,7 @@ def test_what_was_begun_a_moment_ago_is_not_lost(place: Place) -> None:
     place.look_long(losses)
     work = FakeWork()
     place.groups = [FakeGroup(work)]
-    losses.look()
+    losses.give_up_lost()
     assert not work.given_up
 
 
@@ -104,7 +104,7 @@ def test_few_looks_and_a_short_time_are_not_enough(place: Place, looks: int, too
     work, losses = FakeWork(), LostCollectives([OWN])
     place.groups = [FakeGroup(work)]
     for _ in range(looks):
-        losses.look()
+        losses.give_up_lost()
         place.now_s += took_s / looks
     assert not work.given_up
 

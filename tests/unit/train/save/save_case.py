@@ -128,7 +128,7 @@ class _Line:
         assert isinstance(answer, kind)
         return answer
 
-    def tell(self, question: Any, *, timeout_s: float | None = None) -> None:
+    def send(self, question: Any, *, timeout_s: float | None = None) -> None:
         self._keeper.answer(question)
 
     def ask_memory(self, question: Any, kind: type, *, timeout_s: float | None = None) -> Any:

@@ -46,7 +46,7 @@ class Keeper:
         self.met += 1
         return ms.Met(door=self.door)
 
-    def tell(self, question: object, *, timeout_s: float) -> None:
+    def send(self, question: object, *, timeout_s: float) -> None:
         assert isinstance(question, ms.Mirror)
         assert question.door.token == f"token-{question.door.port}"
         self.told.append(question.door.port)
