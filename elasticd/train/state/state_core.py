@@ -306,7 +306,7 @@ class StateCore:
         waits = self.loaders.has_uncounted and self._mark.is_passed()
         if not waits or self.is_dirty or self._keep.has_updated_scaler():
             return False  # The samples of a step count, and those of one that was left out.
-        return self.loaders.hold_epoch(epoch, is_other=self.guard.touch.look(is_close=True))
+        return self.loaders.hold_epoch(epoch, is_other=self.guard.touch.has_changed(is_close=True))
 
     def _take(self, step: int, epoch: int) -> None:
         """Make the live state the committed one.
