@@ -275,9 +275,8 @@ class StepGuard:
             if self._meet is not None:
                 self._meet_others()
             # Some scripts write past torch's counters at each step; they are known by the first.
-            self._is_touched |= self.touch.has_changed(
-                is_close=self._touches > 0 or self.touch.is_whole
-            )
+            is_close = self._touches > 0 or self.touch.is_whole
+            self._is_touched |= self.touch.has_changed(is_close=is_close)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.
         call = None if is_plain else self._with_closure(lead, args, kwargs)

@@ -11,6 +11,7 @@ What stands in the way of every step is done here, by C functions that were boun
 entered: another file is asked for what is not plain, or not where it was at the last commit.
 """
 
+import weakref
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_not, methodcaller
@@ -22,6 +23,7 @@ from elasticd.errors import InvariantBroken
 from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.value_copy import Copies, ValueCopy, check_keys, copy_value, restored
 from elasticd.train.optimizer.grad_scaler import ScalerState
+from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.param_groups import GroupValues
 from elasticd.train.optimizer.scheduler_state import SchedulerState
 from elasticd.train.state.flat_copy import FlatCopy, HostRow, bundled
@@ -29,7 +31,7 @@ from elasticd.train.state.large_copy import LargeCopy, TensorSlot, early, put_te
 from elasticd.train.state.module_mode import ModuleModes
 from elasticd.train.state.optimizer_load import own_groups_and_types
 
-__all__ = ["CommitCopy", "CollectedValues"]
+__all__ = ["CollectedValues", "CommitCopy", "GradientMark"]
 
 SMALL_BYTES = 1 << 16
 """The size at which a copy begins to cost more than a look whether it is needed."""
@@ -67,6 +69,7 @@ class CommitCopy:
     """The copies of one state; there are none until the first `copy`."""
 
     def __init__(self) -> None:
+        self.gradients = GradientMark()
         self._kept: CollectedValues | None = None
         self._commits = 0
         self._large: LargeCopy | None = None
@@ -169,9 +172,14 @@ class CommitCopy:
             values = copy_value(self._values, self._owned, keep)
         return CollectedValues(values, objects, extras, self.groups() if groups is None else groups)
 
-    def copy(self, kept: CollectedValues) -> None:
-        """Make the copies; `kept` is what `collect` has just returned."""
+    def copy(self, kept: CollectedValues, *, is_waiting: bool = False) -> None:
+        """Make the copies; `kept` is what `collect` has just returned.
+
+        `is_waiting`: no optimizer has used the gradients that are there, so they are not marked.
+        """
         self._commits += 1
+        if not is_waiting:
+            self.gradients.set()
         assert self._large is not None
         # torch.no_grad() does the same, and takes as long as a copy of two BatchNorms' buffers.
         has_grad = torch.is_grad_enabled()
@@ -307,3 +315,44 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
 
 def _is_small(tensor: torch.Tensor | None) -> bool:
     return tensor is None or tensor.nbytes <= SMALL_BYTES
+
+
+class GradientMark:
+    """Whether a backward pass came since the last commit that counted; one parameter shows it.
+
+    At the end of an epoch gradients lie there in most scripts, which clear them at the begin of a
+    step. Those of a step that was made are the very ones of its commit; what was added since waits.
+    """
+
+    def __init__(self) -> None:
+        self._every: tuple[torch.Tensor, ...] = ()
+        self._shown: torch.Tensor | None = None
+        self._marked: tuple[weakref.ref[torch.Tensor], int] | None = None
+
+    def bind(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Watch over these optimizers' parameters, which have no gradients now."""
+        self._every = tuple(each for one in optimizers for each in parameters_of(one))
+        self._shown = next((each for each in self._every if each.requires_grad), None)
+        self._marked = None
+
+    def set(self) -> None:
+        """Take the gradients that are there for used: a commit counts their samples."""
+        gradient = None if self._shown is None else self._shown.grad
+        self._marked = None if gradient is None else (weakref.ref(gradient), gradient._version)
+
+    def is_passed(self) -> bool:
+        """Return whether gradients are there that were not at the last commit, or more was added.
+
+        Gradients that were only cleared in place count as added to. Where the parameter that is
+        looked at has none and others have, another one is looked at from now on.
+        """
+        found = next((each for each in self._every if each.grad is not None), None)
+        if found is None:
+            return False
+        gradient = self._shown.grad if self._shown is not None else None
+        if gradient is None:
+            self._shown, gradient, self._marked = found, found.grad, None
+        if self._marked is None or gradient is None:
+            return True
+        marked, version = self._marked
+        return marked() is not gradient or gradient._version > version

@@ -27,7 +27,6 @@ from elasticd.train.optimizer.optimizer_coverage import check_coverage
 from elasticd.train.optimizer.param_groups import groups_kept
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import StepGuard
-from elasticd.train.optimizer.waiting_gradient import GradientMark
 from elasticd.train.scalars.commit_scalars import CommitScalars, Tensors
 from elasticd.train.session.watch import EpochProgress, Pauses, StateWatch
 from elasticd.train.state import rng
@@ -83,7 +82,7 @@ class StateCore:
         self._hooks = ScriptHooks()
         self._tied = TiedEntries(self.values, self.objects)
         self._keep = CommitCopy()
-        self.guard, self._mark = StepGuard(), GradientMark()
+        self.guard = StepGuard()
         self.commit_scalars = CommitScalars()
 
     # --- for `State` ------------------------------------------------------------------------------
@@ -303,7 +302,7 @@ class StateCore:
 
     def _holds(self, epoch: int) -> bool:
         """Begin an epoch without a commit, if gradients of samples that none has counted wait."""
-        waits = self.loaders.has_uncounted and self._mark.is_passed()
+        waits = self.loaders.has_uncounted and self._keep.gradients.is_passed()
         if not waits or self.is_dirty or self._keep.has_updated_scaler():
             return False  # The samples of a step count, and those of one that was left out.
         return self.loaders.hold_epoch(epoch, is_other=self.guard.touch.has_changed(is_close=True))
@@ -330,7 +329,7 @@ class StateCore:
             if isinstance(exc, CallError):
                 self.tree()  # Its error names the path of what cannot be sent.
             raise
-        self._keep.copy(kept)
+        self._keep.copy(kept, is_waiting=is_waiting)
         if epoch != self.epoch or is_waiting:
             is_end = epoch > self.epoch + self.loaders.held
             self.loaders.commit(epoch if is_end else None, is_waiting=is_waiting)
@@ -342,8 +341,6 @@ class StateCore:
                 cursor.committed, spans, cursor.spans = cursor.pending, cursor.spans, []
                 ledger.take(spans)
         self.step, self.epoch = step, epoch
-        if not is_waiting:
-            self._mark.set()
         self.guard.end_commit()  # Clean: a rank that is interrupted now goes back to here.
         self._random.reseed(epoch, step)
 
@@ -383,7 +380,7 @@ class StateCore:
         self.guard.bind(owned.optimizers, owned.names)
         self._optimizers: tuple[torch.optim.Optimizer, ...] = self.guard.optimizers
         self._groups = BuiltGroups(self._optimizers)
-        self._mark.bind(self._optimizers)
+        self._keep.gradients.bind(self._optimizers)
         every = {name: optimizers_of(each) for name, each in (self.objects | self.built).items()}
         self._off_host = {name: each for name, each in every.items() if any(map(is_off_host, each))}
 
