@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chaos.error import ChaosError
+from chaos.error import ChaosError, NotNow
 from chaos.history.records import (
     Began,
     Ended,
@@ -172,8 +172,7 @@ class Runner:
 
     def _strike(self, fault: Fault) -> None:
         blow = self._aim(fault)
-        at_s = boottime_s()
-        blow.strike()
+        at_s = self._strike_when_possible(fault, blow)
         if blow.is_order:
             blow = self._see_carried_out(fault, blow)
             at_s = self._tail.acted[fault.number].at_s
@@ -196,6 +195,18 @@ class Runner:
         if blow.undo is not None:
             due_s = at_s + fault.for_s
             heapq.heappush(self._undos, (due_s, next(self._order), fault, blow))
+
+    def _strike_when_possible(self, fault: Fault, blow: Blow) -> float:
+        """Strike, and return when; what undoes other faults, as etcd's outage, is not held up."""
+        at_s = 0.0
+
+        def is_struck() -> bool:
+            nonlocal at_s
+            at_s = boottime_s()
+            return _is_done(blow.strike)
+
+        self._wait(is_struck, AIM_LIMIT_S, f"fault {fault.number} ({fault.kind}) could not be done")
+        return at_s
 
     def _see_carried_out(self, fault: Fault, blow: Blow) -> Blow:
         """Wait until a worker obeyed; a fault before may have ended the one that was to."""
@@ -248,9 +259,11 @@ class Runner:
                 message=newest.message if newest is not None else "",
             )
         )
-        with suppress(JobOver, InVain):
-            while self._undos:
-                self._undo(heapq.heappop(self._undos)[2:], is_restart_wanted=False)
+        deadline_s = time.monotonic() + AIM_LIMIT_S
+        left = [each[2:] for each in sorted(self._undos)]
+        while left and time.monotonic() < deadline_s:
+            left = [each for each in left if not self._undo(each, is_restart_wanted=False)]
+            time.sleep(TICK_S if left else 0.0)
         for process in self._site.end():
             self._note(
                 LeftBehind(
@@ -294,17 +307,18 @@ class Runner:
         now_s = boottime_s()
         while self._undos and self._undos[0][0] <= now_s:
             _, number, fault, blow = heapq.heappop(self._undos)
-            if blow.is_undone():
-                self._undo((fault, blow))
-            else:
+            if not blow.is_undone() or not self._undo((fault, blow)):
                 heapq.heappush(self._undos, (now_s + TICK_S, number, fault, blow))
                 return
 
-    def _undo(self, what: tuple[Fault, Blow], *, is_restart_wanted: bool = True) -> None:
+    def _undo(self, what: tuple[Fault, Blow], *, is_restart_wanted: bool = True) -> bool:
+        """Return False if it cannot be undone yet."""
         fault, blow = what
         if blow.undo is not None and (is_restart_wanted or not blow.is_restart):
-            blow.undo()
+            if not _is_done(blow.undo):
+                return False
             self._note(Undone(at_s=boottime_s(), number=fault.number))
+        return True
 
     def _check_job(self) -> None:
         newest = self._watch.newest if self._watch is not None else None
@@ -344,6 +358,14 @@ class Runner:
             if not self._file.closed:
                 self._file.write(to_line(record))
                 self._file.flush()
+
+
+def _is_done(deed: Callable[[], None]) -> bool:
+    try:
+        deed()
+    except NotNow:
+        return False
+    return True
 
 
 def reference(site: Site, steps: int) -> Path:

@@ -1,8 +1,10 @@
 """Planned changes are made, also where etcd is away for a moment."""
 
+import threading
+
 import pytest
 
-from chaos.error import ChaosError
+from chaos.error import NotNow
 from chaos.processes import planned_change
 from chaos.processes.planned_change import PlannedChanges
 from elasticd.errors import NotFound, Unavailable
@@ -13,8 +15,10 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import Put, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
+from tests.fixtures.patience import patience_s
 
 KEYS, JOB = Keys(), JobName("job")
+PATIENCE_S = patience_s(60.0)
 
 
 class Line(MemoryStore):
@@ -51,14 +55,41 @@ def line() -> Line:
 
 
 def test_a_job_is_scaled_when_etcd_is_back(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planned_change, "AGAIN_S", 0.0)
-    line.away = 3
-    PlannedChanges(lambda: line, JOB).scale(2)
+    monkeypatch.setattr(planned_change, "PATIENCE_S", PATIENCE_S)
+    line.away = 1
+    changes = PlannedChanges(lambda: line, JOB)
+    with pytest.raises(NotNow, match="nobody answers"):
+        changes.scale(2)
+    changes.scale(2)
     (item,) = line.list(KEYS.wants(JOB)).items
     assert decode(Want, item.value).nodes == 2
 
 
-def test_a_node_is_drained_and_taken_back_and_that_twice_does_no_harm(line: Line) -> None:
+def test_a_request_that_etcd_keeps_waiting_keeps_nobody_else(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made once, and its end is heard by who asks again."""
+    monkeypatch.setattr(planned_change, "PATIENCE_S", 0.0)
+    is_back = threading.Event()
+
+    def opened() -> Line:
+        assert is_back.wait(PATIENCE_S)
+        return line
+
+    changes = PlannedChanges(opened, JOB)
+    for _ in range(3):
+        with pytest.raises(NotNow, match="scale 2"):
+            changes.scale(2)
+    is_back.set()
+    monkeypatch.setattr(planned_change, "PATIENCE_S", PATIENCE_S)
+    changes.scale(2)
+    changes.close()
+
+
+def test_a_node_is_drained_and_taken_back_and_that_twice_does_no_harm(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned_change, "PATIENCE_S", PATIENCE_S)
     changes = PlannedChanges(lambda: line, JOB)
     changes.drain("n1")
     assert line.get(KEYS.drain(NodeId("n1"))) is not None
@@ -67,19 +98,19 @@ def test_a_node_is_drained_and_taken_back_and_that_twice_does_no_harm(line: Line
     assert line.get(KEYS.drain(NodeId("n1"))) is None
 
 
-def test_a_job_that_is_over_is_left_alone() -> None:
+def test_a_job_that_is_over_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its scaling is taken back in the end, whatever came of it."""
+    monkeypatch.setattr(planned_change, "PATIENCE_S", PATIENCE_S)
     PlannedChanges(MemoryStore, JOB).scale(3)
 
 
 def test_what_is_not_there_and_who_does_not_answer_is_told(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planned_change, "LIMIT_S", 0.0)
-    monkeypatch.setattr(planned_change, "AGAIN_S", 0.0)
+    monkeypatch.setattr(planned_change, "PATIENCE_S", PATIENCE_S)
     changes = PlannedChanges(lambda: line, JOB)
     with pytest.raises(NotFound):
         changes.drain("n9")
-    line.away = 1000
-    with pytest.raises(ChaosError, match="nobody answers"):
+    line.away = 1
+    with pytest.raises(NotNow, match="nobody answers"):
         changes.drain("n1")
