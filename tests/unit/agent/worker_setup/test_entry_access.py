@@ -84,9 +84,9 @@ def test_script_that_cannot_be_read_is_named_with_what_to_do(folder: Path) -> No
 def test_folder_that_cannot_be_entered_is_named(folder: Path) -> None:
     """The uppermost of them, also where a link leads into it."""
     closed = closed_folder(folder / "home")
-    closed_file(closed / "work" / "train.py", 0o644)
-    (folder / "link.py").symlink_to(closed / "work" / "train.py")
-    for entry in ("home/work/train.py", "link.py"):
+    closed_file(closed / "project" / "train.py", 0o644)
+    (folder / "link.py").symlink_to(closed / "project" / "train.py")
+    for entry in ("home/project/train.py", "link.py"):
         assert told(folder, "script", entry) == (
             f"The user nobody of --worker-user cannot read the script {folder}/{entry}, since it "
             f"may not enter the folder {closed}: let that user through (chmod o+x {closed}), or "
