@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from elasticd.train.process_group.group import Group
@@ -12,7 +13,7 @@ from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note
 from tests.unit.train.state.state_case import FakeWatch, world
 
-LAYERS, WIDTH, ROWS = 24, 1024, 512
+LAYERS, WIDTH = 24, 1024
 STEPS = 50
 
 
@@ -27,11 +28,12 @@ class Settling(FakeWatch):
         self._group.settle(lambda: True, mark)
 
 
-def test_step_with_and_without_elasticd() -> None:
+@pytest.mark.parametrize("rows", [512, 16384])
+def test_step_with_and_without_elasticd(rows: int) -> None:
     """The CPU's lead over the device is what the wait takes away."""
     net = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).to(CARD)
     optimizer = torch.optim.AdamW(net.parameters(), fused=True)
-    batch = torch.randn(ROWS, WIDTH, device=CARD)
+    batch = torch.randn(rows, WIDTH, device=CARD)
 
     def step(commit: Callable[[torch.Tensor], object]) -> None:
         loss = net(batch).square().mean()
@@ -55,6 +57,6 @@ def test_step_with_and_without_elasticd() -> None:
     core_of(state).enter(world(), Settling())
     managed_s = min(seconds(lambda loss: state.commit(loss=loss)) for _ in range(3))
     core_of(state).leave()
-    note("step, bare", bare_s * 1000, "ms")
-    note("step, with elasticd", managed_s * 1000, "ms")
-    note("what it costs", 100 * (managed_s / bare_s - 1), "%")
+    note(f"step of {rows} rows, bare", bare_s * 1000, "ms")
+    note(f"step of {rows} rows, with elasticd", managed_s * 1000, "ms")
+    note(f"step of {rows} rows: what it costs", 100 * (managed_s / bare_s - 1), "%")
