@@ -1,6 +1,6 @@
 """Makes a checkpoint count: all fragments together, the manifest, and one entry in the log.
 
-Any keeper may do it for a snapshot whose fragments are all there, even several at once: the
+Any keeper may commit a snapshot whose fragments are all there, even several keepers at once: the
 manifest is created once, the log takes one entry for it, and nothing depends on who was first.
 """
 
@@ -89,7 +89,8 @@ class Committer:
     def commit(self, manifest: Manifest) -> CommitOutcome:
         """Make a checkpoint of a snapshot whose parts and fragments are durable.
 
-        Raises: Damaged: nobody could read it, or another, unreadable manifest stands in its place.
+        Raises: Damaged: nobody could read it, or there is another, unreadable manifest under its
+            name.
         """
         snapshot = manifest.header.snapshot
         text = manifest.to_json()
@@ -129,14 +130,14 @@ class Committer:
     def may_commit(self, ruling: Ruling, snapshot: Snapshot) -> bool:
         """Return True if this run's snapshot may become the newest checkpoint.
 
-        Two runs can have one number where a storage lets two writers create one object; then the
-        one whose entry stands goes on.
+        Two runs can have the same number where a storage lets two writers create one object. Then
+        the run whose entry is in the log goes on.
         """
         is_ours = ruling.run != snapshot.run or ruling.uid == self.uid
         return is_ours and may_commit(ruling, snapshot)
 
     def fragment(self, snapshot: Snapshot, share: int) -> Fragment | None:
-        """Return this run's fragment of a share, from whichever holder wrote one; None if nobody
+        """Return this run's fragment of a share, from any holder that wrote it; None if no holder
         did.
         """
         return fragment_of(self.bucket, snapshot, share, self.uid)
@@ -144,7 +145,7 @@ class Committer:
     def gather(self, snapshot: Snapshot, shares: int, own: Iterable[Fragment]) -> Manifest | None:
         """Put the manifest together; return None as long as a share is missing.
 
-        `own` are fragments that need not be read.
+        `own` are the fragments that this keeper wrote, so it need not read them.
         """
         known = {fragment.share: fragment for fragment in own}
         found = []
@@ -167,9 +168,7 @@ def refusal_of_owner(url: str, owner: str, job: str) -> str:
 def fragment_of(
     bucket: ReadableBucket, snapshot: Snapshot, share: int, uid: str
 ) -> Fragment | None:
-    """Return a share's fragment, from whichever holder of this run wrote one; None if
-    nobody did.
-    """
+    """Return a share's fragment, from any holder of this run that wrote it; None if none did."""
     for holder in range(HOLDERS):
         name = fragment_name(snapshot, share, holder)
         try:
@@ -184,7 +183,7 @@ def fragment_of(
 def read_manifest(bucket: ReadableBucket, entry: LogEntry) -> Manifest:
     """Read the manifest that an entry names.
 
-    Raises: Damaged: it is not what was committed.
+    Raises: Damaged: the text is not what was committed.
     """
 
     def once() -> Manifest:

@@ -29,13 +29,13 @@ _NAME = _FOLDER = ""
 
 
 def arm_fail_point(env: Mapping[str, str]) -> None:
-    """Take over which place this process dies at; `env` is its environment."""
+    """Read from this process's environment, `env`, at which place the process dies."""
     global _NAME, _FOLDER
     _NAME, _, _FOLDER = env.get("TEST_FAIL_POINT", "").partition(",")
 
 
 def fail_point(name: str) -> None:
-    """Die here if that is asked for."""
+    """Kill this process if the environment names this place."""
     if name != _NAME:
         return
     try:

@@ -24,7 +24,7 @@ REQUEST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """Neighbouring blocks of one part, and where they go."""
+    """Neighbouring blocks of one part, and the place in memory to which they are read."""
 
     part: int
     first_block: int
@@ -40,7 +40,7 @@ def size_of(manifest: Manifest, piece: Piece) -> int:
 
 
 def extents(manifest: Manifest, pieces: Sequence[Piece]) -> tuple[list[Extent], list[int], int]:
-    """Plan where the blocks of these pieces go, of the manifest's or of rows of some.
+    """Plan where in memory the blocks go: of all pieces of the manifest, or of the rows asked for.
 
     Returns the extents, the first byte in memory of each piece, and the size of the memory.
     """
@@ -101,9 +101,9 @@ class Fetching:
         ]
 
     def result(self) -> None:
-        """Wait until all is read.
+        """Wait until all extents are read.
 
-        After this the memory belongs to the caller again, also after an error.
+        Then the memory belongs to the caller again, also after an error.
 
         Raises:
             Damaged: something is gone, too short, or wrong.
@@ -115,7 +115,7 @@ class Fetching:
             self.end()
 
     def end(self) -> None:
-        """Give up what was not begun, and wait for the rest: after this nobody writes to the
+        """Cancel reads that have not begun, and wait for the others: then nobody writes to the
         memory.
         """
         for task in self._tasks:
@@ -124,7 +124,7 @@ class Fetching:
 
 
 def verify(bucket: ReadableBucket, manifest: Manifest, pool: Executor) -> list[str]:
-    """Read everything; return a sentence for each part that differs from what was written."""
+    """Read all parts; return a sentence for each part that differs from what was written."""
 
     def look(part: Part) -> str:
         memory = memoryview(bytearray(min(part.size, REQUEST_BYTES)))
@@ -144,7 +144,7 @@ def read_back(bucket: ReadableBucket, manifest: Manifest) -> None:
     """Read the last block of the first and of the last part back, to see that the storage returns
     them.
 
-    Raises: Damaged: it is gone, too short, or wrong.
+    Raises: Damaged: a block is gone, too short, or wrong.
     """
     folder = manifest.header.snapshot.folder
     memory = memoryview(bytearray(BLOCK_BYTES))

@@ -27,7 +27,7 @@ APPEND_LIMIT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """Who may write, as the log stands."""
+    """Who may write, by the entries that are in the log."""
 
     run: int = 0
     generation: int = 0
@@ -43,7 +43,7 @@ class Ruling:
     """The uids of the runs before, which are over."""
 
     def after(self, entry: LogEntry) -> "Ruling":
-        """Return the ruling once this entry is in the log."""
+        """Return the ruling that holds once this entry is in the log."""
         made = entry.snapshot
         is_newer = (made.run, made.generation) > (self.run, self.generation)
         if entry.kind is LogEntryKind.OPENED:
@@ -87,9 +87,9 @@ class Ruling:
 def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
     """Return whether this snapshot may become the newest checkpoint. Pure.
 
-    One that was taken in an earlier generation but is not newer than the state which the present
-    one went on from belongs to its history, so it may still become durable. A snapshot that is not
-    newer than the newest checkpoint has come too late.
+    A snapshot of an earlier generation that is not newer than the state from which the present
+    generation went on belongs to the present one's history, so it may still become durable. A
+    snapshot that is not newer than the newest checkpoint has come too late.
     """
     if snapshot.run == ruling.run and snapshot.step <= ruling.floor_step:
         return False
@@ -124,10 +124,10 @@ class CommitLog:
         return low
 
     def entry(self, number: int) -> LogEntry:
-        """Return an entry.
+        """Return the entry with this number.
 
         Raises:
-            ObjectMissing, Damaged: it is not there, or not as it was written.
+            ObjectMissing, Damaged: the entry is not there, or not as it was written.
         """
         entry = self._entries.get(number)  # Another thread may clear it at any moment.
         if entry is None:
@@ -159,7 +159,7 @@ class CommitLog:
         """Return who may write after the entry `newest`, or after all entries.
 
         The entries that the newest one names are enough: who opened last, and the newest
-        checkpoint. Only if one of these is damaged, the log is read back to another.
+        checkpoint. Only if one of these is damaged, the log is read back to an older one.
         """
         number = self.newest_number() if newest is None else newest
         named = self._named(number)
@@ -169,7 +169,7 @@ class CommitLog:
         return ruling
 
     def _named(self, newest: int) -> list[LogEntry] | None:
-        """Return the entries that make the ruling, in their order; None if one cannot be read."""
+        """Return the entries that decide the ruling, in their order; None if one cannot be read."""
         if not newest:
             return []
         try:
@@ -217,8 +217,8 @@ class CommitLog:
     def passed_over(self, above: int) -> list[str]:
         """Return a sentence for each damaged entry above this number.
 
-        A caller that takes an older checkpoint than the newest must tell the user: which one a
-        damaged entry named is not known, so no other sentence speaks of it.
+        A caller that takes an older checkpoint than the newest must tell the user. Nobody knows
+        which checkpoint a damaged entry named, so no other sentence speaks of that checkpoint.
         """
         found = sorted(self._damaged.items(), reverse=True)
         return [
@@ -230,9 +230,9 @@ class CommitLog:
     def append(
         self, make: Callable[[int, Ruling, Sequence[int]], LogEntry | None]
     ) -> LogEntry | None:
-        """Append the entry that `make(number, ruling, kept)` returns; None if it wants none.
+        """Append the entry that `make(number, ruling, kept)` returns; append nothing for None.
 
-        It is called again whenever another writer was faster. What it raises is passed on.
+        `make` is called again whenever another writer was faster. Its exceptions reach the caller.
 
         Raises: Fenced: others were faster each time. Refused: no reader would accept the entry.
         """
@@ -255,7 +255,7 @@ class CommitLog:
         raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
 
     def _readable(self, entry: LogEntry) -> bytes:
-        """Return an entry's text; one beyond a reader's limits must not become the newest."""
+        """Return an entry's text; an entry beyond a reader's limits must not become the newest."""
         if len(NumberRanges(entry.kept).rows()) > ROWS_LIMIT:
             raise Refused(
                 f"What {self._bucket.url} keeps has more than {ROWS_LIMIT} gaps, and a reader "

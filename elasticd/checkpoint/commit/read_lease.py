@@ -1,10 +1,10 @@
 """Announces that a checkpoint is being read, so that nobody deletes it meanwhile.
 
-A read lease is an object `leases/<token>.json` with a number and a time. A reader writes it first
-and looks into the log after that; who deletes writes to the log first and looks for leases after
-that. So in any order one of them sees the other. A reader that dies leaves its lease behind, which
-ends by its time. This is the one place where the clocks of two hosts meet, therefore with an hour
-of grace.
+A read lease is an object `leases/<token>.json` with a number and a time. A reader writes the lease
+first and looks into the log after that. A process that deletes writes to the log first and looks
+for leases after that. So in any order one of the two sees the other. A reader that dies leaves its
+lease behind, which ends by its time. This is the one place where the clocks of two hosts meet,
+therefore with an hour of grace.
 
 A network file system that caches folders breaks this order for as long as it caches. Then two rules
 are left: the newest two checkpoints stay, and a reader verifies every checksum.
@@ -54,10 +54,10 @@ def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Ite
     """Hold a lease on the checkpoint of this entry while the body runs.
 
     It yields False if this process may not write: then nothing stops a deletion, and the reader
-    notices it by a missing part.
+    notices the deletion by a missing part.
 
     Raises:
-        Damaged: the checkpoint was given up before the lease stood; use another.
+        Damaged: the checkpoint was given up before the lease was written; use another.
     """
     name = f"{LEASES}/{secrets.token_hex(8)}.json"
     try:
@@ -108,7 +108,7 @@ def leased(bucket: ReadableBucket, now: Callable[[], float] = time.time) -> froz
 
 
 def is_over(lease: ReadLease, now_unix_s: float) -> bool:
-    """Return whether the lease's holder is surely gone. Pure."""
+    """Return whether the lease has surely run out, by whichever host's clock. Pure."""
     return now_unix_s > lease.until_unix_s + GRACE_S
 
 

@@ -21,7 +21,7 @@ class Abandoned(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadShare:
-    """What one holder has of a snapshot; the bytes themselves are elsewhere."""
+    """One holder's share of a snapshot, described; the bytes themselves are elsewhere."""
 
     snapshot: Snapshot
     share: int

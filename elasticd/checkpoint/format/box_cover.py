@@ -14,9 +14,10 @@ needs one for each piece; more were made to keep us busy."""
 
 
 def uncovered(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
-    """Return why the boxes do not fill the tensor; empty if they do.
+    """Return why the boxes do not fill the tensor; an empty text if they fill it.
 
-    They fill it if none leaves the tensor, no two share an element, and the counts agree.
+    The boxes fill it if none reaches beyond the tensor, no two share an element, and the counts
+    agree.
     """
     for offsets, size in boxes:
         if len(offsets) != len(shape) or len(size) != len(shape):

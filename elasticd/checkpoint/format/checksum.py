@@ -1,6 +1,6 @@
 """Checksums of blocks: XXH3, which is as fast as memory.
 
-They protect from accidents, not from attackers.
+The sums protect from accidents, not from attackers.
 """
 
 from collections.abc import Iterable, Iterator

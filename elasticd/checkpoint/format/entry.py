@@ -69,7 +69,7 @@ class LogEntry:
     more."""
 
     def __post_init__(self) -> None:
-        """Store what may be many numbers in little memory."""
+        """Store `kept`, which may be many numbers, in little memory."""
         object.__setattr__(self, "kept", NumberRanges(self.kept))
 
     def to_json(self) -> bytes:

@@ -1,7 +1,7 @@
 """Reads JSON that somebody else may have written: each value has its type and is within a limit.
 
-Every text ends with a checksum of what stands before it. Without it a flipped bit in a number would
-still be JSON, and a reader would believe an entry or a checksum that nobody wrote.
+Every text ends with a checksum of what comes before. Without the checksum a flipped bit in a number
+would still be JSON, and a reader would believe an entry or a checksum that nobody wrote.
 """
 
 import json
@@ -81,7 +81,7 @@ def said_as(value: Any) -> str:
 def check_whole(name: str, value: Any, most: int, least: int = 0) -> None:
     """Check that a value is a whole number within these bounds, both included.
 
-    Raises: Damaged: it is not.
+    Raises: Damaged: the value is no such number.
     """
     if type(value) is not int or not least <= value <= most:
         raise Damaged(f"{name} is {said_as(value)}, which is no number from {least} to {most}.")
@@ -97,7 +97,7 @@ def whole(values: Mapping[str, Any], name: str, most: int, *, least: int = 0) ->
 def number(values: Mapping[str, Any], name: str) -> float:
     """Return a number that is finite and that a float can hold.
 
-    Raises: Damaged: it is not there, or no such number.
+    Raises: Damaged: the value is missing, or no such number.
     """
     value = values.get(name)
     if type(value) is int and abs(value) < 1 << 62:
@@ -110,7 +110,7 @@ def number(values: Mapping[str, Any], name: str) -> float:
 def text(values: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
     """Return a text of at most so many characters.
 
-    Raises: Damaged: it is not there, no text, or longer.
+    Raises: Damaged: the value is missing, no text, or longer.
     """
     value = values.get(name)
     if not isinstance(value, str) or len(value) > most:
@@ -121,7 +121,7 @@ def text(values: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
 def rows(values: Mapping[str, Any], name: str, most: int, width: int) -> list[list[Any]]:
     """Return a list of lists of this width.
 
-    Raises: Damaged: it is no list, too long, or a row has another width.
+    Raises: Damaged: the value is no list, is too long, or has a row of another width.
     """
     value = values.get(name)
     if not isinstance(value, list) or len(value) > most:

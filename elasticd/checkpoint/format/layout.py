@@ -34,7 +34,7 @@ _PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Snapshot:
-    """Which state it is: equal names, wherever they were taken, are parts of one whole."""
+    """The name of a copied state: copies of one name, from whichever node, make one whole."""
 
     run: int
     """How many times a job began to write to this URL."""
@@ -51,7 +51,7 @@ class Snapshot:
 
     @classmethod
     def of_folder(cls, name: str) -> Self | None:
-        """Read the last component of a folder's name; None if it is none of ours."""
+        """Read the last component of a folder's name; None if the folder is not elasticd's."""
         found = _FOLDER.fullmatch(name)
         if found is None:
             return None
@@ -73,7 +73,7 @@ def fragment_name(snapshot: Snapshot, share: int, holder: int) -> str:
 
 
 def part_name(share: int, holder: int, writer: str, index: int) -> str:
-    """Return a part's name inside its folder; each process that writes has another `writer`."""
+    """Return a part's name inside its folder; each process that writes has its own `writer`."""
     return f"{share:05d}-{holder}-{writer}-{index:05d}.bin"
 
 

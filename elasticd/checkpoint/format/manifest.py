@@ -1,11 +1,11 @@
 """What a checkpoint consists of: tensors, the pieces into which they were cut, the parts in which
 these lie.
 
-It is JSON, and is read with suspicion: otherwise anybody who can write to the bucket could make a
-reader allocate an exabyte or open `../`. Every number is checked against a limit and against the
-others before it is used. Rejected: pickle (it runs code), and safetensors as the format (it has one
-header in front of the data, so it cannot be streamed while it is made, and it has no checksums);
-`export` writes it.
+A manifest is JSON, and a reader does not trust it: otherwise anybody who can write to the bucket
+could make a reader allocate an exabyte or open `../`. Every number is checked against a limit and
+against the others before the reader uses it. Rejected: pickle (it runs code), and safetensors as
+the format (it has one header in front of the data, so it cannot be streamed while it is made, and
+it has no checksums); `export` writes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -135,10 +135,10 @@ class Fragment:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Read what another holder wrote.
+        """Read a fragment that another holder wrote.
 
         Raises:
-            Damaged: it is not as it should be.
+            Damaged: the text is no valid fragment.
         """
         said = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
         parts = _parts(said)
@@ -198,7 +198,8 @@ class Manifest:
     def check(self) -> None:
         """Raise Damaged unless the pieces cover every element of every tensor exactly once.
 
-        Nor may one byte of a part be two elements: a small object may not stand for a large state.
+        One byte of a part may not serve two elements either: else a small object could describe a
+        large state.
         """
         boxes: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = [
             [] for _ in self.header.tensors
@@ -228,7 +229,7 @@ def merged(fragments: Sequence[Fragment]) -> Manifest:
     """Put the fragments of all shares together, in the order of the shares.
 
     Raises:
-        Damaged: they do not make a whole.
+        Damaged: the fragments do not make a whole state.
     """
     header = fragments[0].header if fragments else None
     if header is None:

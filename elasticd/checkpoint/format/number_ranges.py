@@ -32,7 +32,7 @@ class NumberRanges(Sequence[int]):
         self._set(ranges)
 
     def plus(self, number: int) -> "NumberRanges":
-        """Return these numbers and one above all of them."""
+        """Return these numbers and `number`, which is above all of them."""
         ranges = list(self._ranges)
         _append(ranges, number)
         return _of(ranges)
@@ -48,7 +48,7 @@ class NumberRanges(Sequence[int]):
     def from_rows(cls, name: str, rows: Sequence[Any], most: int, count: int) -> "NumberRanges":
         """Read what `rows` wrote, or a plain list: numbers from 1 to `most`, and at most so many.
 
-        Raises: Damaged: it is none, or its numbers do not ascend.
+        Raises: Damaged: the value is no such list, or its numbers do not ascend.
         """
         ranges = [_range(name, row, most) for row in rows]
         if sum(map(len, ranges)) > count:

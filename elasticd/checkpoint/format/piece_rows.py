@@ -1,7 +1,7 @@
-"""Rows of a piece: what a reader asks for that needs only a part of it. Pure.
+"""Rows of a piece, for a reader that needs only a part of the piece. Pure.
 
 Elements stand in row-major order, so consecutive rows of the first dimension that has more than one
-are consecutive bytes, and a piece themselves.
+row are consecutive bytes, and are a piece themselves.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def all_rows(index: int, piece: Piece) -> PieceRows:
 def selected(manifest: Manifest, wanted: Iterable[PieceRows]) -> list[Piece]:
     """Return these rows as pieces.
 
-    Raises: IndexError: there is no such piece. ValueError: it has no such rows.
+    Raises: IndexError: there is no such piece. ValueError: the piece has no such rows.
     """
     return [_rows_of(manifest, each) for each in wanted]
 

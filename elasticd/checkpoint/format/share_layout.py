@@ -2,7 +2,7 @@
 
 The shares have equal bytes and are cut where rows end, so each of n ranks needs an n-th of the time
 to write a state. What may differ between ranks (BatchNorm's statistics, plain values) comes from
-one of them as a whole: it is in the first share.
+one rank as a whole, in the first share.
 """
 
 from collections.abc import Sequence

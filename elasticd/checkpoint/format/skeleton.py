@@ -30,7 +30,7 @@ def plain(skeleton: str, names: Sequence[str]) -> Any:
 
 
 def values(skeleton: str) -> list[tuple[str, Any]]:
-    """Return the path and value of everything in a state that is no tensor.
+    """Return the path and value of everything in a state but the tensors.
 
     Raises: Damaged: it is no skeleton.
     """

@@ -2,10 +2,10 @@
 
 An entry of the log comes first: from then on nobody begins to read them, and a crash leaves only
 objects that no entry names, which `sweep` finds. The entry goes through `CommitLog.append`, so two
-processes that do this at once, or one of them and a commit, are put in order; deleting twice does
-no harm.
+deletions at once, or a deletion and a commit, happen one after the other; deleting twice does no
+harm.
 
-What an unreadable entry of the log named is not known, so its number stays until a person gives it
+Nobody knows what an unreadable entry of the log named. So its number stays until a person gives it
 up: never delete what you do not understand.
 """
 
@@ -45,7 +45,7 @@ class Stock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What was given up, or would be with a dry run."""
+    """The checkpoints that were given up, or with a dry run would be."""
 
     gone: tuple[LogEntry, ...] = ()
     unreadable: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ def retain(
     least: int = ALWAYS,
     is_dry_run: bool = False,
 ) -> Removal:
-    """Give up what the policy does not keep; never what is being read.
+    """Give up the checkpoints that the policy does not keep, but never one that is being read.
 
     The newest `least` stay, and so do the newest `least` whose manifests are whole, however old
     these are.
@@ -97,7 +97,7 @@ def remove(
     is_forced: bool = False,
     is_dry_run: bool = False,
 ) -> Removal:
-    """Give up these checkpoints, all or none.
+    """Give up all of these checkpoints, or none.
 
     Raises:
         NotFound: one of them is not there.
@@ -143,8 +143,9 @@ def stock(log: CommitLog, kept: Iterable[int]) -> Stock:
 def delete_folder(bucket: Bucket, snapshot: Snapshot) -> int:
     """Delete all objects of a snapshot, the manifest first; return how many there were.
 
-    It lists the folder: besides the parts that the manifest names there are those of holders whose
-    upload was not needed, and what a crash left. Objects that a listing misses are left to `sweep`.
+    It lists the folder: besides the parts that the manifest names, the folder may hold parts of
+    holders whose upload was not needed, and parts that a crash left. Objects that a listing misses
+    are left to `sweep`.
     """
     listed = bucket.list(snapshot.folder, FOLDER_LIMIT, lambda name: True)
     names = {each.name for each in listed}

@@ -29,7 +29,8 @@ def to_keep(
 ) -> set[int]:
     """Return the numbers to keep of these checkpoints, which are in the order of their numbers.
 
-    Somebody reads those in `leased`. The `least` newest ones stay even if the policy says fewer.
+    Somebody reads the checkpoints in `leased`, so they stay too. The `least` newest ones stay even
+    if the policy says fewer.
     """
     numbers = [entry.number for entry in entries]
     if policy.last == 0:

@@ -1,9 +1,10 @@
 """Finds and deletes what crashes left behind.
 
-These are uploads that were never committed, and checkpoints that were given up by a process that
-died before it deleted them. Only the log and the age of the objects tell garbage from an upload
-that is under way. So three things must agree: no kept entry names the folder, its snapshot has come
-too late for a commit, and nothing in it was written for a day. The rest waits for the next sweep.
+Crashes leave uploads that were never committed, and checkpoints that were given up by a process
+that died before it deleted them. Only the log and the age of the objects tell garbage from an
+upload that is under way. So three things must agree: no kept entry names the folder, its snapshot
+has come too late for a commit, and nothing in it was written for a day. All other folders wait for
+the next sweep.
 """
 
 import re

@@ -51,7 +51,7 @@ class ReadableBucket(Protocol):
         """The URL for people."""
 
     def read(self, name: str, limit_bytes: int) -> bytes:
-        """Return an object; of a larger one, one byte more than the limit.
+        """Return an object's bytes; of an object above the limit, one byte more than the limit.
 
         Raises: ObjectMissing: there is no such object.
         """
@@ -63,17 +63,20 @@ class ReadableBucket(Protocol):
         """
 
     def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[ListedObject]:
-        """Return objects whose names begin with a folder's name; for sweeping only."""
+        """Return the objects below a folder's name.
+
+        Nothing that must be right may rely on the list.
+        """
 
 
 class Bucket(ReadableBucket, Protocol):
-    """A bucket that can also be written to; the methods raise what those of reading raise."""
+    """A bucket that can also be written to; the methods raise the errors of `ReadableBucket`."""
 
     def create(self, name: str, data: Data) -> bool:
         """Write an object durably, whole or not at all; return False if there is one already."""
 
     def replace(self, name: str, data: Data) -> None:
-        """Write an object over what was there; readers see the one or the other."""
+        """Write an object over the one of that name; readers see the old or the new one, whole."""
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that do not exist count as deleted."""

@@ -1,4 +1,4 @@
-"""What an error of a storage driver means to us, by the service's own code if it left one.
+"""What an error of a storage driver means to elasticd, by the service's own code if there is one.
 
 The drivers have nothing in common here: botocore keeps the answer in a dict, Azure's library and
 gcsfs in attributes, and each may hide it behind a Python error that its fsspec driver raised
@@ -104,20 +104,20 @@ def wrong_options(where: str, exc: Exception) -> CallError:
 
 
 def is_past_the_end(exc: Exception) -> bool:
-    """Return whether a range was asked for that begins after the object's end."""
+    """Return whether the request was for a range that begins after the object's end."""
     answer = _answer(exc)
     return answer.status == 416 or answer.code in ("InvalidRange", "416")
 
 
 def _why(exc: Exception) -> str:
-    """Return what it says, on one line. Azure repeats its answer in full behind the sentence."""
+    """Return the error's message on one line. Azure repeats its whole answer after the message."""
     said = " ".join(str(exc).partition("\nRequestId:")[0].split())
     said = _SECRET.sub(r"\1...", said)[:300].rstrip(".! ")
     return said if said.strip(", 0123456789") else f"{type(exc).__name__} {said}".rstrip(" ,")
 
 
 def _is_of_credentials(exc: Exception) -> bool:
-    """Return whether no request could be made for want of credentials."""
+    """Return whether the driver could make no request because it found no credentials."""
     names = {each.__name__ for each in type(exc).__mro__}
     return "Credentials" in type(exc).__name__ or bool(names & _OF_CREDENTIALS)
 

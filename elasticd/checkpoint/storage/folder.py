@@ -1,8 +1,8 @@
 """A folder of a mounted file system as a bucket, by plain system calls.
 
-An object is written whole or not at all, and never over another: by a hidden file beside it, fsync,
-and a hard link, which fails if the name is taken (on NFS too). A rename would replace what is
-there.
+An object is written whole or not at all, and never over another: as a hidden file in the same
+folder, fsync, and a hard link, which fails if the name is taken (on NFS too). A rename would
+replace the other object.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class FolderBucket:
     def create(self, name: str, data: Data) -> bool:
         """Create the object under its name, which no other writer may have taken.
 
-        Raises: EnvironmentProblem: the file system has no hard links. OSError: it cannot be
+        Raises: EnvironmentProblem: the file system has no hard links. OSError: the file cannot be
         written.
         """
         with self._writing(name), self._beside(name, data) as written:

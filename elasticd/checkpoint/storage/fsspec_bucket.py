@@ -61,10 +61,10 @@ class FsspecBucket:
     def __init__(
         self, url: str, options: Mapping[str, Any], *, request_s: float = REQUEST_S
     ) -> None:
-        """Prepare the file system; it connects to nothing yet.
+        """Prepare the file system without connecting to anything.
 
-        Raises: EnvironmentProblem: the file system's own package is not installed. CallError: it
-        does not take these options.
+        Raises: EnvironmentProblem: the file system's own package is not installed. CallError: the
+        file system does not take these options.
         """
         self._request_s = request_s
         self._url = url.rstrip("/")
@@ -73,7 +73,7 @@ class FsspecBucket:
         self._connect(options)
 
     def send_plain(self) -> bool:
-        """Send bodies as they are from now on, without framing; return False if it does already."""
+        """Send bodies without framing from now on; return False if the bucket does so already."""
         given = self._options.get("config_kwargs", {})
         if not self._is_s3 or not _knows_checksums() or given.items() >= _PLAIN.items():
             return False
@@ -188,7 +188,7 @@ class FsspecBucket:
         self._call("pipe_file", name, _body(data), nbytes=len(data), **self._at_once, **more)
 
     def _large_put(self) -> S3Put | None:
-        """Return the direct way for large objects, if there is one; it is made at the first use."""
+        """Return the `S3Put` for large objects, if there is one; it is made at the first use."""
         with self._put_lock:
             if self._is_s3 and self._put is None:
                 self._put = S3Put.of(self._fs)
@@ -245,7 +245,7 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs":
 
 
 def _with_limits(protocol: str, options: Mapping[str, Any], request_s: float) -> dict[str, Any]:
-    """Set how long a connection may take, and how long no byte may come, in the driver's options.
+    """Set in the driver's options how long connecting may take, and how long a silence may last.
 
     The time limit for `read` alone does not stop a hang.
     """
@@ -261,7 +261,7 @@ def _with_limits(protocol: str, options: Mapping[str, Any], request_s: float) ->
 
 
 def _knows_checksums() -> bool:
-    """Return whether botocore adds checksums by itself, and has options for it: since 1.36."""
+    """Return whether botocore adds checksums by itself and has options for them (since 1.36)."""
     try:
         from botocore.config import Config
     except ImportError:
@@ -294,7 +294,7 @@ def _ask_once(protocol: str, fs: Any) -> None:
 
 
 def _body(data: Data) -> bytes:
-    """Return what the drivers take: a copy of shared memory, which lives as long as the request."""
+    """Return a body for the drivers: a copy of shared memory that lives as long as the request."""
     return data if isinstance(data, bytes) else bytes(data)
 
 

@@ -2,8 +2,8 @@
 
 The class that gcsfs registers for the protocol asks by gRPC of which kind the bucket is, before
 every request until it gets an answer, and writes to some kinds without the condition that we need.
-This module takes the class below it. That one tries each request six times, which no option
-changes, so it is overridden: one place (`retry`) decides how often to ask again.
+This module takes the base class. The base class tries each request six times, which no option
+changes, so this module overrides that: one place (`retry`) decides how often to ask again.
 """
 
 from typing import Any

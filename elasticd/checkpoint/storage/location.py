@@ -44,8 +44,8 @@ _ONE_COLON = re.compile(r"(file|local|s3a?|gc?s|abfss?|az|https?):(?!//)/?(.*)",
 def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
     """Return the URL in full; a plain path is one below `here`. `flag` is the flag that gave it.
 
-    Raises: CallError: it is no URL of a known kind, names what ends with its process, or holds
-        credentials.
+    Raises: CallError: the text is no URL of a known kind, names storage that ends with its process,
+        or holds credentials.
     """
     if not url or "\0" in url:
         is_plain = flag in ("--checkpoint", "URL")
@@ -90,7 +90,8 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
 def checked_options(text: str) -> dict[str, Any]:
     """Read `--storage-options`, a JSON object for the file system.
 
-    Raises: CallError: it is no such object, or contains a secret instead of naming it.
+    Raises: CallError: the text is no such object, or contains a secret instead of the secret's
+        name.
     """
     if not text:
         return {}
@@ -108,7 +109,7 @@ def checked_options(text: str) -> dict[str, Any]:
 
 
 def resolved(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Put in what `env:NAME` and `file:PATH` stand for.
+    """Return the options with the values for which `env:NAME` and `file:PATH` stand.
 
     Raises:
         CallError: there is no such variable or file here.
@@ -142,7 +143,7 @@ def open_once(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) 
 
 
 def open_untried(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> Bucket:
-    """Return such a bucket for small objects that only one process writes, without a trial.
+    """Return the bucket, with retries and no trial, for small objects that only one process writes.
 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
@@ -169,7 +170,7 @@ def _opened(
 
 
 def _check_slashes(text: str, here: str, flag: str) -> None:
-    """Refuse `s3:BUCKET/FOLDER`, which would be a folder of this name on this machine."""
+    """Refuse `s3:BUCKET/FOLDER`, which would be taken for a folder of this name on this machine."""
     found = _ONE_COLON.fullmatch(text)
     if found is None:
         return

@@ -1,7 +1,8 @@
 """Retries for a limited time, with pauses that are drawn at random.
 
 It uses full jitter between zero and a limit that doubles, as "Exponential Backoff And Jitter" (AWS
-Architecture Blog, 2015) found best. If the service says how long to wait, the pause is no shorter.
+Architecture Blog, 2015) found best. If the service says how long to wait, the pause is at least
+that long.
 """
 
 import random
@@ -36,7 +37,7 @@ def pause_s(policy: RetryPolicy, attempt: int, after_s: float, draw: float) -> f
 
 
 class RetryingBucket:
-    """A `Bucket` that tries again where that can help."""
+    """A `Bucket` that repeats a failed request where a repetition can help."""
 
     def __init__(
         self,

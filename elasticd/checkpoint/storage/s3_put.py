@@ -26,8 +26,7 @@ class S3Put:
 
     @classmethod
     def of(cls, fs: Any) -> Self | None:
-        """Make a client like that of an s3fs file system; None if its requests carry more than
-        that.
+        """Make a client like that of an s3fs file system; None if s3fs adds more to its requests.
 
         Raises: whatever botocore finds wrong with the options, as the driver does at its first
         request.
@@ -60,7 +59,7 @@ class S3Put:
 
 
 class _Body(io.RawIOBase):
-    """Memory as a file that can be read again: for the checksum, the signature, the request."""
+    """Memory as a file that can be read several times: for checksum, signature and request."""
 
     def __init__(self, data: Data) -> None:
         self._data, self._at = memoryview(data), 0
@@ -96,7 +95,7 @@ class _Body(io.RawIOBase):
 def _as_one(request: Any, **unused: object) -> None:
     """Send the memory itself: http.client reads a file 16 KiB at a time, each a copy and a call.
 
-    Each attempt makes its request anew, so it does not matter that this body cannot be rewound.
+    Each attempt makes a new request, so it does not matter that this body cannot be rewound.
     """
     if isinstance(request.body, _Body):
         request.body = request.body.whole

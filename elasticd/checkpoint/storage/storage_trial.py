@@ -2,13 +2,13 @@
 
 Some servers that speak S3 take `If-None-Match: *` and write over what is there, store the framing
 in which botocore sends a body over https as if it were data, or want its length first (411). None
-of them says so, and checkpoints seem durable until somebody needs one. So an object is created,
-created again, and read back: a small one, and before the first large write another, which goes by a
-client of its own (`s3_put`).
+of these servers says so, and checkpoints seem durable until somebody needs one. So an object is
+created, created again, and read back: a small one, and before the first large write another, which
+has a client of its own (`s3_put`).
 
-What this cannot show is a store that keeps the condition for one writer at a time and not for two
-at once. There neither writer is told of the other. `manifest.Fragment` names its run, so what they
-wrote does not mix.
+The trial cannot find a store that keeps the condition for one writer at a time and not for two at
+once. There neither writer learns of the other. `manifest.Fragment` names its run, so the objects of
+the two do not mix.
 """
 
 import secrets
@@ -56,14 +56,14 @@ OF_FRAMING = (StorageFault.FRAMED, StorageFault.NEEDS_LENGTH)
 
 
 class Sending(Bucket, Protocol):
-    """A bucket that can send in another way."""
+    """A bucket that can send bodies with and without framing."""
 
     def send_plain(self) -> bool:
-        """Send bodies as they are from now on, without framing; return False if it does already."""
+        """Send bodies without framing from now on; return False if the bucket does so already."""
 
 
 class TriedBucket(ForwardingBucket):
-    """A `Bucket` that is tried once, before the first write; one that fails is not written to."""
+    """A `Bucket` that is tried before its first write; if the trial fails, nothing is written."""
 
     def __init__(self, inner: Sending) -> None:
         super().__init__(inner)
@@ -78,9 +78,7 @@ class TriedBucket(ForwardingBucket):
         """Told what a person should know of a storage that is used all the same."""
 
     def begin(self) -> None:
-        """Begin the trial in a thread, so that the first write does not wait for it; it raises
-        nothing.
-        """
+        """Begin the trial in a thread, so that the first write need not wait; raise nothing."""
 
         def run() -> None:
             with suppress(ElasticdError):  # The first write meets the same.
@@ -97,8 +95,8 @@ class TriedBucket(ForwardingBucket):
         super().replace(name, data)
 
     def _try(self, nbytes: int) -> None:
-        """Raise Refused if the bucket cannot be used; a passing trouble is tried again with the
-        next call.
+        """Raise Refused if the bucket cannot be used; after a passing error the next call tries
+        again.
         """
         size = LARGE_BYTES if nbytes >= LARGE_BYTES else SMALL_BYTES
         with self._lock:
@@ -118,7 +116,7 @@ class TriedBucket(ForwardingBucket):
 
 
 def fault_of(bucket: Bucket, size: int) -> StorageFault | None:
-    """Create an object of this size, create it again, and read it; return what is wrong.
+    """Create an object of this size twice, and read it; return what is wrong.
 
     Raises:
         ElasticdError: the storage does not answer, or refuses.

@@ -1,7 +1,7 @@
 """A bucket that cannot be opened here, and says why at every call.
 
-A process that ended for this reason would be started again and again. One that answers tells the
-user, in the sentence with which the job ends.
+A process that ended for this reason would be started again and again. A process that answers tells
+the user the reason, in the sentence with which the job ends.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,11 @@
 """A flag that a generation's abort raises, and that kernels on the device read.
 
 Kernels behind an aborted collective run on, with sums that lack a rank. Torch's fused optimizers
-leave everything as it is where a number on the device, `found_inf`, is 1: a GradScaler tells them
-so of an overflow. So the flag is a number in pinned host memory, which any thread can write while
-the device hangs, and the device copies it into its own memory in the order of its stream: after the
-collectives, before the optimizer. The number that it found then goes back to the host.
+leave everything as it is where a number on the device, `found_inf`, is 1: a GradScaler reports an
+overflow to them in this way. So the flag is a number in pinned host memory, which any thread can
+write while the device hangs, and the device copies it into its own memory in the order of its
+stream: after the collectives, before the optimizer. The number that it found then goes back to the
+host.
 
 Rejected: to hand the pinned number itself to the optimizer. Torch would copy it to the device once
 for each parameter group, SGD with a wait of the host, and a flag that is raised in between would
@@ -32,17 +33,18 @@ class AbortFlag:
         self._number.fill_(1.0)
 
     def read(self, begun: int | None = None) -> "FlagReading":
-        """Queue a look at the flag behind all that the current stream was given so far.
+        """Queue a read of the flag behind all kernels that the current stream has so far.
 
-        `begun` is the number of collectives among that; None: nobody counts them.
+        `begun` is the number of collectives among them; None if nobody counts them.
         """
         return FlagReading(self._number, self.device, begun)
 
 
 class FlagReading:
-    """What the device found when it came to one look at the flag: all later kernels see the same.
+    """The flag's value when the device came to one read of it: all later kernels see this value.
 
-    Its tensors are of this look alone, since an optimizer may still read those of the one before.
+    Each reading has tensors of its own, since an optimizer may still read those of the reading
+    before.
     """
 
     def __init__(
@@ -61,17 +63,17 @@ class FlagReading:
         self._event = cuda.mark(device)
 
     def query(self) -> bool:
-        """Return whether the device has come to it, as an event does."""
+        """Return whether the device has come to this read, like the `query` of a CUDA event."""
         return bool(self._event.query())
 
     def was_up(self) -> bool:
-        """Return whether the flag was up; only once `query` has returned True."""
+        """Return whether the flag was up; call it only once `query` has returned True."""
         return float(self._told) != 0.0
 
 
 def _host_number(device: torch.device) -> torch.Tensor:
-    """Return a zero in memory that the device reads and writes by itself; it has no dimension, as
-    the counts of steps from which torch subtracts it have none.
+    """Return a zero in memory that the device reads and writes by itself; it has no dimension,
+    because torch subtracts it from counts of steps that have none.
     """
     return torch.zeros((), dtype=torch.float32, device="cpu", pin_memory=device.type == "cuda")
 

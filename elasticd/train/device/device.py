@@ -34,8 +34,8 @@ def device() -> torch.device:
 def use_device() -> torch.device:
     """Make this worker's GPU the one that torch means by "the current device"; return it.
 
-    Without it every process would open a context on the node's first GPU, and whatever names no
-    device (an event, a generator, torch's `barrier`) would speak of that one.
+    Without this call every process would open a context on the node's first GPU, and calls that
+    name no device (an event, a generator, torch's `barrier`) would use that GPU.
     """
     own = device()
     if own.type == "cuda":

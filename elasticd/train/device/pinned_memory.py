@@ -18,7 +18,7 @@ _PORTABLE = 1
 
 
 class Pinned:
-    """A registration, which ends with this object; it holds the memory."""
+    """A registration with CUDA, which ends with this object. The object keeps the memory alive."""
 
     def __init__(self, memory: memoryview, device: torch.device) -> None:
         """Try to register the memory; if it fails (`is_pinned` False), copies are only slower."""

@@ -1,7 +1,7 @@
-"""Decides which state all ranks go on from: rank 0 chooses among what lives, is held and is stored.
+"""Decides from which state all ranks go on: that of living ranks, of nodes' memory, or of storage.
 
-The newest counts. Of two equally new ones the cheaper counts: the ranks' own memory, then that of
-the nodes, then storage.
+The newest counts. Of two equally new states the cheaper counts: the ranks' own memory, then the
+nodes' memory, then storage.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ Holder = tuple[int, ms.Held]
 def choose_checkpoint(
     client: KeeperPort, every: Sequence[Holder], *, below: int, alive: Snapshot | None
 ) -> dict[str, object]:
-    """Return the place, and what is to be known to restore from there, as JSON has it.
+    """Return the place of the state, and what a restore from there must know, as JSON.
 
-    `every` is what is in the memory of all nodes, by ranks; `below`: only checkpoints of lower
-    numbers (0: all); `alive`: the ranks have all of this state themselves.
+    `every` lists what is in the memory of all nodes, by ranks. `below` admits only checkpoints of
+    lower numbers (0: all). `alive` is the state that the ranks have whole themselves.
 
     Raises:
-        KeeperGone: nobody answers, whatever the storage would.
+        KeeperGone: the keeper does not answer, so the storage is not asked.
         ElasticdError: the storage refuses, or is away and nothing else has a whole state.
     """
     found = _find(client, ms.Find(below=below), every, alive)
@@ -64,7 +64,7 @@ def choose_checkpoint(
 
 
 def _newest_unsaved(every: Sequence[Holder]) -> tuple[int, int, int]:
-    """Return the age of the newest snapshot that is whole in memory, and never uploaded."""
+    """Return the age of the newest snapshot that is whole in memory and is never to be uploaded."""
     whole = [
         age_of(held.snapshot)
         for _, held in every
@@ -76,7 +76,7 @@ def _newest_unsaved(every: Sequence[Holder]) -> tuple[int, int, int]:
 def _find(
     client: KeeperPort, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
 ) -> ms.Found:
-    """Ask what is stored; a storage that is away does no harm if a whole state is elsewhere."""
+    """Ask what is stored; silent storage does no harm if a whole state is elsewhere."""
     try:
         return client.ask(question, ms.Found)
     except KeeperGone:

@@ -1,4 +1,4 @@
-"""What a keeper has for its worker: a share in its memory, or what it reads, batch after batch."""
+"""The bytes a keeper gives its worker: a share in memory, or stored pieces, batch after batch."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ THREADS = 4
 
 
 class StreamedPieces(NamedTuple):
-    """Bytes that one rank has for all."""
+    """The bytes that one rank has for all ranks."""
 
     memory: memoryview
     pieces: Sequence[Piece]
@@ -35,8 +35,8 @@ class StreamedPieces(NamedTuple):
 def mapped(client: KeeperMemoryPort, held: ms.Held) -> tuple[ms.Mapped, StreamedPieces]:
     """Map a share that the keeper has in memory.
 
-    Its checksums are compared by threads while the bytes are copied, so that they cost no time of
-    their own where a core is free; `StreamedPieces.check` waits for them.
+    Threads compare the checksums while the bytes are copied, so that the checks cost no time of
+    their own where a core is free; `StreamedPieces.check` waits for the threads.
 
     Raises:
         ElasticdError: as the keeper says.
@@ -61,11 +61,12 @@ def mapped(client: KeeperMemoryPort, held: ms.Held) -> tuple[ms.Mapped, Streamed
 def inflow(
     client: KeeperMemoryPort, number: int, manifest: Manifest, wanted: Sequence[PieceRows]
 ) -> Iterator[StreamedPieces]:
-    """Begin to read, and return an iterator over the batches; each is valid until the next is asked
-    for.
+    """Begin to read, and return an iterator over batches; each is valid until the next is
+    requested.
 
     Raises:
-        ElasticdError: as the keeper says; here if it is about the first batch, else in the middle.
+        ElasticdError: as the keeper says; here for an error of the first batch, for a later one in
+            the iterator.
     """
     question = ms.Stream(number=number, pieces=tuple(wanted))
     first = client.ask_memory(question, ms.Batch)

@@ -1,4 +1,4 @@
-"""What a restore does not choose again, because it failed. Pure: all ranks note the same."""
+"""The sources that failed, and that a restore does not choose again. Pure: equal on all ranks."""
 
 from dataclasses import dataclass
 
@@ -24,10 +24,10 @@ class Exclusions:
     """How often the storage did not answer."""
 
     def note(self, what: str, *, place: str, number: int, is_away: bool) -> None:
-        """Note that some rank could not provide or land (`what`) what was chosen.
+        """Note that some rank could not provide, or could not load (`what`), the chosen state.
 
-        `is_away`: the storage did not answer those that failed. It may be whole, so nothing older
-        takes its place.
+        `is_away` says that the storage did not answer the ranks that failed. Its checkpoint may be
+        whole, so no older one takes its place.
         """
         if place == "storage":
             if is_away:

@@ -1,7 +1,7 @@
 """Which snapshots are in the memory of the nodes, whether they are complete, and who brings them.
 
-Pure. All ranks of a node can map all that their node has in memory. Were one rank to bring all of
-it, the others of the node would wait for it.
+Pure. All ranks of a node can map all that their node has in memory. If one rank brought all of it,
+the node's other ranks would wait for that rank.
 """
 
 from collections import Counter
@@ -16,11 +16,11 @@ __all__ = ["age_of", "holders_of"]
 def holders_of(
     snapshot: Snapshot, every: Iterable[tuple[int, ms.Held]]
 ) -> list[tuple[int, ms.Held]] | None:
-    """Return one rank for each share, which provides it; None if a share is missing.
+    """Return for each share one rank that provides it; None if a share is missing.
 
     The shares are spread evenly over the ranks that can provide any. Of the ranks that can provide
-    a share, the one is taken that most likely needs it itself: shares of a sharded state are in the
-    order of the ranks, and so are its parts in the next world.
+    a share, the function takes the one that most likely needs the share itself: shares of a sharded
+    state are in the order of the ranks, and so are its parts in the next world.
     """
     found: dict[int, dict[int, ms.Held]] = {}
     shares = 0
@@ -35,7 +35,7 @@ def holders_of(
 
 
 def _spread(having: Mapping[int, Collection[int]], ranks: Sequence[int]) -> list[int]:
-    """Return the rank that provides each share; `having` has those that can."""
+    """Return the rank that provides each share; `having` has the ranks that can."""
     fair = -(-len(having) // len(ranks))
     turn = {rank: place for place, rank in enumerate(ranks)}
     brought: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""What is used of a keeper's client by code that asks about states."""
+"""The port to a keeper, for code that asks about states."""
 
 from typing import Protocol, TypeVar
 
@@ -12,13 +12,13 @@ A = TypeVar("A")
 
 
 class KeeperPort(Protocol):
-    """It answers questions."""
+    """The methods of a keeper's client by which a worker asks questions."""
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A: ...
 
 
 class KeeperMemoryPort(KeeperPort, Protocol):
-    """It also hands over memory."""
+    """The same, and the method by which a worker gets memory."""
 
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
@@ -37,5 +37,5 @@ class NoKeeper:
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
     ) -> tuple[A, SharedMemory | None]:
-        """Raise InvariantBroken: nobody asks for memory of what was not listed."""
+        """Raise InvariantBroken: this keeper lists no snapshot, so nobody may ask for memory."""
         raise InvariantBroken("Memory was asked for where nothing is held.")

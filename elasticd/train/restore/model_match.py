@@ -26,7 +26,8 @@ class CannotRestore(CallError):
 def matched(own: Tree, tensors: Sequence[Tensor], snapshot: Snapshot) -> list[torch.Tensor | None]:
     """Return for each tensor of a checkpoint the one of the same name here; None if there is none.
 
-    Raises: CannotRestore: one differs, or the checkpoint lacks one; names the first ten.
+    Raises: CannotRestore: a tensor differs, or the checkpoint lacks one; the message names the
+        first ten.
     """
     here = {
         each.name: (each, tensor) for each, tensor in zip(described(own), own.tensors, strict=True)
@@ -44,7 +45,7 @@ def matched(own: Tree, tensors: Sequence[Tensor], snapshot: Snapshot) -> list[to
 
 
 def check_none_odd(odd: Sequence[str], snapshot: Snapshot) -> None:
-    """Raise CannotRestore if there is a sentence about a place where the two differ."""
+    """Raise CannotRestore if `odd` has a sentence about a tensor that differs."""
     if odd:
         more = f", and {len(odd) - NAMES_LIMIT} more" if len(odd) > NAMES_LIMIT else ""
         raise CannotRestore(

@@ -1,7 +1,7 @@
 """Copies bytes to their places in the tensors of a state.
 
-It copies from mapped memory. Rejected: to read from the memory's file straight into the tensors,
-which saves page faults; the kernel's copy, page by page, is slower than what they cost.
+The source is mapped memory. Rejected: to read from the memory's file straight into the tensors.
+This saves page faults, but the kernel's copy, page by page, loses more time than page faults cost.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ __all__ = ["PieceDestinations", "is_place"]
 
 
 class PieceDestinations:
-    """The destinations of a checkpoint's tensors; a DTensor takes what belongs to this rank."""
+    """The destinations of a checkpoint's tensors; a DTensor takes the elements of this rank."""
 
     def __init__(self, tensors: Sequence[Tensor], places: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
@@ -44,10 +44,10 @@ class PieceDestinations:
         MemoryCopy(pairs).run()
 
     def check_whole(self) -> None:
-        """Raise Damaged unless every element has come, and none twice.
+        """Raise Damaged unless every element has arrived exactly once.
 
-        The shares in the memory of the nodes were cut by their ranks, each for itself: where two
-        had cut differently, an element that none of them has would keep what it was before.
+        Each rank had cut its shares in the memory of the nodes by itself: if two ranks had cut
+        differently, an element that neither has would silently keep its old value.
         """
         for tensor, part, landed in zip(self._tensors, self.here, self._landed, strict=True):
             if part.tensor.numel() and (why := uncovered(tuple(part.tensor.shape), landed)):
@@ -55,9 +55,7 @@ class PieceDestinations:
 
 
 def is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
-    """Return whether it can be written to: no two of its elements are one, as in an expanded
-    tensor.
-    """
+    """Return whether the tensor can be written to: in an expanded tensor two elements are one."""
     if tensor is None:
         return False
     if memory_of(tensor) is tensor and tensor.is_contiguous():

@@ -1,11 +1,11 @@
 """Brings back a state that no rank has: from all ranks together, the nodes' memory, or storage.
 
-Rank 0 chooses what is restored, so that all restore the same. Each rank then provides a part (what
-it has itself, what its own node has in memory, or an equal share of the stored bytes, which its
-keeper reads and verifies batch after batch) and passes it on to the others: every stored byte is
-read once. Of what is sharded each rank reads, or is sent, its own part only. Nothing counts until
-all of it is verified. If a part turns out to be damaged, all take another copy, or go back to the
-checkpoint before, which writes over what was written already.
+Rank 0 chooses the state, so that all ranks restore the same one. Each rank then provides a part
+(what it has itself, what its own node has in memory, or an equal share of the stored bytes, which
+its keeper reads and verifies batch after batch) and passes it on to the others: every stored byte
+is read once. Of sharded tensors each rank reads, or is sent, its own part only. Nothing counts
+until all of it is verified. If a part turns out to be damaged, all take another copy, or go back to
+the checkpoint before, which writes over what was written already.
 """
 
 import json
@@ -53,7 +53,7 @@ ATTEMPTS_LIMIT = 100
 
 
 class Restorable(Protocol):
-    """What is used of a state."""
+    """The parts of a state that a restore uses."""
 
     is_broken: bool
 
@@ -64,7 +64,7 @@ class Restorable(Protocol):
 
 
 class SurvivingState(NamedTuple):
-    """A state that is in the memory of the ranks."""
+    """A state that the living ranks still have in their memory."""
 
     survivors: ShardCover
     remnant: Remnant | None
@@ -89,12 +89,12 @@ def restore(
     is_stale: Callable[[], bool],
     alive: SurvivingState | None = None,
 ) -> RestoreResult:
-    """Find the newest state and load it on all ranks; the same result on each.
+    """Find the newest state and load it on all ranks; return the same result on each rank.
 
-    `alive`: what `survey` found, None on all ranks or on none.
+    `alive` is what `survey` found; it is None on all ranks or on none.
 
     Raises:
-        CannotRestore: it does not fit the model, or the storage refuses.
+        CannotRestore: the state does not fit the model, or the storage refuses.
         KeeperGone: this rank's keeper is gone; the others wait for the generation's end.
         Interrupted: the generation ended meanwhile.
     """
@@ -156,7 +156,7 @@ class _Restore:
         )
 
     def _has_failed(self, what: str, why: str, chosen: dict[str, Any]) -> bool:
-        """Report to all whether this rank has met an error; return whether any has.
+        """Tell all ranks whether this rank has met an error; return whether any rank has.
 
         Raises: CannotRestore: the storage does not answer.
         """
@@ -179,7 +179,7 @@ class _Restore:
     # --- what all ranks restore -----------------------------------------------------------------
 
     def _choose(self) -> dict[str, Any]:
-        """Decide on rank 0, from what is in the memory of all nodes and what is stored."""
+        """Decide on rank 0, from the snapshots in the nodes' memory and the stored ones."""
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
         listed = self._talk.exchange("held", json.dumps(to_plain((held, tuple(self._bad)))))
         if self._group.rank == 0:
@@ -210,7 +210,7 @@ class _Restore:
     def _provide(
         self, chosen: dict[str, Any]
     ) -> tuple[list[StreamedPieces] | StoredCheckpoint, _Source | None, str]:
-        """Return what this rank has for all, the whole if it knows it, and why it has nothing."""
+        """Return this rank's part for all, the `_Source` if it is known here, and any error."""
         try:
             if chosen["place"] == "ranks":
                 return *self._pack(), ""
@@ -226,7 +226,7 @@ class _Restore:
     def _look_at(self, exc: ElasticdError) -> None:
         """Note whether the storage does not answer.
 
-        Raises: KeeperGone: what this rank's keeper would read is as good as it was.
+        Raises: KeeperGone: this rank's keeper is at fault, not the stored state.
         """
         if isinstance(exc, KeeperGone):
             raise exc
@@ -271,7 +271,7 @@ class _Restore:
         return stored, _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
 
     def _share(self, source: _Source | None) -> _Source:
-        """Send what the whole is to those ranks that do not have it."""
+        """Send the `_Source` to the ranks that do not have it."""
         if self._group.size == 1:
             assert source is not None
             return source
@@ -293,7 +293,7 @@ class _Restore:
     # --- into the state -------------------------------------------------------------------------
 
     def _places(self, source: _Source) -> list[torch.Tensor]:
-        """Return where each tensor goes: into the state's own where that is possible.
+        """Return the destination of each tensor: the state's own tensor where that is possible.
 
         Raises: CannotRestore: the model is another one.
         """
@@ -313,9 +313,9 @@ class _Restore:
         places: Sequence[torch.Tensor],
         provided: list[StreamedPieces] | StoredCheckpoint,
     ) -> str:
-        """Copy everything to its place; return why that failed, if this rank knows.
+        """Copy all bytes to their places; return why the copy failed, if this rank knows.
 
-        What all ranks hold reaches all of them from the rank that has it or reads it; of sharded
+        Tensors that all ranks hold reach all ranks from the rank that has or reads them; of sharded
         tensors each rank gets only its own part.
         """
         landing = PieceDestinations(source.tensors, places)
@@ -345,10 +345,10 @@ class _Restore:
         boxes: Sequence[Sequence[ShardBox]],
         is_spread: Sequence[bool],
     ) -> Iterator[Load]:
-        """Yield all that this rank copies.
+        """Yield all bytes that this rank copies.
 
-        What every rank takes part in comes first: a rank that fails in its own part then leaves
-        nobody waiting.
+        Transfers in which every rank takes part come first: then a rank that fails in its own part
+        leaves nobody waiting.
         """
         group = self._group
         if isinstance(provided, StoredCheckpoint):
@@ -374,15 +374,15 @@ class _Restore:
             ) from exc
 
     def _run_of(self, place: str, source: _Source) -> int:
-        """Return the run that goes on; 0 if it must be found out."""
+        """Return the number of the run that goes on; 0 if the keeper must find it out."""
         if place == "ranks":
             return self._alive.run if self._alive is not None else 0
         return source.snapshot.run if place == "memory" else 0
 
     def _open(self, step: int, run: int = 0) -> int:
-        """Begin to write: from here on no other job and no older generation may.
+        """Begin to write: from here on no other job and no older generation may write.
 
-        With a known run this is written down as soon as the storage answers.
+        If the run is known, the entry is written as soon as the storage answers.
         """
         if self._group.rank == 0:
             try:

@@ -12,7 +12,7 @@ PLACES = {"ranks": "the memory of the other ranks", "memory": "memory", "storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """What came of it."""
+    """The outcome of a restore."""
 
     run: int
     snapshot: Snapshot | None
@@ -26,7 +26,7 @@ class RestoreResult:
 
     @property
     def sentence(self) -> str:
-        """Return what a person should know; empty if there was nothing."""
+        """Return the sentence for a person; empty if nothing was restored."""
         said = " ".join(self.notes)
         if self.snapshot is not None:
             size = self.nbytes / (1 << 20)

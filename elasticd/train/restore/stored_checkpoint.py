@@ -1,9 +1,9 @@
 """Which part of a stored checkpoint each rank reads, when all restore it together.
 
-Of tensors that every rank holds whole, each reads an equal share for all of them. Of sharded
-tensors each reads the rows of which it has an element, and nobody sends it anything. What two ranks
-need, copies or a block in which both have rows, both read: over a network that costs less than to
-send it.
+Of tensors that every rank holds whole, each rank reads an equal share for all ranks. Of sharded
+tensors each rank reads the rows of which it has an element, and nobody sends it anything. If two
+ranks need the same bytes (copies, or a block in which both have rows), both read them: over a
+network that costs less than to send them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,8 @@ class StoredCheckpoint(NamedTuple):
     def opened(cls, client: KeeperMemoryPort, number: int) -> Self:
         """Read the manifest.
 
-        Raises: Damaged: it is not as it was written. ElasticdError: what the keeper answers.
+        Raises: Damaged: the manifest is not as it was written. ElasticdError: what the keeper
+            answers.
         """
         _, memory = client.ask_memory(ms.Read(number=number), ms.Shared)
         assert memory is not None
@@ -41,7 +42,7 @@ class StoredCheckpoint(NamedTuple):
     def divided(
         self, group: BroadcastGroup, here: Sequence[LocalShard], is_spread: Sequence[bool]
     ) -> tuple[list[PieceRows], list[PieceRows]]:
-        """Return what this rank reads for all, and what for itself."""
+        """Return the rows that this rank reads for all ranks, and those it reads for itself."""
         pieces = self.manifest.pieces
         alike = [index for index, piece in enumerate(pieces) if not is_spread[piece.tensor]]
         only = replace(self.manifest, pieces=tuple(pieces[index] for index in alike))
@@ -51,7 +52,7 @@ class StoredCheckpoint(NamedTuple):
         return whole, local_rows(pieces, spread)
 
     def read(self, client: KeeperMemoryPort, wanted: Sequence[PieceRows]) -> Iterator[Load]:
-        """Make the keeper read and verify these, batch after batch."""
+        """Make the keeper read and verify the wanted rows, batch after batch."""
         if wanted:
             for brought in inflow(client, self.number, self.manifest, wanted):
                 yield brought[:3]

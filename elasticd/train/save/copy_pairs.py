@@ -1,7 +1,7 @@
 """What a snapshot copies from where to where, remembered from one snapshot to the next.
 
-To find it takes longer than some copies. It stays as it is while the tensors of a state stay where
-they are in memory, which they do but for the first steps.
+To find the pairs takes longer than some copies. The pairs stay valid while the tensors of a state
+stay where they are in memory, as they do after the first steps.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class CopyPairs:
     def of(
         self, tree: Tree, claimed: Sequence[tuple[KeeperBuffers, int]]
     ) -> tuple[list[Pair], list[Pair]]:
-        """Return what is copied now and what later; it is computed anew if a tensor has moved."""
+        """Return the pairs to copy now and those for later; a moved tensor makes both anew."""
         found = addresses(tree)
         if found != self._addresses:
             self.forget()
@@ -50,7 +50,7 @@ class CopyPairs:
         return now, later
 
     def at_once(self, tree: Tree, claimed: Sequence[tuple[KeeperBuffers, int]]) -> MemoryCopy:
-        """Return the copy of all that `of` returns."""
+        """Return one copy that has all the pairs that `of` returns."""
         now, later = self.of(tree, claimed)
         keys = tuple((buffers.id, buffer) for buffers, buffer in claimed)
         if keys not in self._whole:
@@ -58,7 +58,7 @@ class CopyPairs:
         return self._whole[keys]
 
     def forget(self) -> None:
-        """Let go of the tensors: whoever gave a state may want to be rid of it."""
+        """Drop the references to the tensors, so that the script can free its state."""
         self._addresses = []
         self._known.clear()
         self._whole.clear()

@@ -44,7 +44,7 @@ _numbers = count(1)
 
 @dataclass(slots=True, eq=False)
 class KeeperBuffers:
-    """The memory of one part, as tensors over what was claimed so far; they hold it."""
+    """The memory of one part: tensors over the buffers claimed so far, which they keep alive."""
 
     id: int
     part: SharePart
@@ -56,14 +56,14 @@ class KeeperBuffers:
     """The registrations, if this rank has a GPU."""
 
     def is_pinned(self, buffer: int) -> bool:
-        """Return whether a GPU can write to the whole buffer by itself."""
+        """Return whether a GPU can write to the whole buffer by itself (pinned memory)."""
         return buffer in self.pinned and self.pinned[buffer].is_pinned
 
     def claim(self, client: Client) -> int:
         """Return the number of the buffer to write to; negative if there is none.
 
-        Raises: EnvironmentProblem: there is no memory for it. Unavailable: the keeper is gone, or
-        gives a buffer that could not be mapped here.
+        Raises: EnvironmentProblem: there is no memory for a buffer. Unavailable: the keeper is
+        gone, or gives a buffer that could not be mapped here.
         """
         limit_s = REPLY_LIMIT_S
         if len(self.places) < self.limit:
@@ -82,14 +82,14 @@ class KeeperBuffers:
 
 @dataclass(frozen=True, slots=True)
 class SentPlan:
-    """What a keeper knows of how this rank copies a state."""
+    """The plan that a keeper has of how this rank copies a state."""
 
     parts: SharePlan
     buffers: tuple[KeeperBuffers, ...]
 
 
 def send_plan(client: Client, parts: SharePlan, shares: int, buffers: int = BUFFERS) -> SentPlan:
-    """Send the plan to the keeper; it replaces this rank's earlier ones.
+    """Send the plan to the keeper; it replaces this rank's earlier plans.
 
     `buffers` is how many there may be for each share.
 
@@ -116,7 +116,7 @@ def send_plan(client: Client, parts: SharePlan, shares: int, buffers: int = BUFF
 
 
 class BufferPlanning:
-    """What the keeper knows of how this rank copies its state, planned anew when that changes."""
+    """The plan of this rank's copies, as the keeper has it, renewed when the state changes."""
 
     def __init__(self, buffers: int = BUFFERS) -> None:
         """`buffers` is how many there may be for each share."""
@@ -138,7 +138,7 @@ class BufferPlanning:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was planned: the keeper is another one, or the world is."""
+        """Forget the plans, because the keeper or the world is a new one."""
         if self.ahead is not None:
             self.ahead.cancel()
         self.current, self.ahead = None, None
@@ -148,7 +148,7 @@ class BufferPlanning:
         return self.ahead is not None and self.ahead.is_running
 
     def take_ahead(self, client: Client, tree: Tree) -> None:
-        """Plan, and take all memory for it, in a thread; the optimizers are looked at now."""
+        """Plan and take all memory for the plan, in a thread; read the optimizers at once."""
         split = partial(
             SharePlan.of, tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes
         )
@@ -157,8 +157,8 @@ class BufferPlanning:
     def fitting(self, client: Client, tree: Tree) -> SentPlan:
         """Return the plan for this state.
 
-        It is planned anew if the structure has changed (the first step makes optimizers' states),
-        or if an optimizer has other parameters.
+        The plan is made anew if the structure has changed (the first step makes optimizers'
+        states), or if an optimizer has other parameters.
 
         Raises: Unavailable: the keeper is gone.
         """
@@ -175,9 +175,10 @@ class BufferPlanning:
 
 
 class PlanAhead:
-    """Plan for a state and take all memory for it, in a thread.
+    """Plan for a state and take all memory for the plan, in a thread.
 
-    A failure does no harm: it is tried again when a snapshot is taken, and reported then.
+    A failure does no harm: the plan is tried again when a snapshot is taken, and the failure
+    reported then.
     """
 
     def __init__(
@@ -196,13 +197,13 @@ class PlanAhead:
         return self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Send nothing more to the keeper, because another plan may be made."""
+        """Send nothing more to the keeper, because another plan may follow."""
         self._is_cancelled = True
         with self._turn:  # A word that is on its way comes before what the caller says next.
             pass
 
     def result(self) -> SentPlan | None:
-        """Wait until it is done; None if nothing was planned."""
+        """Wait until the plan is made, and return it; None if nothing was planned."""
         self._thread.join()
         return self._planned
 

@@ -1,5 +1,5 @@
-"""How a worker reaches its node's keeper: patiently where that is waited for, briefly during a
-step.
+"""How a worker reaches its node's keeper: with long time limits where the training waits for the
+keeper anyway, with short ones during a step.
 """
 
 from elasticd.keeper.client import CONNECT_LIMIT_S, Client
@@ -12,7 +12,7 @@ later."""
 
 
 class Keeper:
-    """The keeper of one name."""
+    """The address of the keeper with this name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -20,7 +20,7 @@ class Keeper:
         """The next connection may take as long as a keeper takes to start; at first it may."""
 
     def connect(self) -> Client:
-        """Connect to it.
+        """Connect to the keeper.
 
         Raises: Unavailable: nobody listens there.
         """

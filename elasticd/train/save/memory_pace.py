@@ -1,16 +1,16 @@
-"""How many steps lie between two snapshots in memory, where one of each step is asked for. Pure.
+"""How many steps lie between two snapshots in memory, where the user asks for one every step. Pure.
 
 A snapshot begins only when the one before is whole: held by its node, and by the next node too. So
-the interval is at least as many steps as that takes. It is longer where the steps beside a copy are
-slower than others, which shows in their time alone: as long as keeps the loss below a limit. Both
-are measured, since nobody knows beforehand what a network, a memory and the cores have left: after
-each of the first snapshots follow some steps without one.
+the interval is at least as many steps as that takes. The interval is longer where steps beside a
+copy are slower than others: long enough to keep the loss of time below a limit. Both times are
+measured, since nobody knows beforehand what a network, a memory and the cores have left: after each
+of the first snapshots follow some steps without one.
 
 The next generation knows from this one what a step takes, so that its first snapshot waits for
-memory alone; a new process that is rank 0 there measures that first. Until the generation has
-measured its own snapshots it takes them in half of the interval of this one, which all ranks know
-(`follow`): that costs no more than twice the limit if a snapshot is as dear as before, and if it is
-cheaper, that is soon known.
+memory alone; a new process that is rank 0 there measures the time of a step first. Until the
+generation has measured its own snapshots it takes them in half of the interval of this one, which
+all ranks know (`follow`): that costs at most twice the limit if a snapshot is as dear as before,
+and if a snapshot is cheaper, the ranks soon know.
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ LEAST = 5
 
 
 class MemoryPace:
-    """The interval of one generation: rank 0 finds it, and the others know it."""
+    """The interval of one generation: rank 0 finds the interval, and tells the other ranks."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class MemoryPace:
         interval: int = 1,
         mirror_bytes_per_s: int = 0,
     ) -> None:
-        """`earlier` is that of the generation before, if this process was in it. `interval` is
-        what the ranks that were in it know of its interval.
+        """`earlier` is the pace of the generation before, if this process was in that generation.
+        `interval` is that generation's interval, as its ranks know it.
 
-        `mirror_bytes_per_s` is what a node may send to the next one in a second; 0: any.
+        `mirror_bytes_per_s` is how much a node may send to the next node in a second; 0: no limit.
         """
         self._mirror_bytes_per_s = mirror_bytes_per_s
         self._copied_bytes = self._sent_bytes = 0
@@ -70,7 +70,7 @@ class MemoryPace:
         self._is_plan_said = False
 
     def stepped(self, step: int, now_s: float) -> None:
-        """Take note of the end of each step; one that is committed again is none."""
+        """Take note of the end of each step; a second commit of one step is not a step."""
         if step <= self._step:
             return
         self._step = step
@@ -99,9 +99,7 @@ class MemoryPace:
         return True
 
     def follow(self, interval: int) -> None:
-        """Take note of what rank 0 says of the interval, on the other ranks: they may have to go
-        on without it.
-        """
+        """Take note of rank 0's interval, on the other ranks: rank 0 may be lost."""
         self._assumed = interval
 
     def look_at(self, step: int) -> int:
@@ -110,22 +108,22 @@ class MemoryPace:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether enough steps are known for a snapshot, and memory was asked for."""
+        """Return whether enough steps were measured for a snapshot, and memory was requested."""
         return len(self._usual) >= USUAL and self._steps > 1
 
     @property
     def step_s(self) -> float:
-        """Return how long a step takes beside which nothing is copied."""
+        """Return how long a step takes, in seconds, while nothing is copied."""
         return median(self._usual) if self._usual else 0.0
 
     @property
     def whole_steps(self) -> int:
-        """Return in how many steps a snapshot is whole."""
+        """Return how many steps it takes until all holders of a snapshot have it whole."""
         return ceil(median(steps for steps, _ in self._took)) if self._took else 1
 
     @property
     def cost_s(self) -> float:
-        """Return by how much a snapshot makes the steps beside it longer, all together."""
+        """Return by how many seconds a snapshot makes the steps beside it longer, all together."""
         usual_s = self.step_s
         return max(0.0, median(took - n * usual_s for n, took in self._took)) if self._took else 0.0
 
@@ -146,13 +144,13 @@ class MemoryPace:
         return max(1, ceil(self._sent_bytes / self._mirror_bytes_per_s / self.step_s))
 
     def use(self, parts: SharePlan, ranks: int) -> None:
-        """Take note of what a snapshot has: `parts` are rank 0's, and its node has `ranks`."""
+        """Take note of a snapshot's size: `parts` are rank 0's, whose node has `ranks` ranks."""
         sizes = [(each.layout.size, each.is_alone) for each in parts.parts]
         self._copied_bytes = sum(size for size, _ in sizes)
         self._sent_bytes = ranks * sum(size for size, is_alone in sizes if is_alone)
 
     def say(self, say: Callable[[str], object]) -> None:
-        """Say what is new: first what is planned, later the interval that fits."""
+        """Report news through `say`: first the plan, later the interval that fits."""
         if not self._is_plan_said:
             self._is_plan_said = True
             say(self._plan())
@@ -171,7 +169,7 @@ class MemoryPace:
         )
 
     def _bound(self) -> str:
-        """Return what the bandwidth asks for in a sentence, if that is not every step."""
+        """Return the sentence on the bandwidth's limit; empty if it allows every step."""
         if self.sent_steps == 1:
             return ""
         took_s = self._sent_bytes / self._mirror_bytes_per_s
@@ -181,7 +179,7 @@ class MemoryPace:
         )
 
     def _news(self) -> str:
-        """Return the interval in a sentence if it is to be said now, else nothing."""
+        """Return the interval as a sentence if a person should learn it now; else an empty text."""
         interval = self.interval
         is_other = not self._said or interval >= 2 * self._said or 2 * interval <= self._said
         if len(self._took) < LEAST or not is_other:

@@ -1,11 +1,11 @@
-"""Tells this node's keeper the address of the next node's, if that is to hold a second copy of a
-share.
+"""Tells this node's keeper the address of the next node's keeper, which is to hold a second copy of
+a share.
 
-The first rank of each node asks its keeper where other keepers reach it, and writes that into the
-generation's store, which only the ranks read. The ranks of the node before pass it to their keeper.
-Nobody waits for it: an address that is missing is looked for at the next commit, and again after
-each snapshot, since a restarted keeper has another one. Rejected: etcd, which everybody can read
-who sees the job; the token opens the memory of a node.
+The first rank of each node asks its keeper where other keepers reach it, and writes this address
+into the generation's store, which only the ranks read. The ranks of the node before pass the
+address to their keeper. Nobody waits for an address: one that is missing is looked for at the next
+commit, and again after each snapshot, since a restarted keeper has another address. Rejected: etcd,
+which everybody can read who sees the job; the token opens the memory of a node.
 """
 
 import json
@@ -27,7 +27,7 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 5.0
 
 
 class NextKeeperStore(Protocol):
-    """What is used of a generation's store."""
+    """The methods of a generation's store that `NextKeeper` uses."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -35,7 +35,7 @@ class NextKeeperStore(Protocol):
 
 
 class NextKeeper:
-    """This rank's part in it, in one generation."""
+    """This rank's exchange of the keepers' addresses, in one generation."""
 
     def __init__(
         self, store: NextKeeperStore, *, rank: int, generation: int, nodes: Sequence[int]
@@ -48,16 +48,16 @@ class NextKeeper:
         self._own_key = f"elasticd/keeper/{generation}/{own}" if is_host else ""
         self._next_key = f"elasticd/keeper/{generation}/{after}" if after is not None else ""
         self._plan: object = None
-        """The plans that the keeper was told of, when it was told the rest."""
+        """The plans that the keeper had when it got the address."""
         self._told = b""
         self._looked_at = -1
         self._pause_s, self._look_s = FIRST_PAUSE_S, 0.0
 
     def look(self, client: Client, plan: object, snapshots: int) -> None:
-        """Do what can be done without waiting; cheap where nothing has changed.
+        """Exchange the addresses as far as nobody waits; cheap if nothing has changed.
 
-        `plan` is another object after the keeper was told of other plans, `snapshots` counts those
-        that were taken.
+        `plan` is another object after the keeper got other plans; `snapshots` counts the snapshots
+        taken.
 
         Raises:
             Unavailable: the keeper is gone.
@@ -71,7 +71,7 @@ class NextKeeper:
                 self._hear(client, snapshots)
 
     def _is_time(self) -> bool:
-        """Return whether to look now; a node without news is asked less and less often."""
+        """Return whether to read the store now; the pauses grow while no address is there."""
         now_s = time.monotonic()
         if now_s < self._look_s:
             return False

@@ -3,8 +3,8 @@
 Parameters and what optimizers keep for them do not change before the next optimizer's step. So a
 thread may copy them during the forward and backward pass, and the next step waits for the rest; the
 copy then costs memory bandwidth and no time. Everything else (buffers, plain tensors) may change at
-any moment and is copied at once in either form. On a GPU "at once" and "wait" are meant of its
-streams: there the CPU only queues (`copy_stream`).
+any moment and is copied at once in either form. On a GPU "at once" and "wait" speak of its streams:
+the CPU only queues the copies (`copy_stream`).
 """
 
 import time
@@ -50,9 +50,9 @@ class OverlappedCopy:
     ) -> None:
         """Copy `now` before this returns, `later` before the next step of an optimizer.
 
-        `done(is_good)` is called in a thread of its own when all is copied. Not good: somebody
-        wrote to what was being copied. Where the copy fails it is not called. `is_pinned`: a GPU
-        can write to all the places.
+        `done(is_good)` is called in a thread of its own when all is copied. It gets False if
+        somebody wrote to a tensor during the copy. If the copy fails, `done` is not called.
+        `is_pinned` says that a GPU can write to all the places.
         """
         self._watched = [source for source, _ in later]
         self._done = done
@@ -120,7 +120,7 @@ class OverlappedCopy:
         self._done(self._is_good is True)
 
     def _look(self) -> None:
-        """Find out once whether the copy is good, before any optimizer may write."""
+        """Find out once, before any optimizer may write, whether the copy is good."""
         with self._turn:
             if self._is_good is None:
                 self._is_good = self._sum() == self._versions
@@ -142,7 +142,7 @@ def _on_host(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 class CopyChoice:
-    """Choose the form of the copy; if that is left open, try both, and report the result."""
+    """Chooses the form of the copy; if the user names none, tries both, and reports the result."""
 
     def __init__(self, mode: str, say: Callable[[str], None]) -> None:
         """`mode` is auto, blocking or overlapped; `say` gets one sentence, once."""
@@ -164,7 +164,7 @@ class CopyChoice:
         return min(self._overlapped) < min(self._blocking)
 
     def took(self, *, is_overlapped: bool, stall_s: float) -> None:
-        """Take note of what one snapshot cost: the time by which its step was longer."""
+        """Take note of the time by which one snapshot made its step longer."""
         found = self._overlapped if is_overlapped else self._blocking
         found.append(max(0.0, stall_s))
         del found[:-5]

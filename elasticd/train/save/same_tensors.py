@@ -1,6 +1,6 @@
 """Checks that all ranks save the same tensors.
 
-A checkpoint is assembled from what ranks bring, by the number of a tensor. If one rank has another
+A checkpoint is assembled from the ranks' shares by the numbers of tensors. If one rank has another
 order or other shapes (its own part of an optimizer's state, say), the checkpoint would mix parts of
 different tensors, with checksums that are right.
 """
@@ -16,7 +16,7 @@ __all__ = ["SavedTensors"]
 
 
 class DigestStore(Protocol):
-    """What is used of a store."""
+    """The methods of a store that the check uses."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -32,14 +32,14 @@ class SavedTensors:
         self.digest = blake2b(text.encode(), digest_size=16).hexdigest()
 
     def publish(self, store: DigestStore) -> None:
-        """Write what rank 0 saves for other ranks to see; once for each digest."""
+        """Write rank 0's list of tensors for the other ranks, once for each digest."""
         store.set(_key(self.digest), json.dumps(self._lines))
 
     def check(self, store: DigestStore, digest: str, *, rank: int) -> None:
-        """Compare with what rank 0 saves, whose digest this is.
+        """Compare this rank's tensors with rank 0's, whose digest is `digest`.
 
         Raises:
-            CallError: it is something else; names the first tensor that differs.
+            CallError: they differ; the message names the first tensor that does.
         """
         if digest == self.digest:
             return

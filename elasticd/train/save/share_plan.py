@@ -1,9 +1,9 @@
 """Which shares of the state this rank copies, and on which node each share has its replica.
 
-They are its own, an n-th of the whole, and a second copy of a rank's on the node before. All
-replicas have the same values, so the second copy needs no network: each rank takes both from its
-own memory, and the loss of a node loses none. What is sharded only one rank has: of that the keeper
-of the next node gets a copy from this node's (`is_alone`).
+A rank copies its own share, an n-th of the whole, and a second time the share of a rank on the node
+before. All replicas have the same values, so the second copy needs no network: each rank takes both
+from its own memory, and the loss of a node loses no share. Sharded tensors are on one rank only:
+the keeper of the next node gets a copy of them from this node's keeper (`is_alone`).
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
     """Return the rank whose share this one holds a second time; None if there is only one node.
 
     `nodes` has the number of each rank's node. Each share has exactly one such holder, on the node
-    after its own; if that has fewer ranks, some shares have none.
+    after its own; if that node has fewer ranks, some shares have none.
     """
     others = sorted(set(nodes))
     if len(others) < 2:
@@ -54,26 +54,29 @@ def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
 
 
 def next_node(node: int, nodes: Sequence[int]) -> int | None:
-    """Return the node that holds this one's shares a second time; None if there is no other."""
+    """Return the node that holds this node's shares a second time; None if there is no other."""
     others = sorted(set(nodes))
     return others[(others.index(node) + 1) % len(others)] if len(others) > 1 else None
 
 
 def has_spare(rank: int, nodes: Sequence[int]) -> bool:
-    """Return whether some rank is to hold this one's share too (`spare_of`)."""
+    """Return whether another rank is to hold this rank's share too (`spare_of`)."""
     after = next_node(nodes[rank], nodes)
     turn = sum(node == nodes[rank] for node in nodes[:rank])
     return after is not None and turn < sum(node == after for node in nodes)
 
 
 def addresses(tree: Tree) -> list[Address]:
-    """Say where each tensor is: equal ones need no new views if the structure is the same too."""
+    """Return where in memory each tensor is.
+
+    Equal addresses need no new views if the structure is the same too.
+    """
     here = memories_of(tree.tensors)
     return list(zip(map(torch.Tensor.data_ptr, here), map(torch.Tensor.stride, here), strict=True))
 
 
 class Savable(Protocol):
-    """What is used of a state."""
+    """The parts of a state that a plan uses."""
 
     @property
     def position(self) -> tuple[int, int]: ...
@@ -81,7 +84,7 @@ class Savable(Protocol):
 
 
 def none_alike(tree: Tree) -> Sequence[bool]:
-    """Say of each tensor that it may change at any moment, for a state that is not known yet."""
+    """Return False for each tensor: of an unknown state any tensor may change at any moment."""
     return [False] * len(tree.tensors)
 
 
@@ -102,7 +105,7 @@ class SharePart:
     def pairs(
         self, which: Iterable[int], here: Sequence[LocalShard], places: Sequence[torch.Tensor]
     ) -> list[Pair]:
-        """(from, to) of these pieces."""
+        """Return (from, to) of these pieces."""
         pieces = self.layout.pieces
         return [
             (within(here[pieces[index].tensor], pieces[index]), places[index]) for index in which
@@ -114,7 +117,7 @@ class SharePart:
 
 @dataclass(frozen=True, slots=True)
 class SharePlan:
-    """What this rank copies of a state of this structure."""
+    """The shares that this rank copies of a state of this structure."""
 
     tensors: tuple[Tensor, ...]
     forms: tuple[object, ...]
@@ -131,8 +134,8 @@ class SharePlan:
     ) -> "SharePlan":
         """Plan for a rank of a world; `nodes` has the number of each rank's node.
 
-        `is_alike` says of each tensor that all replicas have it bit for bit, and that nothing but
-        an optimizer's step changes it.
+        `is_alike` says for each tensor whether all replicas have the same bits, and only an
+        optimizer's step changes them.
         """
         tensors = described(tree)
         here = [local_part(tensor) for tensor in tree.tensors]
@@ -162,11 +165,12 @@ class SharePlan:
         return cls(tensors, _forms(tree), tuple(parts), is_mirrored, tuple(is_alike))
 
     def fits(self, tree: Tree, is_alike: Sequence[bool]) -> bool:
-        """Return whether the state would be planned like this now; it is cheap, and asked before
-        each snapshot.
+        """Return whether a new plan for the state would be equal; it is cheap, and runs before each
+        snapshot.
 
-        All ranks plan anew at the same snapshot, or none: the shares of two plans do not make up
-        a state. So what an optimizer got or gave away since counts too, which changes no tensor.
+        All ranks plan anew at the same snapshot, or none: the shares of two plans do not make up a
+        state. So parameters that an optimizer has got or lost since count too, though they change
+        no tensor.
         """
         if len(tree.tensors) != len(self.tensors) or tuple(is_alike) != self.is_alike:
             return False
@@ -175,9 +179,10 @@ class SharePlan:
 
 
 def _forms(tree: Tree) -> tuple[object, ...]:
-    """Return type and shape of each tensor, and how those are spread that are no ordinary ones.
+    """Return the type and shape of each tensor, and of a DTensor the mesh and placements.
 
-    They are compared as they are, and read in one go: there may be thousands, at each step.
+    The forms are compared without a conversion, and read in one loop: there may be thousands, at
+    each step.
     """
     tensors, here = tree.tensors, memories_of(tree.tensors)
     spread = tuple(

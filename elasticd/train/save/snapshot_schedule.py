@@ -1,8 +1,8 @@
 """When a snapshot is due. Rank 0 decides at steps that all ranks know, so that all take it.
 
 The clock is rank 0's. At a step where all ranks look, it writes down in the generation's store
-whether a snapshot is taken now, and at which step they look next. Between two such steps it costs a
-comparison; there are some ten of them between two snapshots that are a minute apart.
+whether a snapshot is taken now, and at which step they look next. Between two such steps a commit
+costs one comparison; there are some ten of them between two snapshots that are a minute apart.
 """
 
 import json
@@ -25,7 +25,7 @@ LOOK_LIMIT = 100_000
 
 
 class ScheduleStore(broadcast.BroadcastStore, Protocol):
-    """What is used of a generation's store."""
+    """The methods of a generation's store that the schedule uses."""
 
     def check(self, keys: list[str], /) -> bool: ...
 
@@ -57,11 +57,11 @@ class SnapshotSchedule:
         pace: MemoryPace | None = None,
         is_whole: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_free`, which only rank 0 asks: whether there is room for another snapshot.
+        """Begin at `step`; only rank 0 calls `is_free`, which says if another snapshot has room.
 
-        With a `pace`, snapshots are held in memory as often as it says, and `every` is the time
-        between two that are uploaded. `is_whole` says for this rank whether the one before is held
-        by all who are to hold it.
+        With a `pace`, snapshots are held in memory as often as the pace says, and `every` is the
+        time between two uploads. `is_whole` says for this rank whether all keepers that are to hold
+        the snapshot before have it.
         """
         self._pace, self._is_whole = pace, is_whole
         self._store, self._every, self._rank, self._size = store, every, rank, size
@@ -73,11 +73,11 @@ class SnapshotSchedule:
         self._looked_s, self._looked_step = time.monotonic(), step
 
     def is_look(self, step: int) -> bool:
-        """Return whether `is_due` asks rank 0, which takes a while."""
+        """Return whether `is_due` asks rank 0 at this step, which takes a while."""
         return step >= self._look_at
 
     def is_due(self, step: int) -> bool:
-        """Return True if all ranks take a snapshot after this step; `is_saved`: and upload it.
+        """Return True if all ranks take a snapshot after this step; `is_saved`: if they upload it.
 
         Raises:
             Interrupted: the generation ended meanwhile.
@@ -107,7 +107,7 @@ class SnapshotSchedule:
         return bool(is_due)
 
     def _are_all_whole(self, key: str) -> bool:
-        """Return on rank 0 whether the snapshot before is held by all who are to hold it."""
+        """Return on rank 0 whether all holders of the snapshot before have it whole."""
         found = is_unanimous(
             self._store,
             f"{key}/whole",
@@ -121,8 +121,8 @@ class SnapshotSchedule:
         return found
 
     def _decided(self, step: int, is_whole: bool) -> tuple[bool, bool, int, int]:
-        """Whether one is taken after this step and uploaded, at which step to look next, and the
-        interval of those that are held in memory.
+        """Return whether a snapshot is taken after this step, whether it is uploaded, the step at
+        which to look next, and the interval of snapshots in memory.
         """
         now_s = time.monotonic()
         if self._pace is not None:

@@ -2,7 +2,7 @@
 
 A step pays for a copy of this rank's share, or not even that (`overlapped_copy`); another process
 does everything that waits for a network. No failure here stops the training: without memory or
-without a keeper it goes on and says so.
+without a keeper the training goes on and says so.
 """
 
 import sys
@@ -56,7 +56,8 @@ class SnapshotTaker:
         """`connect` reaches the keeper or raises Unavailable.
 
         With `upload_every`, snapshots are held in memory as often as they fit (`MemoryPace`), and
-        one of them is uploaded that often; else each one is, as often as `every` says.
+        one is uploaded as often as `upload_every` says. Without it each snapshot is uploaded, as
+        often as `every` says.
         """
         self._connect, self._every, self.say = connect, every, say
         self._upload_every, self._mirror_bytes_per_s = upload_every, mirror_bytes_per_s
@@ -86,12 +87,12 @@ class SnapshotTaker:
 
     @property
     def interval(self) -> int:
-        """Return how many steps lie between two snapshots in memory; 1 if that is not known."""
+        """Return how many steps lie between two snapshots in memory; 1 if nobody knows."""
         return self._pace.interval if self._pace is not None else 1
 
     @property
     def client(self) -> Client:
-        """The connection; raises Unavailable if there is none."""
+        """The connection to the keeper; raises Unavailable if there is none."""
         if self._client is None:
             self._client = self._connect()
             self._planning.forget()
@@ -113,7 +114,7 @@ class SnapshotTaker:
         is_stale: Callable[[], bool],
         interval: int = 1,
     ) -> None:
-        """Save from now on what this generation commits; `nodes` has each rank's node's number.
+        """Save this generation's commits from now on; `nodes` has the number of each rank's node.
 
         `interval` is that of snapshots in memory in the generation before, as all ranks know it.
         """
@@ -158,7 +159,7 @@ class SnapshotTaker:
         self._pairs.forget()
 
     def restored(self, step: int, place: str) -> None:
-        """Take note of the step from which the run goes on: is it saved, or only in memory?"""
+        """Take note of the step from which the run goes on, and of the `place` it came from."""
         is_saved = place == "storage" or (place == "memory" and self._upload_every is None)
         self.saved_step = step if is_saved else -1
 
@@ -169,7 +170,7 @@ class SnapshotTaker:
         self._pairs.forget()
 
     def committed(self, step: int) -> None:
-        """Take a snapshot of this commit if one is due; on every rank at every commit.
+        """Take a snapshot of this commit if one is due; every rank calls it at every commit.
 
         Raises:
             Interrupted: the generation ended meanwhile.
@@ -190,7 +191,7 @@ class SnapshotTaker:
             self.spent.save_s += time.monotonic() - began_s
 
     def mirror(self) -> None:
-        """Make the next node hold what only this one has. All ranks call it; none waits."""
+        """Make the next node hold the shares only this node has. All ranks call it; none waits."""
         one, client, planned = self.mirroring, self._client, self._planning.current
         if one and client and planned and planned.parts.is_mirrored:
             self._try(lambda: one.look(client, planned, self._snapshots))
@@ -201,7 +202,7 @@ class SnapshotTaker:
             self.take(step, is_last=True)
 
     def finish(self, is_wanted: Callable[[], bool]) -> None:
-        """Save the last state of a run; return when it is durable, or not wanted any more."""
+        """Save the last state of a run; return when it is durable, or `is_wanted` returns False."""
         assert self._state is not None
         step = self._state.position[0]
         self._finish_copy()
@@ -212,7 +213,7 @@ class SnapshotTaker:
             self.wait(FINAL_LIMIT_S, is_wanted)
 
     def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until the newest snapshot is durable; return False if it is not, and say why."""
+        """Wait until the newest snapshot is durable; if it fails, say why and return False."""
         if self.saved_step < 0:
             return False
         snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)
@@ -231,20 +232,18 @@ class SnapshotTaker:
     # --- a snapshot -------------------------------------------------------------------------------
 
     def is_free(self) -> bool:
-        """Ask the keeper, on rank 0: only one snapshot at a time is uploaded."""
+        """Ask the keeper, on rank 0, whether it can upload: it uploads one snapshot at a time."""
         asked = self._standing()
         return asked is not None and not asked.is_busy
 
     def _is_whole(self) -> bool:
-        """Ask the keeper whether what this rank copied is where it is to be held, and may be
-        followed.
-        """
+        """Ask the keeper if all holders have this rank's last copy, and a new one may come."""
         self._finish_copy()
         asked = self._standing()
         return asked is not None and not asked.is_sending and not asked.awaits_upload
 
     def _standing(self) -> ms.Standing | None:
-        """Ask the keeper how things stand; None: it does not answer, or memory is being taken."""
+        """Ask the keeper for its `Standing`; None if it is silent, or memory is being taken."""
         if self._planning.is_taking_memory:
             return None
         asked: ms.Standing | None = self._try(
@@ -316,7 +315,7 @@ class SnapshotTaker:
         saving: ms.Saving,
         is_good: bool,
     ) -> None:
-        """Hand the buffers over, in the copying thread if there is one."""
+        """Hand the buffers to the keeper, in the copying thread if there is one."""
         fail_point("save.copied")
         if not is_good:
             self._choice.broke()
@@ -338,7 +337,7 @@ class SnapshotTaker:
         fail_point("save.told")
 
     def _take_memory(self) -> None:
-        """Have the memory ready when the first snapshot of this generation is due."""
+        """Take the memory now, so that it is ready for the generation's first snapshot."""
         if self._planning.is_begun or self._state is None:
             return
         self._planning.is_begun = True
@@ -362,7 +361,7 @@ class SnapshotTaker:
     # --- words ------------------------------------------------------------------------------------
 
     def _try(self, ask: Callable[[], Any]) -> Any:
-        """Return the answer; None if it failed, which is reported once and does no harm."""
+        """Return the answer of `ask`; None if it failed, which is reported once, harmlessly."""
         if self._client is None and time.monotonic() < self._retry_s:
             return None
         try:

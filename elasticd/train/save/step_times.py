@@ -1,4 +1,4 @@
-"""How much longer a step is beside which a snapshot is copied, than those before it."""
+"""How much longer a step is during the copy of a snapshot than the steps before."""
 
 from elasticd.train.save.overlapped_copy import CopyChoice
 

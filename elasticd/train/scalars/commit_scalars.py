@@ -1,7 +1,7 @@
 """Keeps the numbers that the script gives to `commit`.
 
-A number on the host is read at once. One on a GPU is fetched now and then, and nothing waits for
-it.
+A number on the host is read at once. A number on a GPU is fetched now and then, and nothing waits
+for it.
 """
 
 import time
@@ -21,7 +21,9 @@ COPY_EVERY_S = 0.2
 
 
 class ScalarFeed(Protocol):
-    """Takes the numbers of each commit, not only the newest; `train.scalars.event_feed` is one."""
+    """The port for the numbers of each commit, not only the newest; `train.scalars.event_feed`
+    implements it.
+    """
 
     def commit(
         self,
@@ -29,10 +31,12 @@ class ScalarFeed(Protocol):
         given: Mapping[str, float | torch.Tensor],
         histograms: "Tensors",
     ) -> None:
-        """Take what the commit of this step was given."""
+        """Take the numbers that the commit of this step was given."""
 
     def poll(self) -> None:
-        """Do what is due without waiting; the heartbeat's thread calls it five times a second."""
+        """Do the work that is due, without waiting; the heartbeat's thread calls this five times a
+        second.
+        """
 
 
 _Given = dict[str, float | torch.Tensor]
@@ -97,7 +101,7 @@ class CommitScalars:
         return given
 
     def set(self, given: _Given, step: int, histograms: Tensors | None) -> None:
-        """Keep what the commit of this step was given."""
+        """Keep the numbers that the commit of this step was given."""
         self._given = given
         if self.feed is not None and (given or histograms):
             self.feed.commit(step, given, histograms or {})
@@ -109,7 +113,7 @@ class CommitScalars:
                 self._next_copy_s = time.monotonic() + COPY_EVERY_S
 
     def known(self) -> dict[str, float]:
-        """Return the numbers that are known; one from a GPU may be of an earlier commit."""
+        """Return the numbers that are known; a number from a GPU may be of an earlier commit."""
         if self.feed is not None:
             self.feed.poll()
         arrivals, fetched = self._fetched
@@ -140,9 +144,9 @@ class CommitScalars:
 def _local(name: str, value: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a DTensor, which must be replicated.
 
-    To read a sharded one is a collective, which the thread that reads must never begin.
+    To read a sharded DTensor is a collective, which the thread that reads must never begin.
 
-    Raises: CallError: it is not replicated.
+    Raises: CallError: the DTensor is not replicated.
     """
     placements = getattr(value, "placements", None)
     if placements is None:

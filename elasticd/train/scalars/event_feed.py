@@ -1,8 +1,8 @@
 """Passes each commit's numbers to the writer of event files.
 
-A number, or a tensor on the CPU, is read in the commit; the heartbeat's thread passes it on. What
-is on a device is gathered there and fetched five times a second, in one copy that nobody waits for;
-steps keep their order meanwhile.
+A number, or a tensor on the CPU, is read in the commit; the heartbeat's thread passes it on.
+Numbers on a device are gathered there and fetched five times a second, in one copy that nobody
+waits for; steps keep their order.
 """
 
 import sys
@@ -31,7 +31,7 @@ END_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """What a commit was given; `values` is None until what is on a device has arrived."""
+    """The numbers of one commit; `values` is None until those on a device have arrived."""
 
     step: int
     at_unix_s: float
@@ -106,7 +106,7 @@ class EventFeed:
         self._is_writer = self._has_failed = False
 
     def begin(self, generation: int, rank: int, step: int) -> None:
-        """Begin as this rank of a generation, of which so many steps count."""
+        """Begin as this rank of a generation, which goes on after step `step`."""
         self._is_writer = rank == 0
         self._sender.begin(generation, step, is_writer=self._is_writer)
 
@@ -130,7 +130,7 @@ class EventFeed:
             self._fail(exc)  # No memory on the device for what is only looked at, for one.
 
     def poll(self) -> None:
-        """Send what has arrived, and return what the writer has to say."""
+        """Send the numbers that have arrived, and return the writer's messages."""
         try:
             self._send_arrived()
             for sentence in self._sender.poll():
@@ -140,7 +140,7 @@ class EventFeed:
             self._fail(exc)  # Without its heartbeats a worker is taken for frozen.
 
     def end(self) -> None:
-        """Leave the generation; the numbers of its last steps are waited for a little."""
+        """Leave the generation; wait a little for the numbers of its last steps."""
         until_s = self._clock() + END_S
         try:
             self._begin_fetch()
@@ -181,7 +181,7 @@ class EventFeed:
             self._wait(_Step(step, at_s, names, None, parts, is_histogram=True))
 
     def _wait(self, step: _Step) -> None:
-        """Let a step wait for what is on a device."""
+        """Queue a step until its numbers on a device have arrived."""
         self._waiting.append(step)
         self._is_on_device = True
 
@@ -208,7 +208,7 @@ class EventFeed:
         send(step.step, step.at_unix_s, step.names, values)
 
     def _begin_fetch(self) -> None:
-        """Begin to copy all that is on a device; the training thread calls this."""
+        """Begin to copy all numbers on a device; the training thread calls this."""
         with self._lock:
             if self._fetch is None and self._is_on_device:
                 self._is_on_device = False
@@ -232,7 +232,7 @@ def _is_here(value: torch.Tensor) -> bool:
 
 
 def _read(value: float | torch.Tensor) -> float | torch.Tensor:
-    """Read a number that is here; for one on a device return a copy."""
+    """Read a number on the host; for a number on a device return a copy."""
     if not isinstance(value, torch.Tensor):
         return value
     if _is_here(value):

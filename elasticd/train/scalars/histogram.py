@@ -19,9 +19,9 @@ PART_ELEMENTS = 1 << 24
 
 
 def check_histograms(hist: object) -> None:
-    """Refuse what has no histogram.
+    """Refuse values of which no histogram can be made.
 
-    Raises: CallError: says what to give instead.
+    Raises: CallError: the message says what to give instead.
     """
     if not isinstance(hist, Mapping):
         raise CallError(
@@ -79,7 +79,7 @@ def counted(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _head(values: torch.Tensor, sums: torch.dtype) -> torch.Tensor:
-    """Return the six sums of a part."""
+    """Return the six sums of a part of the values."""
     is_good = torch.isfinite(values)
     count = is_good.sum(dtype=sums)
     least = torch.where(is_good, values, torch.inf).amin()

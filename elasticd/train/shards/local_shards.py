@@ -1,10 +1,11 @@
 """What this process still has of a sharded state whose generation has ended.
 
-These are its boxes of the tensors, with which others may make the state whole (`shard_cover` says
-when they can). They are kept while the next generation builds its model and is filled, and until
-that has committed a step: a rank that is interrupted before gives the same parts once more.
-Parameters of the old mesh are kept as they are, since nothing trains them any more; what may live
-on in the next generation is copied, and so is what a GPU holds, whose memory the next model needs.
+A process has its boxes of the tensors, with which others may make the state whole (`shard_cover`
+says when they can). It keeps them while the next generation builds its model and is filled, and
+until that generation has committed a step: a rank that is interrupted before gives the same parts
+once more. Parameters of the old mesh are kept as they are, since nothing trains them any more; what
+may live on in the next generation is copied, and so is what a GPU holds, whose memory the next
+model needs.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ __all__ = ["Remnant", "Remnants"]
 
 
 class ShardedState(Protocol):
-    """What is used of a state."""
+    """The parts of a state that a remnant uses."""
 
     @property
     def position(self) -> tuple[int, int]: ...
@@ -36,14 +37,14 @@ class ShardedState(Protocol):
 
 
 class Remnant:
-    """One state's; `label` says which it is."""
+    """The boxes that this process has of one state, which `label` names."""
 
     def __init__(self, label: StateLabel, tree: Tree, is_alike: Sequence[bool]) -> None:
         """Take the tree's tensors as they are.
 
         Raises:
-            NotSupported: one is spread in a way that is no box.
-            CallError: one is of a type that has no place in a checkpoint.
+            NotSupported: a tensor is sharded so that this rank's part is no box.
+            CallError: a tensor has a type that checkpoints cannot hold.
         """
         self.label, self.skeleton = label, tree.skeleton
         self._parts = [local_part(tensor) for tensor in tree.tensors]
@@ -60,13 +61,13 @@ class Remnant:
         self._is_secure = False
 
     def secure(self) -> None:
-        """Copy what the next generation would change, or whose memory it needs."""
+        """Copy the tensors that the next generation would change, or whose memory it needs."""
         if not self._is_secure:
             self._parts = [_secured(each) for each in self._parts]
             self._is_secure = True
 
     def pack(self, which: Iterable[int]) -> Load:
-        """The boxes of these tensors, one behind the other."""
+        """Return the boxes of these tensors, one behind the other."""
         tensors = self.inventory.tensors
         slabs = [Slab(i, self._parts[i].origin, tuple(self._parts[i].tensor.shape)) for i in which]
         layout = laid_out(tensors, slabs)
@@ -78,7 +79,7 @@ class Remnant:
 
 
 class Remnants:
-    """All that one process has; for a whole run."""
+    """All remnants of one process, for a whole run."""
 
     def __init__(self) -> None:
         self._kept: list[Remnant] = []
@@ -93,20 +94,22 @@ class Remnants:
         return bool(self._kept)
 
     def enter(self, generation: int, position: tuple[int, int], origin: Snapshot | None) -> None:
-        """The live state is `origin`, at this position, and this generation trains it."""
+        """Note that the live state is `origin`, at this position, and that this generation trains
+        it.
+        """
         self._entered, self._origin = (generation, position), origin
 
     def lose(self) -> None:
-        """The live state is going to be another one."""
+        """Note that the live state is about to be replaced."""
         self._entered = None
 
     def collect(
         self, state: ShardedState, is_alike: Callable[[Tree], Sequence[bool]], run: int
     ) -> None:
-        """Keep what a generation that has ended left of its state, if anything can be used of it.
+        """Keep the boxes that a generation that has ended left of its state, if any can be used.
 
-        `state` is settled back. `is_alike` is as in `SharePlan.of`. `run` is that of the
-        checkpoints, or 0.
+        `state` is back at the last commit. `is_alike` is as in `SharePlan.of`. `run` is the run of
+        the checkpoints, or 0.
         """
         label = self._label_of(state, run)
         if label is None or any(each.label == label for each in self._kept):
@@ -119,11 +122,11 @@ class Remnants:
             return
 
     def named(self) -> Mapping[StateLabel, Remnant]:
-        """Return what there is, by its label."""
+        """Return the remnants by their labels."""
         return {each.label: each for each in self._kept}
 
     def keep(self, label: StateLabel | None) -> Remnant | None:
-        """Forget all but this one, which is safe from now on, and return it."""
+        """Forget all remnants but this one, secure it, and return it."""
         self._kept = [each for each in self._kept if each.label == label]
         for each in self._kept:
             each.secure()

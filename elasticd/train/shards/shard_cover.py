@@ -3,9 +3,9 @@
 Pure.
 
 Of a sharded state each rank holds a box of each tensor. If the mesh has replicas, other ranks hold
-the boxes of a lost rank too, so the state may be whole though no rank has it. One state is what one
-generation committed at one position, of tensors that were spread in one way: parts of two steps
-make no state, whatever they cover.
+the boxes of a lost rank too. So the living ranks may have the whole state together though no rank
+has it alone. One state is what one generation committed at one position, of tensors that were
+spread in one way: parts of two steps make no state, whatever they cover.
 """
 
 import json
@@ -21,7 +21,7 @@ __all__ = ["ShardInventory", "StateLabel", "ShardCover", "shown", "survivors"]
 
 
 class StateLabel(NamedTuple):
-    """Which state a rank has a part of. Labels sort by age, the newest last."""
+    """The state of which a rank has a part. Labels sort by age, the newest last."""
 
     run: int
     generation: int
@@ -39,7 +39,7 @@ class StateLabel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardInventory:
-    """What one rank has of a state."""
+    """The boxes that one rank has of a state."""
 
     tensors: tuple[Tensor, ...]
     """All tensors, whether the rank has elements of them or not."""
@@ -70,7 +70,7 @@ class ShardInventory:
 
 @dataclass(frozen=True, slots=True)
 class ShardCover:
-    """A whole state, and which rank brings what of it."""
+    """A whole state, and which rank gives which boxes of it."""
 
     label: StateLabel
     teller: int
@@ -88,9 +88,10 @@ class ShardCover:
 
 
 def shown(labels: Sequence[Mapping[StateLabel, str]]) -> dict[str, int]:
-    """Return the names of all inventories, each with the rank that shows it to rank 0.
+    """Return the names of all inventories, each with the rank that sends it to rank 0.
 
-    `labels` has what each rank has parts of, and the name of its inventory: replicas have the same.
+    `labels` has for each rank the states of which it has parts, with the name of its inventory;
+    replicas have inventories of one name.
     """
     first: dict[str, int] = {}
     for rank, own in enumerate(labels):
@@ -130,7 +131,7 @@ def _whole(label: StateLabel, having: Mapping[int, ShardInventory]) -> ShardCove
 
 
 def _holders(index: int, having: Mapping[int, ShardInventory]) -> dict[Box, list[int]]:
-    """Return the ranks that have each box of a tensor which has any elements."""
+    """Return for each box of a tensor that is not empty the ranks that have the box."""
     found: dict[Box, list[int]] = {}
     for rank, inventory in having.items():
         box = inventory.boxes[index]

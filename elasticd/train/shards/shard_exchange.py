@@ -1,9 +1,9 @@
-"""Sends every rank the boxes of sharded tensors that it holds, from whoever has them, and no more.
+"""Sends every rank the boxes of sharded tensors that the rank is to hold, and nothing else.
 
 A broadcast would bring each rank the whole of a state of which it keeps a part: at 70 billion
 parameters a quarter of an hour for each failure, however many ranks there are. Here all ranks know
-what each holds and what each has to give, so each computes for itself who sends what to whom, in
-which order, and one all-to-all after the other carries it.
+which boxes each rank is to hold and which each can give. So each rank computes by itself who sends
+which box to whom and in which order, and all-to-alls carry the boxes.
 """
 
 import json
@@ -39,7 +39,7 @@ class ShardBox(NamedTuple):
 
 
 class ShardUnit(NamedTuple):
-    """What two ranks have in common of one piece, or some rows of that."""
+    """The elements that two ranks have in common of one piece, or some rows of these."""
 
     source: int
     """Number of the piece among those of its giver."""
@@ -51,7 +51,7 @@ class ShardUnit(NamedTuple):
 def all_boxes(
     group: BroadcastGroup, tensors: Sequence[Tensor], here: Sequence[LocalShard]
 ) -> list[list[ShardBox]]:
-    """Return what each rank holds of each tensor; collective."""
+    """Return the box that each rank holds of each tensor; collective."""
     own = [ShardBox(each.origin, tuple(each.tensor.shape)) for each in here]
     if group.size == 1:
         return [own]
@@ -85,7 +85,7 @@ def packed(load: Load, tensors: Sequence[Tensor], is_spread: Sequence[bool]) -> 
 
 
 def compact(load: Load, tensors: Sequence[Tensor]) -> Load:
-    """Leave out what belongs to no piece; copy only if that is worth it."""
+    """Leave out the bytes that belong to no piece; copy only if the saving is worth a copy."""
     memory, pieces, starts = load
     units = [
         ShardUnit(0, piece.tensor, box, _nbytes(box, tensors[piece.tensor]))
@@ -107,13 +107,13 @@ def redistribute(
     tensors: Sequence[Tensor],
     boxes: Sequence[Sequence[ShardBox]],
 ) -> Iterator[Load]:
-    """Yield what this rank holds of what all ranks give, as pieces; collective.
+    """Yield those elements of all ranks' boxes that this rank is to hold, as pieces; collective.
 
     A load is good until the next is asked for.
 
     Raises:
-        Damaged: something came as another than was sent, which is not yielded.
-        BroadcastFailed: something that went to another rank came as another than was sent.
+        Damaged: bytes arrived that were not those sent; they are not yielded.
+        BroadcastFailed: another rank received bytes that were not those sent.
     """
     yield from mine  # Whoever lands it takes its own part.
     if group.size == 1:
@@ -146,7 +146,7 @@ def _all_given(
     """Return which boxes of which tensors each rank has to give; collective.
 
     Raises:
-        Damaged, BroadcastFailed: what a rank said came as something else, here or elsewhere.
+        Damaged, BroadcastFailed: a rank's list arrived damaged, here or on another rank.
     """
     text = json.dumps(own).encode()
     sealed = text_sum(text).encode() + text
@@ -173,7 +173,7 @@ def turns_of(
 ) -> list[list[ShardUnit]]:
     """Return what a rank that has `given` sends to one that holds `held`, turn by turn. Pure.
 
-    Both compute it. A turn has so many bytes at most, or a single row.
+    Both ranks compute it. A turn has at most `limit` bytes, or a single row.
     """
     turns: list[list[ShardUnit]] = []
     left = 0
@@ -197,7 +197,9 @@ def _exchanged(
     tensors: Sequence[Tensor],
     wrong: set[int],
 ) -> Load:
-    """One turn: to and from each rank. Without what came as another, whose senders are `wrong`."""
+    """Run one turn, to and from each rank. Leave out what arrived damaged; add its senders to
+    `wrong`.
+    """
     to = [sum(_aligned(unit.nbytes) for unit in units) for units in sent]
     of = [sum(_aligned(unit.nbytes) for unit in units) for units in taken]
     out, found = bytearray(sum(to)), bytearray(sum(of))
@@ -222,9 +224,7 @@ def _exchanged(
 
 
 def _sums(data: bytearray, sizes: Sequence[int]) -> list[int]:
-    """Return the checksum of what goes to each rank, or comes from it: all lie one behind the
-    other.
-    """
+    """Return the checksum of each rank's bytes (sent or received), one after another in `data`."""
     ends = list(accumulate(sizes, initial=0))
     return [number_sum(memoryview(data)[at:end]) for at, end in pairwise(ends)]
 
@@ -243,7 +243,7 @@ def _boxes(tensors: Sequence[Tensor], numbers: Sequence[int]) -> list[ShardBox]:
 
 
 def _common(one: ShardBox, other: ShardBox) -> ShardBox:
-    """Return the elements of both; with a size of 0 if there are none."""
+    """Return the elements that both boxes have; a size is 0 if there are none."""
     low = tuple(map(max, one.offsets, other.offsets))
     ends = [
         min(a + s, b + t)
@@ -253,7 +253,7 @@ def _common(one: ShardBox, other: ShardBox) -> ShardBox:
 
 
 def _cut(box: ShardBox, width: int, limit: int) -> Iterator[ShardBox]:
-    """Cut into boxes of whole rows below the limit; a row that is larger is one."""
+    """Cut a box into boxes of whole rows below the limit; a larger row becomes a box of its own."""
     if 0 in box.shape:
         return
     if not box.shape:

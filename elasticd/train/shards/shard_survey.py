@@ -1,8 +1,8 @@
 """The ranks of a new generation find out whether they have a whole state together.
 
-Before anything is built: where they do, they keep their parts beside the new model; where they do
-not, the old model makes room for it. Labels are exchanged by all, inventories only as often as they
-differ: replicas have the same one.
+The ranks ask before they build anything: if they have a whole state, they keep their parts beside
+the new model; if not, they free the old model first. All ranks exchange labels; of equal
+inventories, as replicas have, only one is sent.
 """
 
 import json

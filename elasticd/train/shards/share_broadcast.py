@@ -1,7 +1,7 @@
-"""Sends what single ranks have to all: one load of each rank in turn, until none has more.
+"""Sends the loads of single ranks to all ranks: one load of each rank in turn, until none is left.
 
-It goes in turns, so that while one rank's bytes travel the others' keepers read on. A rank sends
-the checksum after its load, and computes it while the next bytes travel, as all others do: TCP's
+The ranks take turns, so that while one rank's bytes travel the other ranks' keepers read on. A rank
+sends the checksum after its load. All ranks compute checksums while the next bytes travel: TCP's
 own checksum misses one damaged packet in 65,536.
 """
 
@@ -38,9 +38,7 @@ Load = tuple[memoryview, Sequence[Piece], Sequence[int]]
 
 
 class BroadcastFailed(Unavailable):
-    """Another rank could not bring what it has, or did not get what it was sent; the message says
-    why.
-    """
+    """Another rank could not send its load, or did not get what was sent; the message says why."""
 
 
 class _Garbled(Damaged):
@@ -57,11 +55,12 @@ class BroadcastGroup(Protocol):
 def broadcast_loads(group: BroadcastGroup, mine: Iterable[Load]) -> Iterator[Load]:
     """Yield the loads of all ranks, in the same order on each of them; collective.
 
-    A load is good until the next is asked for. Each `mine` is asked for its next load only then.
+    A load is valid until the caller takes the next one. Only then is each `mine` asked for its next
+    load.
 
     Raises:
-        ElasticdError: what `mine` raised, and Damaged where a load came as another than was sent,
-            which is not yielded; BroadcastFailed on the other ranks then.
+        ElasticdError: what `mine` raised, and Damaged where a load arrived damaged, which is not
+            yielded; in both cases the other ranks raise BroadcastFailed.
     """
     if group.size == 1:
         yield from mine
@@ -85,10 +84,11 @@ def broadcast_loads(group: BroadcastGroup, mine: Iterable[Load]) -> Iterator[Loa
 
 
 def check_all(why: str) -> None:
-    """Go on if all ranks say that nothing is wrong; collective.
+    """Return if all ranks report no error; collective.
 
     Raises:
-        Damaged: `why`, which this rank says itself; BroadcastFailed where only others do.
+        Damaged: this rank itself reports `why`; BroadcastFailed if only other ranks report an
+            error.
     """
     is_bad = torch.tensor(int(bool(why)), dtype=torch.int64)
     dist.all_reduce(is_bad, op=dist.ReduceOp.MAX)
@@ -99,7 +99,7 @@ def check_all(why: str) -> None:
 
 
 def broadcast_text(text: bytes, source: int) -> bytes:
-    """Return on all ranks what `source` has; collective."""
+    """Return on all ranks the text that `source` has; collective."""
     words = bytearray(_number(len(text), source))
     words[:] = text or words
     deque(_travelled(memoryview(words), source), maxlen=0)
@@ -148,7 +148,7 @@ def _number(value: int, source: int) -> int:
 
 
 def _travelled(memory: memoryview, source: int) -> Iterator[memoryview]:
-    """Broadcast this memory, and yield each part that was received or sent."""
+    """Broadcast this memory, and yield each part once it was received or sent."""
     for start in range(0, len(memory), CHUNK_BYTES):
         part = memory[start : start + CHUNK_BYTES]
         dist.broadcast(torch.frombuffer(part, dtype=torch.uint8), source)

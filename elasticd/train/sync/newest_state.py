@@ -39,7 +39,7 @@ class StateLost(ElasticdError):
 
 
 class ScriptDiffers(CallError):
-    """The script builds another state on each rank: no world of it can train."""
+    """The script builds another state on each rank: it can train in no world."""
 
     ends_job = True
 
@@ -58,7 +58,7 @@ class StructureDiffers(ElasticdError):
 
 
 class ReportedState(Protocol):
-    """What a rank's report is made of; `State` has it."""
+    """The properties of a state of which a rank makes its report; `State` has them."""
 
     @property
     def position(self) -> CommitPosition: ...
@@ -212,7 +212,8 @@ def agree_on_source(
 
     Raises:
         CallError: this rank's state is built otherwise than others'; names what differs.
-        GroupBroken: another rank's is, so this world cannot train.
+        GroupBroken: another rank's state is built otherwise than others', so this world cannot
+            train.
         StateLost: as `choose_source`.
     """
     store = group.store
@@ -243,7 +244,7 @@ def agree_on_source(
 
 
 def _check_structure(reports: Sequence[RankReport], source: int, *, is_first: bool) -> None:
-    """Compare with the source's structure or, before anybody has state, with the most common."""
+    """Compare with the source's structure or, before any rank has state, with the most common."""
     hashes = {report.rank: report.structure_hash for report in reports}
     if len(set(hashes.values())) == 1:
         return
@@ -269,7 +270,10 @@ def _decided(reports: Sequence[RankReport]) -> dict[str, Any]:
 def _difference(
     group: AgreementGroup, found: StructureDiffers, structure: Sequence[str]
 ) -> ElasticdError:
-    """Lines travel only now that they are known to differ."""
+    """Return the error that names the first line that differs.
+
+    The ranks exchange the lines only here, once their hashes have differed.
+    """
     key = f"elasticd/agree/structure/{found.reference}"
     if group.rank == found.reference:
         group.store.set(key, json.dumps(list(structure)))
@@ -292,7 +296,7 @@ def _plain(record: RankReport | SourceDecision) -> dict[str, Any]:
 
 
 def _news(report: RankReport) -> dict[str, Any]:
-    """Return what a report says beyond the defaults.
+    """Return the fields of a report that differ from their defaults.
 
     So ranks of a version that does not know a field yet read the reports that do without it.
     """
@@ -304,7 +308,10 @@ def _news(report: RankReport) -> dict[str, Any]:
 
 
 def _report(text: bytes) -> RankReport:
-    """Read what a rank said, of what this version knows: nodes are upgraded one after the other."""
+    """Read a rank's report; leave out the fields that this version does not know.
+
+    Nodes are upgraded one after the other, so a report may come from a newer version.
+    """
     said = {name: each for name, each in json.loads(text).items() if name in RankReport.__slots__}
     return RankReport(**{**said, "position": (said["position"][0], said["position"][1])})
 

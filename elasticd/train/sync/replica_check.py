@@ -60,7 +60,7 @@ class ScriptDiverges(CallError):
 
 
 class ReplicaStore(Protocol):
-    """What is used of a generation's store."""
+    """The methods of a generation's store that the comparison uses."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -88,12 +88,12 @@ class ReplicaVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Posted:
-    """What one rank left."""
+    """The digest, and if asked for the measures, that one rank wrote to the store."""
 
     digests: Mapping[str, str]
-    """By the ranks that have the same elements; "" is all of them."""
+    """The digests, by the ranks that have the same elements; "" is all ranks."""
     measures: Mapping[str, _Measures] = field(default_factory=dict)
-    """The same; empty unless the ranks were asked to measure."""
+    """The measures, by the same keys; empty unless the ranks were asked to measure."""
 
 
 class ReplicaCheck:
@@ -204,7 +204,7 @@ class ReplicaCheck:
 
 
 def judge(posted: Sequence[_Posted], *, is_exact: bool) -> ReplicaVerdict:
-    """Return which rank differs from whom. `is_exact`: by one bit."""
+    """Return which ranks differ. With `is_exact` one bit is a difference."""
     odd: set[int] = set()
     is_split = False
     for group in dict.fromkeys(key for each in posted for key in each.digests):
@@ -250,7 +250,7 @@ def _measured_verdict(posted: Sequence[_Posted]) -> ReplicaVerdict:
 
 
 def odd_ones_out(fingerprints: Iterable[str]) -> list[int]:
-    """Return the ranks that do not have the most frequent digest; in a tie that of rank 0 wins."""
+    """Return the ranks that do not have the most frequent digest; in a tie rank 0's counts."""
     prints = list(fingerprints)
     counts = Counter(prints)
     most = max(prints, key=lambda one: (counts[one], one == prints[0]))

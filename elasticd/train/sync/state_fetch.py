@@ -3,13 +3,13 @@
 Ranks with the state (sources) serve, ranks that lack it (targets) fetch. A target first compares
 the beginning of each tensor: where that differs so does, in practice, the rest (an optimizer's step
 changes all of a tensor), and it is fetched without another hash; where it is equal (a frozen layer,
-a first formation from one seed) the other pieces are compared too. Optimizers own the same on all
-sources, so any of them may give a part of that. What else there is may differ between them (samples
-of a metric, a queue of each rank's own batches), and comes from one of them. Bytes go straight into
-the memory of the tensors that fit. Rejected: a broadcast over the process group, which costs every
-rank of the world the time of the slowest, and cannot be resumed from another source. What lies on a
-GPU is read and written a piece at a time: no rank holds more of it on the host than its connections
-have under way.
+a first formation from one seed) the other pieces are compared too. The tensors of optimizers are
+equal on all sources, so any source may give a part of them. All else may differ between sources
+(samples of a metric, a queue of each rank's own batches), and comes from one source. Bytes go
+straight into the memory of the tensors that fit. Rejected: a broadcast over the process group,
+which costs every rank of the world the time of the slowest, and cannot be resumed from another
+source. Tensors on a GPU are read and written a piece at a time: a rank holds on the host only the
+pieces that its connections have under way.
 """
 
 import json
@@ -60,12 +60,12 @@ _Range = tuple[int, int, int]
 
 
 class LoadFailed(ElasticdError):
-    """Another rank's state came, and the objects of this one would not take it."""
+    """Another rank's state arrived, and this rank's objects refused to load it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
-    """What a heal cost this rank."""
+    """What this rank's part in the copy of the state cost."""
 
     received_bytes: int = 0
     sent_bytes: int = 0
@@ -74,7 +74,7 @@ class FetchResult:
 
 
 class FetchedState(Protocol):
-    """What is used of a state."""
+    """The properties of a state that the transfer uses."""
 
     is_broken: bool
 
@@ -100,16 +100,16 @@ class FetchGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where a tensor of the source's goes."""
+    """The place to which a tensor of the source is written."""
 
     tensor: torch.Tensor
     data: TensorBytes
     has_content: bool
-    """True if something was there before that may be equal."""
+    """True if the tensor had values before, which may be equal to the source's."""
 
 
 class _Work:
-    """What is left to do, by who may do it: the first source alone, or any of them."""
+    """The tasks that are left: those for the first source alone, and those for any source."""
 
     def __init__(self, own: Collection[int]) -> None:
         self._own = own
@@ -123,7 +123,7 @@ class _Work:
         (self._of_first if one[0] in self._own else self._of_any).append(one)
 
     def take(self, *, is_first: bool) -> _Range | None:
-        """Return the next for a connection to the first source, or to another; None if none is."""
+        """Return the next task for a connection to the first source or another; None if none is."""
         for queue in (self._of_first, self._of_any) if is_first else (self._of_any,):
             with suppress(IndexError):
                 return queue.popleft()
@@ -136,9 +136,9 @@ def fetch_state(
     state: FetchedState,
     is_alike: Callable[[Tree], Sequence[bool]] = lambda tree: [True] * len(tree.tensors),
 ) -> FetchResult:
-    """Bring all ranks to the decision's position; returns when all of them are.
+    """Bring all ranks to the decision's position; return when all ranks are there.
 
-    `is_alike` says of each tensor of a source whether it is the same on all of them.
+    `is_alike` says of each tensor of a source whether it is the same on all sources.
 
     Raises:
         GroupBroken: a source or target was lost meanwhile. This rank's state is then as before, or
@@ -370,7 +370,7 @@ def _in_parallel(
 
 
 def _value_at_source(group: FetchGroup, key: str) -> Any:
-    """Return what a source has told; None if its version does not tell that."""
+    """Return the value that the source wrote under a key; None if its version writes none."""
     return json.loads(group.store.get(key)) if group.store.check([key]) else None
 
 

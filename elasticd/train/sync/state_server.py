@@ -1,4 +1,4 @@
-"""Serves one rank's state to those who lack it, while the training thread waits."""
+"""Serves one rank's state to the ranks that lack it, while the training thread waits."""
 
 import secrets
 import socket
@@ -71,7 +71,7 @@ class StateServer:
         self._data.clear()
 
     def _accept(self) -> None:
-        """Thread: one more thread for each connection."""
+        """Thread: start one more thread for each connection."""
         serving: list[threading.Thread] = []
         while True:
             try:
@@ -90,7 +90,7 @@ class StateServer:
             thread.join()
 
     def _serve(self, line: socket.socket) -> None:
-        """Thread: answer one connection until it ends or says something wrong."""
+        """Thread: answer one connection until it ends or sends something wrong."""
         # Whatever a visitor sends costs at most its own connection.
         with suppress(OSError, EOFError, ValueError), line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -123,7 +123,7 @@ class StateServer:
             raise ValueError("a request out of range")
 
     def _digest(self, index: int, data: TensorBytes, piece: int) -> bytes:
-        """Return a digest, with a cache: many targets ask for the same ones."""
+        """Return a piece's digest from a cache, since many targets ask for the same digests."""
         key = (index, piece)
         if key not in self._digests:
             start = piece * PIECE_BYTES

@@ -1,9 +1,10 @@
 """The messages between a source and a target of a state transfer, over a plain TCP connection.
 
 The target sends a hello, with the token that only readers of the generation's store know, and then
-asks; the source answers each request with exactly the bytes asked for, and those of a tensor with
-their sum behind them: TCP's own are 16 bits. By the same sum a target finds the pieces that it has
-already. No pickle, nothing nested but one JSON text, sizes checked on both sides.
+asks; the source answers each request with exactly the bytes asked for, and sends a checksum after
+the bytes of a tensor, because TCP's own checksum has 16 bits. By the same checksum a target finds
+the pieces that it has already. No pickle, nothing nested but one JSON text, sizes checked on both
+sides.
 """
 
 import hmac
@@ -81,7 +82,7 @@ class TransferManifest:
     def from_json(cls, text: bytes) -> "TransferManifest":
         """Read a source's manifest.
 
-        Raises: Fenced: it is no manifest.
+        Raises: Fenced: the text is no manifest.
         """
         try:
             skeleton, plain = json.loads(text)
@@ -118,7 +119,7 @@ def read_request(line: socket.socket) -> TransferRequest | None:
 def read_text(line: socket.socket) -> bytes:
     """Return the next text.
 
-    Raises: Fenced: a longer one is announced than any state's skeleton is.
+    Raises: Fenced: the announced text is longer than any state's skeleton.
     """
     try:
         return read_message(line, TEXT_LIMIT_BYTES)
