@@ -35,6 +35,9 @@ ENVIRONMENT = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     # And it would throw what an abort leaves on an event, in a thread where nobody catches it.
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    # When a peer dies it would sleep for four times this long (a minute), with the lock that the
+    # next collective needs, for a dump that is switched off; the group's destructor waits for it.
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
 }
 """Torch ends a process whose NCCL fails; we mean to keep it, and aborts and limits are ours.
 (docs.pytorch.org: ProcessGroupNCCL environment variables.)"""
@@ -47,12 +50,21 @@ DEFAULTS = {
 }
 """What somebody may know better; set outside, they stay."""
 
+_NONBLOCKING_SINCE = "2.10"
+"""Torch before it asks NCCL from two threads at once how far such a communicator is, for which NCCL
+is not made: it hangs now and then (pytorch#169484)."""
+
 
 def prepare(env: MutableMapping[str, str]) -> None:
     """Set what torch and NCCL read when the first group is made."""
     env.update(ENVIRONMENT)
     for name, value in DEFAULTS.items():
-        env.setdefault(name, value)
+        if name != "TORCH_NCCL_USE_COMM_NONBLOCKING" or _can_be_nonblocking():
+            env.setdefault(name, value)
+
+
+def _can_be_nonblocking() -> bool:
+    return bool(torch.torch_version.TorchVersion(torch.__version__) >= _NONBLOCKING_SINCE)
 
 
 class NcclCommunicators:

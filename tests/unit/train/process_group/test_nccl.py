@@ -239,9 +239,24 @@ def test_environment_keeps_torch_from_ending_the_process() -> None:
         "TORCH_NCCL_ENABLE_MONITORING": "0",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
         "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
         "TORCH_NCCL_USE_COMM_NONBLOCKING": "1",
         "NCCL_NVLS_ENABLE": "1",
     }
+
+
+@pytest.mark.parametrize(("version", "wanted"), [("2.9.1+cu128", None), ("2.10.0", "1")])
+def test_torch_that_asks_from_two_threads_keeps_communicators_that_block(
+    monkeypatch: pytest.MonkeyPatch, version: str, wanted: str | None
+) -> None:
+    """Those that do not block would hang now and then; who sets the variable has them."""
+    monkeypatch.setattr(torch, "__version__", version)
+    env: dict[str, str] = {}
+    nccl.prepare(env)
+    assert env.get("TORCH_NCCL_USE_COMM_NONBLOCKING") == wanted and "NCCL_NVLS_ENABLE" in env
+    env = {"TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}
+    nccl.prepare(env)
+    assert env["TORCH_NCCL_USE_COMM_NONBLOCKING"] == "1"
 
 
 def test_gloo_alone_knows_nothing_of_it(gpu: FakeGpu) -> None:
