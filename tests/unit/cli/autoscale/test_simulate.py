@@ -54,12 +54,17 @@ def test_another_policy_is_lived_through_and_compared_with_what_was(
 def test_wrong_input_is_one_sentence(
     look: Look, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A job without a curve, one that there is not, a policy that is wrong, a picture's place."""
+    """A job without a curve, one that there is not, a policy that is wrong, a picture's place.
+
+    The last is refused after the replay: of a job that is over, which is minutes, and not of one
+    that runs to this day, which is the longest that is replayed.
+    """
+    over = autoscaled(phase=Phase.SUCCEEDED)
     for store, argv, said in (
         (autoscaled(curve=None), (JOB, str(file)), "has no curve that could be simulated on"),
         (autoscaled(), ("digit", str(file)), "did you mean digits?"),
         (autoscaled(), (JOB, str(tmp_path / "none.toml")), "There is no policy file"),
-        (autoscaled(), (JOB, str(file), "--svg", str(tmp_path)), "choose another --svg"),
+        (over, (JOB, str(file), "--svg", str(tmp_path)), "choose another --svg"),
     ):
         look(lived(store))
         assert main(["autoscale", "simulate", *argv]) == 2
