@@ -1,6 +1,6 @@
 """`python -m elasticd.keeper NAME`: reads settings as JSON from stdin, then runs until its end.
 
-NAME, which is that of its socket, makes keepers visible among processes
+NAME is the name of its socket. It makes keepers visible among processes
 (`control/local_run/launch.py`). The end of stdin means that the agent or the job has ended; saves
 that are under way may still finish.
 """

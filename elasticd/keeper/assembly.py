@@ -68,7 +68,7 @@ class KeeperParts:
     sender: MirrorSender
 
     def close(self, timeout_s: float) -> bool:
-        """Let what is under way finish within a time limit; return True if no checkpoint was given
+        """Finish the saves under way within a time limit; return True if no checkpoint was given
         up.
         """
         deadline_s = time.monotonic() + timeout_s
@@ -129,7 +129,7 @@ def keep(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperParts:
 
 
 def _opened(url: str, options: Mapping[str, object], environ: Mapping[str, str]) -> Bucket:
-    """Open a bucket; one that cannot be used here answers every call with the reason."""
+    """Open a bucket; if it cannot be used here, it answers every call with the reason."""
     try:
         return open_once(url, options, environ)
     except ElasticdError as exc:

@@ -1,7 +1,8 @@
 """A bucket for one upload that writes nothing more once the memory was given away.
 
-A check before a part is read is not enough: the next snapshot may overwrite the part while it is
-read. So the last check is before the fragment, because without a fragment nobody names the parts.
+A check before the keeper reads a part is not enough: the next snapshot may overwrite the part
+during the read. So the last check is before the fragment, because parts that no fragment names do
+not count.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ class CancellableBucket(ForwardingBucket):
     def create(self, name: str, data: Data) -> bool:
         """Create the object, unless nobody wants the upload any more.
 
-        Raises: Abandoned: nobody does.
+        Raises: Abandoned: nobody wants the upload.
         """
         if not self._is_wanted():
             raise Abandoned

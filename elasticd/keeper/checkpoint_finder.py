@@ -1,4 +1,4 @@
-"""Finds what to restore, and reads it into memory that a worker can map."""
+"""Finds the checkpoint to restore, and reads it into memory that a worker can map."""
 
 import contextlib
 import time
@@ -46,7 +46,7 @@ class CheckpointFinder:
         self._manifest = lru_cache(maxsize=4)(self._read)
 
     def find(self, below: int) -> Found:
-        """Return the newest checkpoint with a good manifest, and what was passed over.
+        """Return the newest checkpoint with a good manifest, and the ones that were passed over.
 
         Raises:
             Refused: the URL holds the checkpoints of another job.
@@ -69,18 +69,18 @@ class CheckpointFinder:
         return Found(number=0, notes=(*notes, *log.passed_over(0)))
 
     def open(self, generation: int, step: int) -> int:
-        """Write down a generation's beginning at once; return the run."""
+        """Write into the log, at once, that a generation began; return the run."""
         committer = replace(self._committer, bucket=self._bucket, log=CommitLog(self._bucket))
         return committer.open(generation, step)
 
     def join(self, generation: int, timeout_s: float) -> Joined:
-        """Wait until this generation is open, and return what it went on from.
+        """Wait until this generation is open, and return the checkpoint that it went on from.
 
-        Rank 0 opens it when it has read everything, which may take long: as long as a reader renews
-        a lease, the time begins anew.
+        Rank 0 opens the generation when it has read everything, which may take long: whenever a
+        reader renews a lease, the time limit begins anew.
 
-        Raises: Fenced: a later generation or another run was opened. Unavailable: it was not opened
-        in time.
+        Raises: Fenced: a later generation or another run was opened. Unavailable: the generation
+        was not opened in time.
         """
         deadline_s = time.monotonic() + timeout_s
         looked_s, beats = time.monotonic(), self._beats()
@@ -117,7 +117,7 @@ class CheckpointFinder:
         """Return a manifest's text in memory.
 
         Raises:
-            Damaged: it is not what was committed.
+            Damaged: the text is not what was committed.
         """
         text = self._manifest(number).to_json()
         memory = SharedMemory.new(len(text), touch=False)
@@ -149,14 +149,14 @@ class CheckpointFinder:
         return task.result()
 
     def begin(self, worker: int, number: int, pieces: tuple[PieceRows, ...]) -> None:
-        """Read pieces in batches for this worker; an earlier stream of it ends."""
+        """Read pieces in batches for this worker; an earlier stream of this worker ends."""
         self.leave(worker)
         manifest = self._manifest(number)
         wanted = selected(manifest, pieces)
         self._streams[worker] = stream(self._bucket, number, manifest, wanted, self._pool)
 
     def more(self, worker: int) -> PieceBatch | None:
-        """Return the next batch when it is there and good; None if that was all.
+        """Wait for the next batch, verify it and return it; None if there is none left.
 
         Raises: Damaged: something is gone or not as it was written. EnvironmentProblem: there is no
         memory.
@@ -172,7 +172,7 @@ class CheckpointFinder:
         return batch
 
     def leave(self, worker: int) -> None:
-        """Forget a worker that wants nothing more; what is being read for it is given up."""
+        """Forget a worker that wants nothing more; cancel the reads for it."""
         ended = self._streams.pop(worker, None)
         if ended is not None:
             ended.close()
@@ -190,7 +190,7 @@ class CheckpointFinder:
         return memory
 
     def close(self) -> None:
-        """End, and drop what was fetched."""
+        """End, and drop the fetched memory."""
         with self._turn:
             self._fetching.clear()
         with contextlib.suppress(RuntimeError):

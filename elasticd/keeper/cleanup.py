@@ -1,4 +1,4 @@
-"""Deletes by policy after each commit, and sometimes what crashes left; in a thread."""
+"""Deletes checkpoints by policy after each commit, and at times what crashes left; in a thread."""
 
 import time
 from threading import Condition, Thread
@@ -30,7 +30,9 @@ class Cleanup:
         Thread(target=self._run, name="housekeeping", daemon=True).start()
 
     def committed(self) -> None:
-        """Take note of a commit and look for what need not stay; returns at once."""
+        """Take note of a commit, and have the thread look for checkpoints to delete; return at
+        once.
+        """
         with self._changed:
             self._is_due = True
             self._changed.notify_all()

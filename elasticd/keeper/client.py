@@ -24,7 +24,7 @@ CONNECT_LIMIT_S = 30.0
 
 
 class KeeperGone(Unavailable):
-    """The keeper itself does not answer, or not any more; of the storage nothing is known."""
+    """The keeper itself does not answer; this says nothing of the storage."""
 
 
 class Client:
@@ -34,7 +34,7 @@ class Client:
         """Connect to the keeper of this name.
 
         Raises:
-            KeeperGone: nobody listens there.
+            KeeperGone: nobody listens under this name.
         """
         self._lock = Lock()
         deadline_s = time.monotonic() + limit_s
@@ -59,10 +59,10 @@ class Client:
         os.register_at_fork(after_in_child=self._forget)
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
-        """Return the answer, which is of this kind; a file that comes with it is closed.
+        """Return the answer, which is of this kind; close any file that comes with the answer.
 
-        Raises: KeeperGone: the keeper is gone, or silent for too long. ElasticdError: what it
-        answered instead.
+        Raises: KeeperGone: the keeper is gone, or silent for too long. ElasticdError: the error
+        that the keeper answered.
         """
         answer, memory = self._ask(question, kind, timeout_s)
         if memory is not None:
@@ -70,7 +70,7 @@ class Client:
         return answer
 
     def send(self, question: object, *, timeout_s: float | None = None) -> None:
-        """Ask something whose answer is Done, without waiting for that.
+        """Ask a question whose answer is Done, without waiting for the answer.
 
         If the answer is an error, the next question raises it instead of being asked.
 
@@ -124,7 +124,7 @@ class Client:
 
     @contextmanager
     def _guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Translate what goes wrong with the connection, which cannot be used after that."""
+        """Translate errors of the connection, which cannot be used after one."""
         try:
             self._line.socket.settimeout(timeout_s)
             yield

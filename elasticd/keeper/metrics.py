@@ -1,11 +1,11 @@
 """A keeper's metrics, in a file that its agent serves.
 
-The textfile collector of Prometheus' node exporter can read it too.
+The textfile collector of Prometheus' node exporter can read the file too.
 
-It is a file because keepers come and go with jobs, and nobody could know their ports. It is written
-whole or not at all, every few seconds. The age of the newest checkpoint is the present time minus
-`elasticd_checkpoint_durable_timestamp_seconds`. Names and help texts stand in the one list of
-`elasticd/telemetry/metrics/catalog.py`.
+The metrics stand in a file because keepers come and go with jobs, and nobody could know their
+ports. The file is written whole or not at all, every few seconds. The age of the newest checkpoint
+is the present time minus `elasticd_checkpoint_durable_timestamp_seconds`. Names and help texts
+stand in the one list of `elasticd/telemetry/metrics/catalog.py`.
 """
 
 import os
@@ -45,7 +45,7 @@ class Metrics:
             Thread(target=self._keep_writing, name="metrics", daemon=True).start()
 
     def durable(self, step: int) -> None:
-        """Take note that a checkpoint counts, whoever committed it."""
+        """Take note that a checkpoint is durable, whichever keeper committed it."""
         self._set("durable_timestamp_seconds", time.time())
         self._set("durable_step", step)
 
@@ -97,8 +97,8 @@ class Metrics:
                 log.warning("metrics.not_written", why=str(exc))
 
     def _is_replaced(self) -> bool:
-        """Return whether a later keeper of the job writes to the file; then this one only finishes
-        its saves.
+        """Return whether a later keeper of the job writes the file; this one only ends its saves
+        then.
 
         Counters that change between two processes would grow with each change.
         """
@@ -121,6 +121,6 @@ class Metrics:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Return inode and time of the file: an inode is used again once its file is gone."""
+    """Return the file's inode and time: a new file may get the inode of one that is gone."""
     stat = os.stat(path)
     return stat.st_ino, stat.st_mtime_ns

@@ -1,9 +1,10 @@
-"""Saves snapshots: uploads what is held here, commits what is complete, in threads of the keeper.
+"""Saves snapshots: uploads shares held here, commits complete snapshots, in the keeper's threads.
 
 Each keeper uploads the shares of which it is the first holder. The one with share 0 commits as soon
 as all fragments are there; if it is gone, the next in line does. If a first holder did not upload
-its share, the second does. All that keepers must know for that stands in the bucket, so no
-connection between them can break. (Sending a second copy may; then a share is held once.)
+its share, the second does. All that keepers must know of each other for this stands in the bucket,
+so no connection between them can break. (The sending of a second copy may break; then a share has
+one holder.)
 """
 
 import os
@@ -61,7 +62,7 @@ class Saver:
     ) -> None:
         """`niceness` is that of the threads that upload, added to the process's.
 
-        `committed` is called after each commit of ours, and returns at once.
+        `committed` is called after each commit of this keeper, and must return at once.
         """
         self._bucket, self._committer, self._vault = bucket, committer, vault
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
@@ -81,7 +82,9 @@ class Saver:
     # --- for the connections' threads -----------------------------------------------------------
 
     def open(self, generation: int, step: int, run: int) -> int:
-        """Have a generation's beginning written down; return the run, 0 if it is not known."""
+        """Have a generation's beginning written into the log; return the run, 0 if it is not known
+        yet.
+        """
         with self._changed:
             self._generation = max(self._generation, generation)
             self._run = run or self._run
@@ -116,9 +119,9 @@ class Saver:
         """Return whether a snapshot is being saved, unless a lost part of it keeps it
         from ending.
 
-        A part that is missing when its generation is over is probably lost with its worker. That
-        is not certain: another keeper may be slow to upload it. So the snapshot is not given up,
-        and it holds up no newer one, as long as it is the only one of that kind.
+        A part that is missing when its generation is over is probably lost with its worker. The
+        loss is not certain: another keeper may be slow to upload the part. So the snapshot is not
+        given up, and it delays no newer one, as long as it is the only one of that kind.
         """
         now_s = time.monotonic()
         with self._changed:
@@ -134,7 +137,7 @@ class Saver:
 
     @property
     def durable_step(self) -> int:
-        """Return the step of the newest checkpoint that it helped to save; -1 if none yet."""
+        """Return the step of the newest checkpoint that this keeper helped save; -1 if none."""
         durable = self._durable
         return durable.step if durable is not None else -1
 
@@ -144,7 +147,9 @@ class Saver:
         return notes
 
     def wait(self, snapshot: Snapshot, timeout_s: float) -> SnapshotSave | None:
-        """Wait until a snapshot is settled; None if it was not in time, or is not known here."""
+        """Wait until a snapshot is durable or given up; None if time ran out, or it is not known
+        here.
+        """
         with self._changed:
             job = self._jobs.get(snapshot)
             if job is None:
@@ -153,7 +158,7 @@ class Saver:
             return job if job.outcome is not None or job.why else None
 
     def is_known(self, snapshot: Snapshot) -> bool:
-        """Return whether it was added here, and not long ago."""
+        """Return whether the snapshot was added here, and not long ago."""
         with self._changed:
             return snapshot in self._jobs
 
@@ -164,16 +169,16 @@ class Saver:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return the uploaded and all bytes of what this keeper uploads and is not durable yet."""
+        """Return the uploaded bytes and all bytes of the uploads here that are not durable yet."""
         with self._changed:
             waiting = [job for job in self._jobs.values() if job.outcome is None]
             records = [r for job in waiting for r in self._held(job) if r.share.holder == 0]
             return sum(r.uploaded_bytes for r in records), sum(r.memory.size for r in records)
 
     def close(self, timeout_s: float) -> bool:
-        """Let what is under way finish; return True if nothing was given up within the limit.
+        """Finish the saves under way; return True if none was given up within the limit.
 
-        A snapshot that lacks only other nodes' parts is waited for a minute: they may be gone.
+        A snapshot that lacks only other nodes' parts is waited for a minute: the nodes may be gone.
         """
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
@@ -272,7 +277,7 @@ class Saver:
         fail_point("upload.fragment")
 
     def _settle(self, job: SnapshotSave) -> None:
-        """Wait for the other shares, and commit; or see that another keeper did."""
+        """Wait for the other shares and commit, or see that another keeper has committed."""
         pause_s = FIRST_PAUSE_S
         while not self._is_closing:
             self._upload(job)  # Another worker of this node may be later.
@@ -299,7 +304,7 @@ class Saver:
             pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
 
     def _stand_in(self, job: SnapshotSave) -> None:
-        """Upload the second copy of a share whose first holder has not."""
+        """Upload the second copy of a share whose first holder has not uploaded it."""
         for record in self._held(job):
             share = record.share
             if share.holder and not record.is_uploaded and share.share not in job.own:
@@ -332,7 +337,7 @@ class Saver:
         return True
 
     def _read_back(self, manifest: Manifest) -> None:
-        """Raise Refused if what was written cannot be read; checked for the first one."""
+        """Raise Refused if the written parts cannot be read; only the first save is checked."""
         if self._has_read_back:
             return
         try:
@@ -345,7 +350,7 @@ class Saver:
         self._has_read_back = True
 
     def _is_settled(self, job: SnapshotSave) -> bool:
-        """Return whether somebody committed this one, or it may not be committed any more."""
+        """Return whether a keeper committed this snapshot, or none may commit it any more."""
         ruling = self._committer.log.ruling()
         if self._committer.may_commit(ruling, job.snapshot):
             return False
@@ -389,7 +394,7 @@ class Saver:
         ]
 
     def note(self, sentence: str) -> None:
-        """Report this to a person, once."""
+        """Report this sentence to a person, once."""
         with self._changed:
             if sentence not in self._notes:
                 self._notes = [*self._notes[-20:], sentence]

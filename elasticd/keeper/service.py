@@ -89,7 +89,7 @@ class Service:
     def wait_left(self, timeout_s: float) -> bool:
         """Wait until all workers that connected have left; return False if one has not in time.
 
-        What they told last has been taken then: it may have been waiting in a connection.
+        Their last messages have been handled then: one may have been waiting in a connection.
         """
         with self._left:
             return self._left.wait_for(lambda: not self._workers, timeout_s)
@@ -116,7 +116,7 @@ class Service:
                 self._left.notify_all()
 
     def _serve_one(self, line: KeeperConnection, worker: int) -> None:
-        """Answer one question; what was sent is not held until the next comes."""
+        """Answer one question, and drop references to the answer before the next question comes."""
         question, files = line.receive()
         for each in files:
             os.close(each)  # Nobody gives us any.
@@ -190,7 +190,7 @@ class Service:
         )
 
     def _restore(self, worker: int, question: Any) -> Answer:
-        """Answer what a worker asks to restore: what there is, and the bytes of it."""
+        """Answer a worker's questions of a restore: which checkpoints exist, and their bytes."""
         match question:
             case ms.Find():
                 self.saver.wait_idle(question.settle_s)

@@ -1,4 +1,4 @@
-"""One snapshot that a keeper saves: how far it is, and what became of it."""
+"""One snapshot that a keeper saves: its stage, and its outcome."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,13 +75,13 @@ class SnapshotSave:
         """Go on to this stage.
 
         Raises:
-            InvariantBroken: it does not follow the one before.
+            InvariantBroken: this stage does not follow the one before.
         """
         self.stage = SAVE_STAGES.step(self.stage, stage)
 
     @property
     def outcome(self) -> CommitOutcome | None:
-        """Return what became of it; None while it is being saved."""
+        """Return how the save ended; None while the snapshot is being saved."""
         return CommitOutcome(self.stage) if self.stage in SAVE_STAGES.ends else None
 
     @property
@@ -89,7 +89,9 @@ class SnapshotSave:
         return self.uploaded_s - self.begun_s
 
     def is_missing(self, now_s: float, least_s: float) -> bool:
-        """Return whether others take longer than that, and much longer than this node did."""
+        """Return whether other nodes take longer than `least_s`, and much longer than this node
+        took.
+        """
         if self.missing_s is None:
             return False
         return now_s - self.missing_s > max(least_s, 2 * self.took_s)

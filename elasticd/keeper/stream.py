@@ -1,8 +1,8 @@
 """Reads a large range of a checkpoint through a small memory, batch after batch, for one worker.
 
 While the worker copies one batch to its place, the next is read into another slot. So a restore
-needs little more memory than the state itself, and its pages are cleared once and not for every
-byte, which would take longer than reading from a fast disk.
+needs little more memory than the state itself, and the kernel clears its pages once and not for
+every byte, which would take longer than reading from a fast disk.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ class PieceBatch(NamedTuple):
 
 
 def batches(manifest: Manifest, pieces: Sequence[Piece], limit: int) -> list[tuple[Piece, ...]]:
-    """Cut pieces, in their order, into batches of at most so many bytes, or of one piece. Pure."""
+    """Cut pieces, in their order, into batches of at most `limit` bytes, or of one piece. Pure."""
     found: list[tuple[Piece, ...]] = []
     batch: list[Piece] = []
     held = 0
@@ -53,7 +53,7 @@ def batches(manifest: Manifest, pieces: Sequence[Piece], limit: int) -> list[tup
 def stream(
     bucket: Bucket, number: int, manifest: Manifest, pieces: Sequence[Piece], pool: Executor
 ) -> Generator[PieceBatch]:
-    """Yield all pieces, in their order; asking for the next batch gives the one before back.
+    """Yield all pieces, in their order; taking the next batch gives the batch before back.
 
     Raises: Damaged: something is gone or not as it was written. EnvironmentProblem: there is no
     memory.

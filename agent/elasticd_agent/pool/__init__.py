@@ -2,7 +2,7 @@
 
 Its own process, forked from the fork server or started by the agent as `python -u -m
 elasticd_agent.pool --fd N`. The agent never imports torch: that would cost it seconds, threads and
-memory. What is said over the socket stands in `elasticd.channel`.
+memory. The messages on the socket stand in `elasticd.channel`.
 
 From the outside in: `__main__` (start), `job_pool` (its life), `warmup` (the imports), `guardian`
 (the loop), `launch` (fork or spawn), `child` (one worker as the pool sees it), `store_keeper` and

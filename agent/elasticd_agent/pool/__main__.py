@@ -2,7 +2,8 @@
 
 Start it in a folder without Python files ("/"), so that nothing there is taken for a module of the
 standard library or of ours, and name the job's folder with --folder. Start it from a thread that
-lives as long as the agent: the kernel's word that a parent died goes by thread.
+lives as long as the agent: the kernel's signal that a parent died (PR_SET_PDEATHSIG) is sent when
+that thread ends.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from elasticd_agent.pool.zygote.learned_set import Script
 
 
 def main() -> None:
-    """Run the pool; comes back in a forked worker whose script is over, and nowhere else."""
+    """Run the pool; return only in a forked worker whose script is over."""
     options = _options()
     # Not SIGKILL: workers' own descendants would stay. By default it ends us during the imports,
     # when there are none yet; afterwards the guardian catches it and cleans up first.

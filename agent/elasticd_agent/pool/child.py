@@ -1,4 +1,4 @@
-"""One worker as the pool sees it, from its start until nothing of it is left."""
+"""One worker as the pool sees it, from its start until none of its processes is left."""
 
 import math
 import os
@@ -46,15 +46,16 @@ class Child:
 
     @property
     def is_ending(self) -> bool:
-        """Return True if it is dead, or was told to end."""
+        """Return True if the worker is dead, or was told to end."""
         return self.is_dead or self.kill_at_s is not None or self.give_up_at_s < math.inf
 
     def terminate(self) -> None:
         """Ask the child to end, by SIGTERM.
 
-        A Python worker gets it alone: its DataLoader processes must live while its handler saves.
-        A command gets it with its process group, as under torchrun: a shell that waits for its
-        program would otherwise go and leave the program to SIGKILL.
+        Only the process of a Python worker gets the signal: its DataLoader processes must live
+        while its handler saves. A command gets the signal with its process group, as under
+        torchrun: a shell that waits for its program would otherwise end and leave the program to
+        SIGKILL.
         """
         with suppress(ProcessLookupError):
             if self.start.entry_kind is EntryKind.COMMAND:
@@ -71,11 +72,11 @@ class Child:
             self.expect_end()
 
     def expect_end(self) -> None:
-        """Nothing more can be done than to wait, which has a limit."""
+        """Note that the pool can only wait for the end now, up to a limit."""
         self.give_up_at_s = min(self.give_up_at_s, time.monotonic() + GIVE_UP_S)
 
     def owns(self, pid: int, session: int) -> bool:
-        """Return True if an orphan was this worker's: by session, else by the mark in its
-        environment.
+        """Return True if an orphan descends from this worker: by session, else by its environment's
+        mark.
         """
         return session == self.pid or mark_of(pid) == self.name

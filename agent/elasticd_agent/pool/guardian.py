@@ -1,10 +1,10 @@
 """The pool's loop: starts workers, reaps them, and ends all of them when nobody may own them.
 
 One thread, one poll(), no wait without a limit. Everything that is known about a worker comes from
-its pipe, from waitpid() and from /proc; the agent is told what was seen, never what is hoped.
+its pipe, from waitpid() and from /proc; the pool reports to the agent only what it has seen.
 
-Three things end all workers at once: the agent's connection ends, SIGTERM (the kernel's word that
-the agent died), and a license that runs out, which works while the agent is stopped too.
+Three things end all workers at once: the agent's connection ends, SIGTERM (the kernel sends it when
+the agent dies), and a license that runs out, which works while the agent is stopped too.
 """
 
 import math
@@ -60,7 +60,7 @@ class Guardian:
     def __init__(
         self, agent: Link, launcher: Launcher, warmth: Warmth, plan: ZygotePlan | None = None
     ) -> None:
-        """`plan` says what is learned from workers that train; None: nothing."""
+        """`plan` is how to learn from workers that train; None: the pool learns nothing."""
         self._agent = agent
         self._launcher = launcher
         self._warmth = warmth
@@ -75,7 +75,7 @@ class Guardian:
         self._wake_fd = _catch_signals()
 
     def run(self) -> None:
-        """Serve the agent until it is gone and nothing of any worker is left.
+        """Serve the agent until the agent is gone and no process of any worker is left.
 
         Raises:
             BornChild: in a forked worker, which must leave this stack at once.
@@ -174,7 +174,7 @@ class Guardian:
             self._tell(StartFailed(worker=start.worker, message=refusal))
 
     def _launch(self, start: Start) -> Child:
-        """Start a worker: a parked one, else a fork of the zygote, else one of our own."""
+        """Start a worker: a parked one, else a fork of the zygote, else a fork of the pool."""
         now_s, zygotes = time.monotonic(), self._zygotes
         self._parked.settle(now_s)
         child = self._parked.launch(start, zygotes.source_of(start) if zygotes else 0, now_s)
@@ -281,7 +281,7 @@ class Guardian:
             self._kill_all()
 
     def _sweep(self) -> None:
-        """Kill what dead workers left behind; report those of whom nothing is left."""
+        """Kill the processes that dead workers left; report the workers that have none left."""
         dead = [child for child in self._children.values() if child.is_dead]
         if not dead:
             return
@@ -301,7 +301,9 @@ class Guardian:
                 self._tell(Exited(worker=child.name, code=child.code or 0))
 
     def _owner_of_orphan(self, pid: int) -> Child | None:
-        """Name the worker that a child of ours descends from; None: it is one of ours itself."""
+        """Return the worker from which a child of the pool descends; None if the pool forked it
+        itself.
+        """
         children = list(self._children.values())
         if pid in self._parked.pids:
             return None
@@ -337,7 +339,7 @@ class Guardian:
 
 
 def _catch_signals() -> int:
-    """Have signals wake the loop; returns the descriptor that tells which came."""
+    """Have signals wake the loop; return the descriptor that delivers their numbers."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
@@ -351,5 +353,5 @@ def _catch_signals() -> int:
 
 
 def _boottime_s() -> float:
-    """Goes on while the machine sleeps, as leases do."""
+    """Return the time since boot in seconds; it goes on while the machine sleeps, as leases do."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,4 +1,4 @@
-"""The pool of one job, in a process that has imported torch: what it takes on, and its life."""
+"""The pool of one job, in a process that has imported torch: its options, its start and its end."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ __all__ = ["PoolOptions", "run_pool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions:
-    """What a pool is told at its start."""
+    """The options that a pool gets at its start."""
 
     agent_fd: int
     """Our end of the agent's connection."""
@@ -37,11 +37,10 @@ class PoolOptions:
 
 
 def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str]) -> None:
-    """Be the pool until the agent is gone; return in a forked worker whose script is over, and
-    nowhere else.
+    """Run the pool until the agent is gone; return only in a forked worker whose script is over.
 
-    `mark_room` is where a worker's name can be written, `pythonpath` what PYTHONPATH has put on the
-    search path.
+    `mark_room` is the memory for a worker's name, `pythonpath` has the folders that PYTHONPATH put
+    on the search path.
     """
     try:
         warmth = warm_up(options.preload, options.folder, needs_torch=options.needs_torch)

@@ -2,8 +2,8 @@
 
 Forked children do not run inside the pool's stack. `BornChild` carries them up to `__main__`, so
 that the interpreter ends a worker by itself, as it would have ended the script: exit code, atexit,
-threads, flushing. Rejected: running the script where the fork stands and os._exit() after it, which
-means to write all of that again.
+threads, flushing. Rejected: to run the script where the fork returns and to call os._exit()
+afterwards, because all of that would have to be written again.
 """
 
 import fcntl
@@ -51,7 +51,7 @@ class BornChild(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heritage:
-    """What a worker has from the process that it was forked from, and must keep."""
+    """The things that a worker has from the process that forked it, and must keep."""
 
     kept_fds: Collection[int]
     """Descriptors that imported modules opened: they belong to the workers too."""
@@ -70,8 +70,8 @@ class Launcher:
     def launch(self, start: Start) -> Child:
         """Start a worker.
 
-        Raises: OSError: the system gives no process. BornChild: in the new process, which must
-        leave this loop by it.
+        Raises: OSError: the system gives no process. BornChild: in the new process, which leaves
+        the pool's loop by this exception.
         """
         read_fd, write_fd = os.pipe()
         try:
@@ -86,7 +86,7 @@ class Launcher:
         return Child(start=start, pid=pid, report=Link(read_fd))
 
     def launch_store_host(self, serve: Callable[[int, int], None]) -> tuple[int, Link]:
-        """Start the store host; what it reads and writes are one link of ours."""
+        """Start the store host; its input and output are one `Link` of the pool."""
         host_reads, we_write = os.pipe()
         we_read, host_writes = os.pipe()
         try:
@@ -116,7 +116,9 @@ class Launcher:
 
 
 def import_roots() -> tuple[str, str]:
-    """Folders from which a fresh interpreter can import us, whatever its PYTHONPATH."""
+    """Return the folders from which a fresh interpreter can import elasticd, whatever its
+    PYTHONPATH.
+    """
     roots = [str(Path(str(package.__file__)).parents[1]) for package in (elasticd, elasticd_agent)]
     return roots[0], roots[1]
 
@@ -134,7 +136,7 @@ def fork() -> int:
 
 
 def exec_worker(start: Start, order_fd: int, report_fd: int, pool_pid: int) -> NoReturn:
-    """Begin anew as a fresh interpreter, in a forked worker whose imports cannot be used."""
+    """Exec a fresh interpreter, in a forked worker that cannot use the pool's imports."""
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD) for fd in (order_fd, report_fd)]
     os.lseek(high[0], 0, os.SEEK_SET)
     os.dup2(high[0], _SPAWNED_INPUT_FD)

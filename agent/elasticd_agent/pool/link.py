@@ -1,7 +1,8 @@
 """One line-wise connection of the pool, over a bare file descriptor that never blocks.
 
-Bare numbers, not socket objects: a forked worker closes the pool's descriptors and opens its own
-under the same numbers; an object that is collected later would close the worker's.
+It uses bare numbers, not socket objects: a forked worker closes the pool's descriptors and opens
+its own under the same numbers. A socket object that is collected later would close the worker's
+descriptors.
 """
 
 import os
@@ -37,7 +38,7 @@ class Link:
         return bool(self._unsent) and not self.is_over
 
     def read_lines(self) -> list[bytes]:
-        """Return the complete lines that are there; marks the link as over at its end."""
+        """Return the complete lines that have arrived; mark the link as over at its end."""
         while not self.is_over:
             try:
                 chunk = os.read(self.read_fd, _READ_BYTES)
@@ -59,7 +60,7 @@ class Link:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the other side takes now; keep the rest."""
+        """Send as many bytes as the other side takes now; keep the others."""
         while self._unsent and not self.is_over:
             try:
                 sent = os.write(self.write_fd, self._unsent)

@@ -1,9 +1,9 @@
 """How the order for a worker is sent to the process that becomes the worker, and is read there.
 
 The message is one byte, which says what is ordered, and descriptors: a file in memory with the
-order itself, the end of a pipe on which the worker reports, and what else this kind of order needs.
-What lets the worker run afterwards is up to the sender: a zygote's worker waits for a byte of a
-pipe of its own, a parked worker for a byte of its connection.
+order itself, the end of a pipe on which the worker reports, and others that this kind of order
+needs. The sender decides what lets the worker run afterwards: a zygote's worker waits for a byte of
+a pipe of its own, a parked worker for a byte of its connection.
 """
 
 import os
@@ -21,7 +21,8 @@ __all__ = ["read_order", "send_order"]
 def send_order(control_fd: int, word: bytes, start: Start, *more_fds: int) -> Iterator[int]:
     """Send an order, with these further descriptors, and yield where the worker's report is read.
 
-    The caller owns that descriptor once the block has ended well; if it raises, it is closed.
+    The caller owns that descriptor once the block has ended well; if the block raises, it is
+    closed.
 
     Raises: OSError: the order cannot be sent.
     """

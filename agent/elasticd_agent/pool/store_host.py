@@ -1,9 +1,9 @@
 """A process that keeps TCPStores listening, so that the next world need not wait for one.
 
-Its own process, because a TCPStore server is a thread and the pool must not have any, and because
-it must outlive every worker: the store of a world is not tied to rank 0's life. Each store serves
-one generation: torch adds no prefix of its own for an attempt, so what an old generation wrote
-would be read by the new one.
+It is its own process, because a TCPStore server is a thread and the pool must not have any, and
+because it must outlive every worker: the store of a world is not tied to rank 0's life. Each store
+serves one generation: torch adds no prefix of its own for an attempt, so what an old generation
+wrote would be read by the new one.
 
 For a program that may not use torch (`--no-python`) it only reserves ports until their generation
 begins; a program that wants a store listens there itself.
@@ -45,7 +45,7 @@ def serve(read_fd: int, write_fd: int) -> None:
 
 
 def main(*arguments: str) -> None:
-    """Serve as a freshly spawned interpreter, where a fork was not safe."""
+    """Serve in a freshly spawned interpreter, for when a fork is not safe."""
     from elasticd_agent.pool.process.inheritance import shed
 
     shed({3, 4}, int(arguments[2]))

@@ -1,5 +1,5 @@
-"""The pool's side of the store host: it starts the host, restarts it, and passes on which stores it
-has.
+"""The pool's side of the store host: it starts and restarts the host, and passes on which stores
+are ready.
 """
 
 import json
@@ -46,7 +46,7 @@ class StoreKeeper:
         self._order(used=message.used, close=message.close)
 
     def tend(self, now_s: float) -> None:
-        """Start the host if it is due, and pass on what it reports."""
+        """Start the host if it is due, and pass on the host's reports."""
         if self._link is not None:
             for line in self._link.read_lines():
                 ports = json.loads(line)

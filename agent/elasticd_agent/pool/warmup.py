@@ -79,10 +79,10 @@ def one_thread() -> Iterator[None]:
 
 
 def _import_first_step() -> None:
-    """Import what `_FIRST_STEP` names, with the garbage collector off, which would take a tenth of
+    """Import the modules of `_FIRST_STEP`, with the garbage collector off, which takes a tenth of
     the time.
 
-    What modules create while they load stays alive, so the collector would search all of it in
+    Objects that modules create while they load stay alive, so the collector would search them in
     vain.
     """
     gc.disable()

@@ -1,6 +1,7 @@
-"""How much memory can be taken here.
+"""How much memory this node can still give.
 
-It is asked first, because Linux grants more and kills somebody later.
+The keeper asks before it takes memory, because Linux grants more than there is and kills a process
+later.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """Shared memory in pages of 2 MiB where the kernel has some: a GiB is 512 pages, not 262,144.
 
-Each process that maps it saves a fault for every page, or every sixteenth, and their undoing when
-it lets go: together two thirds of what a copy of the memory takes. The kernel gives such pages to
-a memfd at a fault only where an administrator has allowed it for all (shmem_enabled), which is
-rare. MADV_COLLAPSE (Linux 6.1) asks for this memory alone. Rejected: hugetlbfs, whose pages must be
-set aside when the machine starts.
+Each process that maps the memory saves a page fault for every small page, or every sixteenth, and
+the work of unmapping them: together two thirds of the time that a copy of the memory takes. The
+kernel gives such pages to a memfd at a fault only where an administrator has allowed it for all
+(shmem_enabled), which is rare. MADV_COLLAPSE (Linux 6.1) asks for this memory alone. Rejected:
+hugetlbfs, whose pages must be set aside when the machine starts.
 
 A page of that size is mapped as one only where its address is a multiple of it, which neither
 `mmap.mmap` nor the kernel sees to.
@@ -58,8 +58,8 @@ def huge_page_bytes() -> int:
 def map_aligned(file: int, size: int) -> tuple[mmap.mmap, int]:
     """Map a file; return the mapping, and how many of its first bytes are not the file's.
 
-    It is aligned to huge pages if it is as large as one. The caller sees to it that processes that
-    are forked do not get it.
+    The file is aligned to huge pages if it is at least as large as one. The caller must see to it
+    that forked processes do not inherit the mapping.
 
     Raises: OSError: there is not so much address space.
     """
@@ -71,7 +71,7 @@ def map_aligned(file: int, size: int) -> tuple[mmap.mmap, int]:
 
 
 def take_huge_pages(file: int, address: int, size: int) -> None:
-    """Make a fresh file that is mapped at this address huge pages, as far as that goes well."""
+    """Turn the pages of a fresh file, mapped at this address, into huge ones as far as possible."""
     page = huge_page_bytes()
     if not page or address % page:
         return
@@ -86,7 +86,7 @@ def take_huge_pages(file: int, address: int, size: int) -> None:
 
 
 def _over_reserved(file: int, size: int, page: int) -> tuple[mmap.mmap, int]:
-    """Map the file over a part of address space that is taken for it, and that nobody touches."""
+    """Map the file over address space that is reserved for it and that nobody touches."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     reserved = mmap.mmap(-1, size + page, flags=flags)
     first = ctypes.addressof(ctypes.c_char.from_buffer(reserved))

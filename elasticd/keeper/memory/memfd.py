@@ -1,6 +1,6 @@
 """Memory that two processes share and that has no name: a memfd, and its mapping here.
 
-Forked processes get neither: those of a data loader would keep the memory as long as they live,
+Forked processes get neither: a data loader's processes would keep the memory as long as they live,
 which may be the whole run.
 """
 
@@ -50,9 +50,10 @@ class SharedMemory:
 
     @classmethod
     def new(cls, size: int, *, name: str = NAME, touch: bool = True) -> "SharedMemory":
-        """Take fresh memory; with `touch`, all of it now, so that the first copy is not slower.
+        """Take fresh memory; with `touch` fault all pages in now, so that the first copy is not
+        slower.
 
-        Raises: EnvironmentProblem: there is not so much.
+        Raises: EnvironmentProblem: there is not so much memory.
         """
         room = room_bytes()
         if room is not None and size > room:

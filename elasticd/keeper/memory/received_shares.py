@@ -1,9 +1,10 @@
-"""What keepers of other nodes sent: which share of which snapshot, in memory of our own.
+"""The shares that keepers of other nodes sent, in this keeper's own memory.
 
 As for the workers of this node, there are two buffers for each share: one that is complete, one
-that is being received; and a third one while a snapshot is uploaded beside others. Records of an
-older generation are never overwritten, since a restore may be reading them. They stay until a newer
-snapshot is durable; two of each share once the next generation has sent one.
+that is being received. There is a third buffer while a snapshot is uploaded beside others. Records
+of an older generation are never overwritten, since a restore may be reading them. They stay until a
+newer snapshot is durable; once the next generation has sent a snapshot, two records of each share
+stay.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ class ReceiveSlot:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Shelf:
-    """One share in one generation."""
+    """The buffers of one share in one generation."""
 
     share: int
     world: tuple[int, int]
@@ -43,7 +44,7 @@ class _Shelf:
 
 
 class ReceivedShares:
-    """Several threads may use it."""
+    """The received shares of a keeper. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -58,10 +59,10 @@ class ReceivedShares:
     ) -> ReceiveSlot | None:
         """Return memory for a share; None if the share is here already.
 
-        `owed_bytes` must be left free.
+        `owed_bytes` must stay free for others.
 
-        Raises: Unavailable: not now: an older one is being received, or a newer one is here.
-        EnvironmentProblem: there is no memory for it.
+        Raises: Unavailable: not now: an older share is being received, or a newer one is here.
+        EnvironmentProblem: there is no memory for the share.
         """
         with self._lock:
             if any(
@@ -100,18 +101,18 @@ class ReceivedShares:
                 record.is_wanted = False
 
     def drop(self, slot: ReceiveSlot) -> None:
-        """Free the slot: its share did not come."""
+        """Free the slot, because its share did not arrive."""
         with self._lock:
             slot.shelf.is_receiving = False
 
     def settle(self) -> None:
-        """Protect what is here from now on, because a restore looks at it."""
+        """Protect the shares that are here from now on, because a restore reads them."""
         with self._lock:
             for shelf in list(self._shelves.values()):
                 self._retire(shelf)
 
     def forget_before(self, durable: Snapshot) -> None:
-        """Give up what is older than this, except the buffers of its own generation."""
+        """Give up shares older than `durable`, except the buffers of its own generation."""
         with self._lock:
             for share, records in list(self._old.items()):
                 for each in records:
@@ -136,7 +137,7 @@ class ReceivedShares:
             yield from records
 
     def _shelf(self, snapshot: Snapshot, share: int) -> _Shelf:
-        """Return the shelf for this share; one of an older generation is given up for it."""
+        """Return the shelf for this share; give up that of an older generation."""
         world = _world(snapshot)
         shelf = self._shelves.get(share)
         if shelf is not None:
@@ -162,7 +163,7 @@ class ReceivedShares:
             shelf.records = []
 
     def _prune(self, share: int, world: tuple[int, int]) -> None:
-        """Give up what is old, except the newest two, if a newer generation has come so far."""
+        """Give up old shares but the newest two, once a newer generation has sent a snapshot."""
         every = sorted(self._old.get(share, []), key=lambda each: each.share.snapshot)
         if every and _world(every[-1].share.snapshot) < world:
             for each in every[:-BUFFERS]:
@@ -171,7 +172,9 @@ class ReceivedShares:
 
 
 def _spare_of(records: list[ShareRecord]) -> ShareRecord | None:
-    """Return which of these, the oldest first, gives its memory to a newer one; None for none."""
+    """Return the record, of these from the oldest on, that gives its memory to a newer one, or
+    None.
+    """
     if len(records) < BUFFERS:
         return None
     free = [each for each in records[:-1] if not each.is_pinned]

@@ -1,7 +1,8 @@
 """One share of one snapshot in the memory of a keeper, from wherever it came.
 
-Its checksums are computed once, when it is complete. They go with it wherever it goes: into the
-objects in storage, to the next node's keeper, and to a worker that restores from this memory.
+Its checksums are computed once, when it is complete. The checksums go with the share wherever it
+goes: into the objects in storage, to the next node's keeper, and to a worker that restores from
+this memory.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ BUFFERS = 2
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShareRecord:
-    """A complete share."""
+    """A complete share in memory, with its checksums."""
 
     share: UploadShare
     memory: SharedMemory
@@ -39,13 +40,13 @@ class ShareRecord:
     """The sums of the blocks of each part."""
 
     def seal(self, pool: Executor) -> None:
-        """Begin to compute the sums of what is in memory now."""
+        """Begin to compute the checksums of the bytes that are in memory now."""
         view = self.memory.view
         parts = self.share.layout.parts
         self._sums = [pool.submit(block_sums, view[at : at + size]) for at, size in parts]
 
     def seal_with(self, sums: Sequence[tuple[str, ...]]) -> None:
-        """Use these sums: the sender of the share had them, and they fit what came."""
+        """Use these checksums: they came from the share's sender, and fit the received bytes."""
         self._sums = [Future() for _ in sums]
         for future, found in zip(self._sums, sums, strict=True):
             future.set_result(found)
@@ -65,7 +66,7 @@ class ShareRecord:
 
     @property
     def is_uploading(self) -> bool:
-        """Return whether such an upload, which is this node's, has not read all of it yet."""
+        """Return whether such an upload, by this node, has not read all of the share yet."""
         return self.is_pinned and self.share.holder == 0 and not self.is_uploaded
 
     @property
@@ -74,7 +75,7 @@ class ShareRecord:
 
 
 def held_of(record: ShareRecord) -> Held:
-    """Return what a worker gets to know of a record."""
+    """Return the description of a record that a worker gets."""
     share = record.share
     return Held(
         snapshot=share.snapshot,

@@ -1,13 +1,13 @@
-"""What is in memory: which buffer holds which share of which snapshot, and whether it may be
-overwritten.
+"""The shares in memory: which buffer holds which share of which snapshot, and may be overwritten.
 
 There are two buffers for each share. A new snapshot goes into the one that does not hold the newest
 complete one, so a complete one is there at any time. If the older one is still being uploaded, it
 is given up only when a newer complete one has replaced it; where snapshots are taken beside an
-upload, there is a third buffer for what is uploaded. If there is no memory for it, the upload is
-given up once; beside the next one no snapshot is taken until it is done (`awaits_upload`), so that
-every second upload gets done, however slow it is. What gone workers leave stays for a restore,
-until a newer snapshot is complete here, or durable, or needs the memory.
+upload, there is a third buffer for what is uploaded. If there is no memory for a third buffer, the
+upload is given up once. Beside the next upload no snapshot is taken until that upload is done
+(`awaits_upload`), so that every second upload gets done, however slow it is. The shares of gone
+workers stay for a restore, until a newer snapshot is complete here, or durable, or needs the
+memory.
 """
 
 import os
@@ -72,7 +72,7 @@ class ShareMemory:
                 self._places[worker, plan.id] = _Place(plan=plan)
 
     def claim(self, worker: int, plan: int) -> tuple[int, SharedMemory | None]:
-        """Return a buffer to write to, and its memory if the worker does not know it yet.
+        """Return a buffer to write to, and its memory if the worker does not have the memory yet.
 
         Raises: EnvironmentProblem: there is no memory for it.
         """
@@ -106,8 +106,9 @@ class ShareMemory:
     def awaits_upload(self, worker: int | None = None) -> bool:
         """Return whether this worker's next snapshot, or that of any, should wait for an upload.
 
-        There is no memory beside it, and the one before was given up for that reason. All ranks
-        have to wait then: of a snapshot that some ranks did not take nothing can be restored.
+        The upload leaves no memory for a snapshot, and the upload before was given up for that
+        reason. Then all ranks have to wait: a snapshot that some ranks did not take cannot be
+        restored.
         """
         with self._lock:
             return any(
@@ -148,8 +149,8 @@ class ShareMemory:
                 return memory, None
 
     def _log_taken(self, size: int) -> None:
-        """Log our part of the memory that workers and keepers of this container may
-        take together.
+        """Log this keeper's part of the memory that all workers and keepers of the container may
+        take.
         """
         with self._lock:
             held = size + sum(m.size for place in self._places.values() for m in place.memories)
@@ -163,10 +164,10 @@ class ShareMemory:
         )
 
     def _give_up_oldest(self) -> bool:
-        """Give up the oldest snapshot of gone workers; return False if each has to stay.
+        """Give up the oldest snapshot of gone workers; return False if every one has to stay.
 
-        The newest complete one stays; of a state that several nodes hold, the newest: until there
-        is another, a restore would begin with it.
+        The newest complete snapshot stays; of a state that several nodes hold, the newest of any: a
+        restore would begin with it until there is another.
         """
         with self._lock:
             every = [*self._all(), *self.received.records()]
@@ -181,14 +182,16 @@ class ShareMemory:
             return True
 
     def forget_before(self, durable: Snapshot) -> None:
-        """Drop what gone workers left if it is older than this, since nobody needs it any more."""
+        """Drop the shares of gone workers that are older than `durable`: nobody needs them any
+        more.
+        """
         with self._lock:
             self._keep_orphans(lambda each: each.share.snapshot >= durable)
         self.received.forget_before(durable)
 
     @property
     def owed_bytes(self) -> int:
-        """Return the bytes that this node's workers have not claimed yet, and will."""
+        """Return the bytes that this node's workers will claim and have not claimed yet."""
         with self._lock:
             return sum(
                 (BUFFERS - len(place.memories)) * place.plan.layout.size
@@ -209,7 +212,7 @@ class ShareMemory:
             self._retire(worker)
 
     def settle(self, snapshot: Snapshot) -> None:
-        """Take note that this one is durable or given up, so that its memory may be used again."""
+        """Take note that a snapshot is durable or given up: its memory may be used again."""
         for each in self.records():
             if each.share.snapshot == snapshot:
                 each.is_settled = True
@@ -220,7 +223,7 @@ class ShareMemory:
         return own + self.received.records()
 
     def find(self, held: Held) -> ShareRecord | None:
-        """Return the record that a worker was told of; None if it is not here any more."""
+        """Return the record with this description; None if the record is not here any more."""
         found = [(held_of(each), each) for each in self.records() if each.is_wanted]
         # What was in memory only may be uploaded since: its bytes are the same.
         later = replace(held, is_saved=True)
@@ -289,8 +292,8 @@ def _is_next_uploading(place: _Place) -> bool:
 
 
 def _oldest_of(records: Sequence[ShareRecord | None]) -> int:
-    """Return which of the buffers to write to: never the one with the newest complete snapshot,
-    and only if there is no other one that is being uploaded beside the training.
+    """Return the buffer to write to: never the one with the newest complete snapshot, and the one
+    that is being uploaded beside the training only if there is no other.
     """
     last = len(records) - 1
     empty = [index for index, each in enumerate(records) if each is None]

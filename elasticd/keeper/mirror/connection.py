@@ -2,8 +2,8 @@
 
 The token itself is never sent. Each side answers the other's random number with an HMAC of both. So
 a recorded connection opens nothing later, and a process that has taken the port of a dead keeper
-gets neither the token nor a byte of the state. What follows is neither encrypted nor authenticated,
-as the collectives of the training are not.
+gets neither the token nor a byte of the state. The bytes that follow are neither encrypted nor
+authenticated, like the training's collectives.
 
 Every wait has a limit, and no memory is allocated for an unknown client.
 """
@@ -47,7 +47,7 @@ class MirrorConnection:
     def receive(self, kinds: Mapping[str, type], limit_bytes: int) -> Any:
         """Return the next message, which must be of one of these kinds and within the size limit.
 
-        Raises: Refused: it is something else.
+        Raises: Refused: the message is something else.
         """
         deadline_s = time.monotonic() + STEP_LIMIT_S
         try:
@@ -67,8 +67,8 @@ class MirrorConnection:
 def greeted(sock: socket.socket, token: str) -> MirrorConnection:
     """Prove to the keeper at the other end that we know its token, and check that it does.
 
-    Raises: Refused: it is no keeper, or another one. OSError, EOFError: it is gone, or hung up, as
-    it does if the token is wrong.
+    Raises: Refused: the other end is no keeper, or another one. OSError, EOFError: the other end is
+        gone, or hung up, as a keeper does if the token is wrong.
     """
     deadline_s = time.monotonic() + GREETING_LIMIT_S
     said = bytes(read_exactly(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s))
@@ -86,7 +86,8 @@ def greeted(sock: socket.socket, token: str) -> MirrorConnection:
 def welcomed(sock: socket.socket, token: str) -> MirrorConnection:
     """Check that the client knows our token, and prove the same to it.
 
-    Raises: Refused: it does not. OSError, EOFError: it is gone, hung up, or takes too long.
+    Raises: Refused: the client does not know it. OSError, EOFError: the client is gone, hung up, or
+        takes too long.
     """
     deadline_s = time.monotonic() + GREETING_LIMIT_S
     ours = secrets.token_bytes(_NONCE_BYTES)

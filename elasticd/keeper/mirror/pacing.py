@@ -1,11 +1,11 @@
 """How long a sender waits before each block, so that a node sends no more than it may. Pure.
 
-After each block comes a pause of the time that the bandwidth allows for it, less what the sending
-took. Time in which nothing was sent is not saved up for later: the training of another job would
-meet that burst. So what leaves in any second is at most the bandwidth, and one block more. The
-shares of all ranks of a node go through one of these. Rejected: the kernel's own pacing
-(SO_MAX_PACING_RATE), which needs a queueing discipline that not every host has, and says nothing
-of several connections.
+After each block the sender pauses for the time that the block takes at the allowed bandwidth, less
+the time that the sending took. Time in which nothing was sent is not saved up for later: the
+training of another job would meet that burst. So a node sends in any second at most the bandwidth
+and one block more. The shares of all ranks of a node go through one `SendPacing`. Rejected: the
+kernel's own pacing (SO_MAX_PACING_RATE), which needs a queueing discipline that not every host has,
+and says nothing of several connections.
 """
 
 __all__ = ["SendPacing"]

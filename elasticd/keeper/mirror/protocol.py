@@ -1,8 +1,8 @@
-"""What keepers of two nodes say to each other about one share, and what of it is believed. Pure.
+"""The messages of two nodes' keepers about one share, and the checks of their values. Pure.
 
-The sender offers a share. The receiver takes it, or says why not; then the bytes follow, and their
-sum. The sender knows the token, and yet every number is checked before anything is allocated or
-named by it: a keeper with a bug must not cost another one its memory.
+The sender offers a share. The receiver accepts it, or says why not; then the bytes follow, and
+their checksums. The sender knows the token, and yet every number is checked before anything is
+allocated or named by it: a keeper with a bug must not cost another one its memory.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Offer:
     saving: Saving = Saving.USUAL
 
     def as_second(self) -> UploadShare:
-        """Return the share as its receiver holds it."""
+        """Return the share as its receiver, the second holder, describes it."""
         return UploadShare(
             snapshot=self.snapshot,
             share=self.share,
@@ -79,12 +79,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Ask for the bytes of all parts, as the layout says, and then Sealed."""
+    """Ask for the bytes of all parts, in the order of the layout, and then for Sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """Say that these were all bytes; it is answered by Held or NotNow."""
+    """Say that all bytes were sent. The receiver answers with Held or NotNow."""
 
     sum: str
     """The sum of the sums of all blocks, computed when the share was complete."""
@@ -101,9 +101,9 @@ class NotNow:
 
 
 def checked(offer: Offer, job: str, uid: str) -> Offer:
-    """Return an offer that can be taken, as far as can be checked.
+    """Return the offer if all of it that can be checked allows to accept it.
 
-    Raises: Refused: with what is wrong.
+    Raises: Refused: the message says what is wrong.
     """
     if (offer.job, offer.uid) != (job, uid):
         raise Refused("It is of another run.")

@@ -1,8 +1,8 @@
-"""Which share is sent to another keeper next: the newest of each, one at a time. Pure.
+"""Which share is sent to another keeper next: the newest copy of each, one at a time. Pure.
 
-A complete share waits here until its worker has said where to send it, and until the one before has
-been sent. A newer snapshot of a share replaces one that waits. One that is being sent is finished:
-otherwise a network slower than the snapshots would never complete any.
+A complete share waits here until its worker has said where to send it, and until the share before
+has been sent. A newer snapshot of a share replaces one that waits. A share that is being sent is
+sent to its end: otherwise a network slower than the snapshots would never complete any.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class MirrorTask:
 
 
 class MirrorQueue:
-    """The shares that wait, at most one errand for each share; one thread at a time uses it."""
+    """The shares that wait, at most one `MirrorTask` for each; one thread at a time uses it."""
 
     def __init__(self) -> None:
         self._doors: dict[int, Door] = {}
@@ -44,13 +44,13 @@ class MirrorQueue:
                 self._waiting[share] = replace(errand, door=door, tries=0, due_s=0.0)
 
     def plan(self, worker: int) -> None:
-        """Take note of a worker's new plan, perhaps in another world: it says again
-        where to send.
+        """Take note of a worker's new plan, perhaps in another world; the worker says anew where to
+        send.
         """
         self._doors.pop(worker, None)
 
     def add(self, worker: int, record: ShareRecord) -> None:
-        """Add a share that is complete here, and nowhere else."""
+        """Add a share that is complete on this node, and on no other."""
         share = record.share
         before = self._waiting.get(share.share)
         if before is None or before.record.share.snapshot < share.snapshot:
@@ -59,14 +59,14 @@ class MirrorQueue:
             )
 
     def leave(self, worker: int) -> None:
-        """Forget a worker that is gone. Its shares are still sent, if it has said where to."""
+        """Forget a worker that is gone. Its shares are still sent if their keeper is known."""
         self._doors.pop(worker, None)
         for share, errand in list(self._waiting.items()):
             if errand.worker == worker and errand.door is None:
                 del self._waiting[share]
 
     def next(self, now_s: float) -> MirrorTask | None:
-        """Take out what is to be sent now, the oldest first; None if nothing is due."""
+        """Take out the task that is due now, the oldest first; None if none is due."""
         for share, errand in list(self._waiting.items()):
             if not errand.record.is_wanted:
                 del self._waiting[share]
@@ -83,20 +83,20 @@ class MirrorQueue:
 
     @property
     def is_new(self) -> bool:
-        """Return whether something waits that was not tried yet, and could be."""
+        """Return whether a share waits that was not tried yet, and can be sent."""
         return any(
             errand.door is not None and not errand.tries and errand.record.is_wanted
             for errand in self._waiting.values()
         )
 
     def pause_s(self, now_s: float) -> float | None:
-        """Return how long until something is due; None for until something changes."""
+        """Return the seconds until a task is due; None if none is due before something changes."""
         due = [each.due_s - now_s for each in self._waiting.values() if each.door is not None]
         return max(0.0, min(due)) if due else None
 
     def failed(self, errand: MirrorTask, now_s: float) -> None:
-        """Take note of a failed try: later again, unless something newer waits, or it was tried
-        often enough.
+        """Take note of a failed try; try later, unless a newer share waits or the tries are used
+        up.
         """
         share = errand.record.share.share
         tries = errand.tries + 1

@@ -1,9 +1,9 @@
-"""Accepts keepers of other nodes, and takes what they send: the second holder of a sharded state.
+"""Accepts keepers of other nodes, and receives their shares: the second holder of a sharded state.
 
 Nothing listens before a worker of this node asks for the address, so a job whose replicas are equal
 opens no port. A client costs a thread and some hundred bytes until it has proved that it knows the
-token. What it then offers is checked before memory is taken, and its bytes count only once their
-sum is right.
+token. The share that it then offers is checked before memory is taken, and its bytes count only
+once their checksums are right.
 """
 
 import os
@@ -60,7 +60,8 @@ class MirrorReceiver:
         uid: str,
         niceness: int = 0,
     ) -> None:
-        """`add` is called for each share that was received. `host` is where others reach this node.
+        """`add` is called for each share that was received. `host` is the address at which other
+        nodes reach this node.
 
         `niceness` is that of the threads that receive.
         """
@@ -73,8 +74,8 @@ class MirrorReceiver:
         self._said: set[str] = set()
 
     def door(self) -> Door | None:
-        """Return the address for other keepers, and begin to listen there; None if they cannot
-        reach this node.
+        """Return the address for other keepers, and listen there; None if they cannot reach this
+        node.
         """
         with self._lock:
             if self._door is None and self._host:
@@ -122,7 +123,7 @@ class MirrorReceiver:
             self._guests.release()
 
     def _answer(self, passage: MirrorConnection, host: str) -> None:
-        """Take what a client offers, or say why not."""
+        """Receive the share that a client offers, or answer why not."""
         try:
             offer = passage.receive(OFFERS, OFFER_LIMIT_BYTES)
             checked(offer, self._job, self._uid)
@@ -148,7 +149,7 @@ class MirrorReceiver:
             passage.send(NotNow(why=why))
 
     def _save(self, offer: Offer) -> None:
-        """Upload from now on what is here already, and was only held in memory so far."""
+        """Begin to upload this share, which so far was only held in memory here."""
         for record in self._vault.received.records():
             share = record.share
             is_it = (share.snapshot, share.share) == (offer.snapshot, offer.share)
@@ -189,7 +190,7 @@ class MirrorReceiver:
                 self._add(record)
 
     def _say_once(self, what: str, event: str, why: str) -> None:
-        """Log a trouble only once: a client that returns again and again must not fill the disk."""
+        """Log an error only once: a client that returns again and again must not fill the disk."""
         if what not in self._said and len(self._said) < SAID_LIMIT:
             self._said.add(what)
             log.warning(event, why=why)

@@ -1,9 +1,10 @@
 """Sends shares that no other node has to the keeper of the next node, in one thread.
 
-Nothing waits for it: no worker, no upload, no step. A peer that is away, slow or full is logged
-once, counted, and tried again after growing pauses; the next snapshot replaces one that waits. The
-bytes go straight from the memory into which the worker copied. That memory may be given to another
-snapshot meanwhile, so it is checked before the last message, without which nothing counts.
+Nothing waits for the sending: no worker, no upload, no step. A peer that is away, slow or full is
+logged once, counted, and tried again after growing pauses; the next snapshot of a share replaces
+one that waits. The bytes go straight from the memory into which the worker copied. That memory may
+be given to another snapshot meanwhile, so the sender checks the memory before the last message,
+without which the share does not count.
 """
 
 import os
@@ -53,7 +54,9 @@ class MirrorSender:
         pacing: SendPacing | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """`note` gets what a person should know. `niceness` is that of the thread that sends."""
+        """`note` gets sentences that a person should read. `niceness` is that of the thread that
+        sends.
+        """
         self._job, self._uid, self._niceness = job, uid, niceness
         self._metrics = metrics or Metrics(job, "")
         self._note = note
@@ -74,12 +77,12 @@ class MirrorSender:
             self._changed.notify_all()
 
     def plan(self, worker: int) -> None:
-        """Take note of a worker's new plan; it says again where to send."""
+        """Take note of a worker's new plan; the worker says anew where to send."""
         with self._changed:
             self._mirror.plan(worker)
 
     def add(self, worker: int, record: ShareRecord) -> None:
-        """Add a share that is complete here, and nowhere else; returns at once."""
+        """Add a share that is complete on this node, and on no other; return at once."""
         with self._changed:
             self._mirror.add(worker, record)
             self._changed.notify_all()
@@ -91,17 +94,17 @@ class MirrorSender:
 
     @property
     def is_sending(self) -> bool:
-        """Return whether something is being sent, or waits that was not tried yet."""
+        """Return whether a share is being sent, or waits and was not tried yet."""
         with self._changed:
             return self._is_busy or self._mirror.is_new
 
     def finish(self, timeout_s: float) -> None:
-        """Wait, up to a limit, until what waits was tried once: this node may be leaving."""
+        """Wait, up to a limit, until each waiting share was tried once: the node may leave."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._is_busy or self._mirror.is_new), timeout_s)
 
     def close(self) -> None:
-        """Begin nothing more, and report nothing of what is under way."""
+        """Begin nothing more, and report nothing of the share that is being sent."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -164,7 +167,7 @@ class MirrorSender:
         )
 
     def _send(self, door: Door, record: ShareRecord) -> int:
-        """Send a share; return how many bytes were sent once it is held there."""
+        """Send a share; return how many bytes were sent, once the other keeper holds the share."""
         with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
             passage = greeted(sock, door.token)
             passage.send(self._offer(record))
@@ -202,9 +205,9 @@ class MirrorSender:
 
 
 def _is_held_there(passage: MirrorConnection) -> bool:
-    """Return True if the other keeper holds it, False if it wants the bytes.
+    """Return True if the other keeper holds the share, False if it wants the bytes.
 
-    Raises: Unavailable: it does not take it now.
+    Raises: Unavailable: the other keeper does not accept the share now.
     """
     match passage.receive(ANSWERS, ANSWER_LIMIT_BYTES):
         case Held():

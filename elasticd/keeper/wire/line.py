@@ -1,4 +1,4 @@
-"""Messages with open files over a unix socket: a length, JSON, and descriptors beside it."""
+"""Messages with open files over a unix socket: a length, JSON, and descriptors (SCM_RIGHTS)."""
 
 import array
 import os
@@ -33,7 +33,7 @@ class KeeperConnection:
     def send(self, message: object, files: Sequence[int] = ()) -> None:
         """Send a message, and copies of these descriptors.
 
-        Raises: OSError: nobody is there.
+        Raises: OSError: nobody is at the other end.
         """
         data = pack(message)
         head = LENGTH.pack(len(data))

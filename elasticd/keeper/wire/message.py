@@ -15,7 +15,7 @@ LONGER = "It takes longer than that."
 
 
 class Saving(StrEnum):
-    """What becomes of a snapshot besides being held in memory."""
+    """What the keeper does with a snapshot besides holding it in memory."""
 
     USUAL = "usual"
     """It is uploaded; no other is taken meanwhile."""
@@ -27,7 +27,7 @@ class Saving(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Say that a generation began here at this step; its rank 0 asks. It is answered by Opened."""
+    """Say that a generation began at this step; rank 0 sends it. The answer is Opened."""
 
     generation: int
     step: int
@@ -43,7 +43,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A share of the state, and its layout."""
+    """A share of the state, and its layout in memory."""
 
     id: int
     share: int
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """Use these plans by their ids from now on, instead of those before. It is answered by Done."""
+    """Replace all earlier plans by these, which have ids. The answer is Done."""
 
     plans: tuple[Plan, ...]
 
@@ -69,7 +69,7 @@ class Plans:
 class Claim:
     """Ask for a buffer for this plan.
 
-    It is answered by Claimed, with its file unless it is known.
+    The answer is Claimed, with the buffer's file unless the worker has it.
     """
 
     plan: int
@@ -107,7 +107,7 @@ class Door:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meet:
-    """Ask where keepers of other nodes reach this one. It is answered by Met."""
+    """Ask for the address at which keepers of other nodes reach this one. The answer is Met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,9 @@ class Met:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """Send what is alone in my plans to this keeper too, from now on. It is answered by Done."""
+    """Send the shares that only this worker has to this keeper too, from now on. It is answered by
+    Done.
+    """
 
     door: Door
 
@@ -133,7 +135,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Ask how things stand. It is answered by Standing."""
+    """Ask for the state of this worker's snapshots. It is answered by Standing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ class Awaited:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether it is not durable, and nobody tries any more."""
+        """Return whether the snapshot is not durable, and no keeper tries to save it any more."""
         return not self.is_durable and self.why not in ("", LONGER)
 
 
@@ -239,7 +241,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Ask for the same in batches, for this worker alone. It is answered by Batch."""
+    """Ask for rows of pieces in batches, for this worker alone. It is answered by Batch."""
 
     number: int
     pieces: tuple[PieceRows, ...]
@@ -247,7 +249,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class More:
-    """Ask for the next batch of the stream, when the one before was used.
+    """Ask for the next batch of the stream, when the batch before was used.
 
     It is answered by Batch.
     """
@@ -264,7 +266,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Memory with what was asked for; its file comes with it."""
+    """The memory that a question asked for; its file comes with the message."""
 
     size: int
 

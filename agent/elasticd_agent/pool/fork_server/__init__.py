@@ -4,8 +4,8 @@ Its own process, started as `python -u -m elasticd_agent.pool.fork_server`, by a
 of its node or by `elasticd run` for all agents of this machine. It holds no job and no secret.
 
 From the outside in: `__main__` (start), `server` (the loop), `fork_check` (whether an order may be
-a fork), `surroundings` and `installation` (what that is judged by), `forked_pool` (from a copy of
-the server to the pool).
+a fork), `surroundings` and `installation` (the facts by which `fork_check` judges), `forked_pool`
+(from a copy of the server to the pool).
 """
 
 __all__: list[str] = []

@@ -31,7 +31,7 @@ _HAS_CHILDREN = "importing torch starts processes here, which nobody could tell 
 
 
 def main() -> None:
-    """Serve; comes back in a worker of a forked pool whose script is over, and nowhere else."""
+    """Run the server; return only in a worker of a forked pool whose script is over."""
     parser = argparse.ArgumentParser(prog="python -m elasticd_agent.pool.fork_server")
     parser.add_argument("--fd", type=int, required=True, help="our end of the owner's socketpair")
     parser.add_argument("--listen-fd", type=int, default=-1, help="where other agents connect")
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _server(owner_fd: int, listen_fd: int) -> ForkServer:
-    """Import torch, and make the server; if that is no use, tell the owner and end."""
+    """Import torch, and make the server; if no pool could be forked, tell the owner and end."""
     owner = socket.socket(fileno=owner_fd)
     listener = socket.socket(fileno=listen_fd) if listen_fd >= 0 else None
     env, installed = dict(os.environ), installation()

@@ -57,7 +57,7 @@ _MASK = "_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What holds of a server when it is asked."""
+    """The facts about a server at the time of an order."""
 
     surroundings: Mapping[str, str]
     """Where it runs now: both it and its agent may be moved while they live."""
@@ -71,8 +71,8 @@ class ServerFacts:
 def can_be_forked(spec: JobSpec, environ: Mapping[str, str]) -> bool:
     """Return whether pools of this job may be forks of a server that has this environment.
 
-    A pool that imports modules which the user names may take long, or hang: only a program hears
-    meanwhile that its agent has died, since it is the agent's child.
+    A pool that imports modules which the user names may take long, or hang. Only a program is the
+    agent's child, and so learns meanwhile that its agent has died.
     """
     if spec.python or spec.needs_no_torch or spec.preload:
         return False
@@ -82,7 +82,7 @@ def can_be_forked(spec: JobSpec, environ: Mapping[str, str]) -> bool:
 
 
 def refusal(order: ForkOrder, own: ServerFacts, installation: Installation) -> ForkRefused | None:
-    """Return why a fork would not be what a new process would be; None if it would be."""
+    """Return why a fork would differ from a new process; None if it would not."""
     if installation != own.installation:
         return ForkRefused(why="packages were installed since it imported torch", is_stale=True)
     for name in sorted({*own.surroundings, *order.surroundings}):
@@ -95,7 +95,7 @@ def refusal(order: ForkOrder, own: ServerFacts, installation: Installation) -> F
 
 
 def _is_kept(name: str, reads: Collection[str]) -> bool:
-    """Return whether what was imported keeps the value of this variable, as far as one can tell."""
+    """Return whether imported modules keep this variable's value, as far as one can tell."""
     if name in SET_FOR_THE_IMPORTS or name.endswith(_MASK):
         return False
     return name in reads or name.startswith(_READ_BY_LIBRARIES)

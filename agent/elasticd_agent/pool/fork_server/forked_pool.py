@@ -1,4 +1,4 @@
-"""From a copy of the fork server to the pool of one job."""
+"""Turns a forked copy of the fork server into the pool of one job."""
 
 import os
 import signal
@@ -17,12 +17,13 @@ __all__ = ["settle"]
 
 
 def settle(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> PoolOptions:
-    """Leave the server's session, descriptors, signals and environment; return what to be.
+    """Leave the server's session, descriptors, signals and environment; return the pool's options.
 
-    Expects all signals blocked. `room` is where the environment can be shown, `kept_fds` what
-    imported modules have opened. The kernel's word that the parent died is not asked for: the
-    parent is the server, whose end is no reason to end, and the agent's end closes our connection.
-    Ends here if the agent has given this pool up before it could know it.
+    Expects all signals blocked. `room` is the memory in which /proc shows the environment,
+    `kept_fds` are descriptors that imported modules opened. The pool asks for no signal at its
+    parent's end: the parent is the server, whose end is no reason to end, and the agent's end
+    closes the pool's connection. The process ends here if the agent gave this pool up before the
+    pool could know.
     """
     order = born.order
     os.setsid()

@@ -16,7 +16,7 @@ _PARTS_OF_TORCH = ("__init__.py", "version.py", "lib")
 
 
 def installation() -> Installation:
-    """Return what is installed by its names, and what tells a change under the same name.
+    """Return the names of the installed packages, and what shows a change under the same name.
 
     An installer makes or changes a package's folder of records, whatever it installs. The time of
     the whole folder says nothing: Python keeps compiled modules there. Call it before the imports

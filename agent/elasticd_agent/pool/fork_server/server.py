@@ -1,8 +1,8 @@
-"""The fork server's loop: it forks pools, reaps them, and ends what a killed one leaves behind.
+"""The fork server's loop: it forks and reaps pools, and ends the orphans of killed ones.
 
-One thread, which waits in poll() alone: a fork copies only the thread that calls it. It is no
-guardian: each pool has its own connection to its agent, and ends with that. So if the server ends,
-the pools go on, as children of the next subreaper above.
+One thread, which waits in poll() alone: a fork copies only the thread that calls it. The server
+does not guard the pools: each pool has its own connection to its agent, and ends with that. So if
+the server ends, the pools go on, as children of the next subreaper above.
 """
 
 import contextlib
@@ -171,10 +171,10 @@ class ForkServer:
 
 
 def _bury(pools: set[int]) -> None:
-    """Reap the pools that have ended, and kill what they have left behind.
+    """Reap the pools that have ended, and kill the processes that they left behind.
 
-    A pool that was killed leaves to us, the subreaper above it, what its workers had started in
-    sessions of their own. Whatever is our child and no pool is of that kind.
+    The children of a killed pool's workers, in sessions of their own, become children of this
+    server, the subreaper above the pool. Every child of the server that is no pool is one of them.
     """
     for pid in list(pools):
         with contextlib.suppress(ChildProcessError):

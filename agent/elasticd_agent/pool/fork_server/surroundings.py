@@ -1,7 +1,9 @@
-"""Where a process runs: what it has from its parent and a fork of another process has not.
+"""Where a process runs: the properties that it has from its parent, and a fork of another process
+has not.
 
-A pool that is forked from a server must run where its agent runs. The server serves agents that it
-was not started by, so each names its own surroundings, and none is served that has others.
+A pool that is forked from a server must run where its agent runs. Agents that did not start the
+server use it too. So each agent names its own surroundings, and the server refuses one with other
+surroundings.
 """
 
 import os
@@ -22,7 +24,7 @@ _PRIVILEGES = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
 
 
 def surroundings() -> dict[str, str]:
-    """Return each by a name for people; what the kernel does not tell is left out."""
+    """Return each property by a name for people; leave out those that the kernel does not tell."""
     found = {
         "interpreter": sys.executable,
         "installation of elasticd": f"{elasticd.__file__} {elasticd_agent.__file__}",
@@ -57,7 +59,7 @@ def surroundings() -> dict[str, str]:
 
 
 def _ids(own: tuple[int, int, int], child: int | None) -> tuple[int, ...]:
-    """Return the user or group as what a child of this process gets it."""
+    """Return the ids of user or group that a child of this process gets."""
     return own if child is None else (child,) * 3
 
 

@@ -1,8 +1,8 @@
 """Whether there is memory for processes that only wait.
 
 A parked worker shares nearly all of its memory. But where the kernel promises no more than there is
-(vm.overcommit_memory 2), it counts each of them with all that it could write to, so that some would
-be refused to the workers that train.
+(vm.overcommit_memory 2), it counts for each of them all memory that the process could write to, so
+that workers that train would be refused memory.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ _STRICT = "2"
 
 
 def why_no_room(proc: Path = PROC, groups: Path = GROUPS) -> str:
-    """Say in a few words why no worker should be parked here now; empty: there is room."""
+    """Return in a few words why no worker should be parked here now; empty if there is room."""
     if _text(proc / "sys/vm/overcommit_memory").strip() == _STRICT:
         return "vm.overcommit_memory is 2, which counts each with all the memory that it shares"
     rooms = [group.room_bytes for group in memory_groups(proc, groups)]

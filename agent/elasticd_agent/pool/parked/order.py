@@ -1,7 +1,8 @@
 """How the pool hands an order to a parked worker: once, or not at all.
 
-The order comes, the process answers, the pool lets it run. One that stood still meanwhile finds the
-connection closed and ends, so that none runs beside the worker that was forked in its place.
+The pool sends the order, the process answers, and the pool lets the process run. A process that
+stood still meanwhile finds the connection closed and ends, so it never runs beside the worker that
+was forked in its place.
 """
 
 import os
@@ -28,7 +29,7 @@ def is_waiting(pid: int) -> bool:
 
 
 def has_same_inheritance(pid: int, source: int) -> bool:
-    """Return whether a process has what it would inherit if it were forked now."""
+    """Return whether a process has the properties that it would inherit if it were forked now."""
     try:
         return inherited(pid) == inherited(source)
     except OSError:
@@ -36,9 +37,9 @@ def has_same_inheritance(pid: int, source: int) -> bool:
 
 
 def hand_over(control_fd: int, start: Start) -> int:
-    """Give an order, and let the process run once it has it; returns where its report is read.
+    """Give an order, and let the process run once it has it; return its report's descriptor.
 
-    Raises: OSError: it does not answer; without our last word it runs nothing.
+    Raises: OSError: the process does not answer; it runs nothing without the pool's last message.
     """
     with send_order(control_fd, ORDER, start) as read_fd:
         poll = select.poll()

@@ -1,7 +1,7 @@
 """The pool's side of parked workers: it has them forked, hands orders to them, and ends them.
 
-Whatever goes wrong with one (it has ended, stands still, or is not as a fork would be now), it is
-ended and the worker is forked as if there were none.
+If anything is wrong with a parked worker (it has ended, stands still, or differs from a fork made
+now), the pool ends it and forks the worker as if there were none.
 """
 
 import os
@@ -78,7 +78,7 @@ class ParkedKeeper:
 
     @property
     def pids(self) -> set[int]:
-        """Return the process numbers of those of our children that are parked: no workers."""
+        """Return the process numbers of the pool's parked children, which are no workers yet."""
         return {each.pid for each in self._parked if each.pid} | self._ended
 
     @property
@@ -87,11 +87,11 @@ class ParkedKeeper:
 
     @property
     def is_forking(self) -> bool:
-        """Return True if a zygote was asked for one that has not said that it waits."""
+        """Return True if a zygote was asked for a process that has not reported that it waits."""
         return any(each.source and not each.is_ready for each in self._parked)
 
     def settle(self, now_s: float) -> None:
-        """Take note that a worker starts or ends: nothing is forked for some time."""
+        """Take note that a worker starts or ends: no worker is parked for some time."""
         self._changed_s = now_s
         self._due_s = now_s + SETTLE_S
 
@@ -102,11 +102,12 @@ class ParkedKeeper:
         source: int = 0,
         ask: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Listen to them, end those of another source, and have one more forked if it is due.
+        """Read the parked workers' reports, end those of another source, and park one more if it is
+        due.
 
-        `wanted` is how many there should be, None while that is about to change; `source` is the
-        zygote from which the next workers come, 0 the pool itself; `ask` has the zygote fork one
-        that talks over this descriptor.
+        `wanted` is how many there should be, None while the number is about to change. `source` is
+        the zygote from which the next workers come, 0 the pool itself. `ask` has the zygote fork a
+        process that talks over this descriptor.
 
         Raises: BornChild: in a worker that was parked.
         """
@@ -138,9 +139,10 @@ class ParkedKeeper:
                 self._count_loss(now_s, f"no process could be forked: {exc.strerror or exc}")
 
     def launch(self, start: Start, source: int, now_s: float) -> Child | None:
-        """Hand an order to one that is as a fork would be; None if there is none.
+        """Hand an order to a parked worker that equals a fork made now; None if there is none.
 
-        One that does not answer costs time, and says that the others may not either: all are ended.
+        A parked worker that does not answer costs time, and the others may not answer either: all
+        are ended.
         """
         for each in list(self._parked):
             if each.source != source or not each.is_ready:
@@ -164,7 +166,7 @@ class ParkedKeeper:
         return None
 
     def bury(self, pid: int, now_s: float) -> None:
-        """Take note that a child of ours was reaped."""
+        """Take note that a child of the pool was reaped."""
         self._ended.discard(pid)
         for each in list(self._parked):
             if each.pid == pid:
@@ -216,7 +218,7 @@ class ParkedKeeper:
             self._lose(parked, now_s, "it ended")
 
     def _end_surplus(self, wanted: int, now_s: float) -> None:
-        """End those that are more than workers for some time, and all where memory is short."""
+        """End parked workers that outnumber workers for some time, and all if memory is short."""
         if now_s - self._changed_s >= SURPLUS_S:
             for each in self._parked[wanted:]:
                 self._end(each)
@@ -229,12 +231,12 @@ class ParkedKeeper:
                 self.end()
 
     def _lose(self, parked: _Parked, now_s: float, why: str) -> None:
-        """End one that cannot be used; the next is not forked at once."""
+        """End a parked worker that cannot be used; the next is not forked at once."""
         self._end(parked)
         self._count_loss(now_s, why)
 
     def _count_loss(self, now_s: float, why: str) -> None:
-        """Count one event: several that are lost within the time of a fork are lost to the same."""
+        """Count one loss: parked workers lost within the time of a fork have the same cause."""
         if now_s - self._lost_s >= SETTLE_S:
             self._losses += 1
             self._lost_s = now_s
@@ -243,7 +245,7 @@ class ParkedKeeper:
             self._explain(f"{self._losses} times in a row one was lost; the last time {why}")
 
     def _explain(self, reason: str) -> None:
-        """Say why none is parked, each reason once."""
+        """Log why no worker is parked, each reason once."""
         if reason not in self._told_reasons:
             self._told_reasons.add(reason)
             self.tell(NotParked(why=reason))

@@ -1,6 +1,6 @@
 """What runs in a parked worker until it gets the order of a worker, or ends.
 
-All that a worker draws at its launch is drawn after it has its order, by the steps of every worker.
+A parked worker draws its random values after it has its order, by the same steps as every worker.
 """
 
 import os
@@ -22,11 +22,11 @@ _ORDER_FDS = 2
 def wait_for_order(
     control_fd: int, kept_fds: Collection[int], pool_pid: int
 ) -> tuple[Start, int, int]:
-    """Wait in a process that was just forked until it is to be a worker; returns the order, and
+    """Wait, in a process that was just forked, until it is to be a worker; return the order, and
     the descriptors of the report and of the order.
 
-    Expects that it is the pool's child. Ends the process if the order never comes; once it comes
-    all signals are blocked, as they are after a fork until the worker has shed what it inherited.
+    The process must be the pool's child. It ends if the order never comes. Once the order comes all
+    signals are blocked, as they are after a fork until the worker has shed what it inherited.
     """
     try:
         shed({*kept_fds, control_fd}, pool_pid)

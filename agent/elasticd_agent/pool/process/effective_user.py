@@ -1,10 +1,11 @@
 """Another user for this process, and for good for what it starts.
 
-The process keeps the user who started it as its real and its saved one: so none of the other user's
-processes may end it, trace it or read its memory. All else that it does counts as the other user's
-doing, above all what it does with files: where a name leads elsewhere (a link that a job made), the
-kernel refuses what that user may not do. Whatever it starts must be that user alone: it would get
-root's rights back otherwise. Each start of a process takes `child_uid` and `child_gid` for that.
+The process keeps the user who started it as its real and its saved user: so none of the other
+user's processes may end it, trace it or read its memory. All else that it does counts as done by
+the other user, above all its access to files: where a name leads elsewhere (a link that a job
+made), the kernel refuses what that user may not do. Every process that it starts must have only
+that user: otherwise the child could get root's rights back. Each start of a process takes
+`child_uid` and `child_gid` for this.
 
 Rejected: to stay root and to drop it in each child alone. The agent writes and reads in folders
 that jobs may fill with links, names them by the specs of jobs, and starts keepers with the
@@ -24,9 +25,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def become_effective(uid: int, gid: int, groups: Sequence[int]) -> None:
     """Act as this user from now on, without any capability; call it before there are threads.
 
-    The kernel forgets at this which signal was asked for at the parent's end.
+    The call makes the kernel forget which signal this process wanted at its parent's end.
 
-    Raises: OSError: this process may not, for want of CAP_SETUID or CAP_SETGID.
+    Raises: OSError: this process may not, because it lacks CAP_SETUID or CAP_SETGID.
     """
     os.setgroups(groups)
     os.setresgid(-1, gid, -1)
@@ -36,12 +37,12 @@ def become_effective(uid: int, gid: int, groups: Sequence[int]) -> None:
 
 
 def child_uid() -> int | None:
-    """Return the only user of all that this process starts; None: the same as its own."""
+    """Return the only user of the processes that this one starts; None: its own user."""
     return os.geteuid() if os.getuid() != os.geteuid() else None
 
 
 def child_gid() -> int | None:
-    """Return the only group of all that this process starts; None: the same as its own."""
+    """Return the only group of the processes that this one starts; None: its own group."""
     return os.getegid() if os.getuid() != os.geteuid() else None
 
 

@@ -1,4 +1,4 @@
-"""What a forked child has from the pool and must not keep."""
+"""Sheds what a forked child has from the pool and must not keep."""
 
 import os
 import resource
@@ -33,8 +33,8 @@ _INHERITED = (
 def shed(kept_fds: Collection[int], pool_pid: int) -> None:
     """Leave the pool's signals, session and descriptors; end when the pool ends.
 
-    Expects all signals blocked, so that one sent right after the fork waits until it meets the
-    default action and not the pool's handler.
+    All signals must be blocked, so that a signal sent right after the fork waits until the default
+    action is set and not the pool's handler.
     """
     ask_for_signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != pool_pid:
@@ -47,7 +47,7 @@ def shed(kept_fds: Collection[int], pool_pid: int) -> None:
 
 
 def wait_for_adoption(pool_pid: int) -> None:
-    """Return once this process is the pool's child; ends it if that never comes."""
+    """Return once this process is the pool's child; end the process if it never becomes so."""
     until_s = time.monotonic() + _ADOPTION_LIMIT_S
     while os.getppid() != pool_pid:
         if time.monotonic() > until_s:
@@ -72,7 +72,7 @@ def inherited(pid: int) -> tuple[object, ...]:
 
 
 def restore_signals() -> None:
-    """Bring every signal to what it is at the start of a Python process, and let them in."""
+    """Set every signal to its action at the start of a Python process, and unblock all signals."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - set(_KERNELS_OWN):
         if signal.getsignal(number) != signal.SIG_DFL:
@@ -84,9 +84,7 @@ def restore_signals() -> None:
 
 
 def set_soft_limit(open_files: int) -> None:
-    """Allow this process so many open files, which it was not given at its start; 0: as many as it
-    was.
-    """
+    """Allow this process so many open files; 0: leave the limit as it was at the start."""
     if open_files:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(OSError, ValueError):
@@ -94,7 +92,7 @@ def set_soft_limit(open_files: int) -> None:
 
 
 def open_fds() -> set[int]:
-    """Every open descriptor, but the one that this needs itself."""
+    """Return every open descriptor but the one that this function needs itself."""
     names = os.listdir("/proc/self/fd")
     return {int(name) for name in names if _is_open(int(name))}
 

@@ -1,12 +1,11 @@
 """A worker's name on every process that descends from it, also on those that left its session.
 
-A daemon that forks twice and calls setsid loses parent and session, the two things by which one
-finds a descendant. What it keeps is the memory that /proc/PID/environ shows: a copy of the
-environment that the last exec laid down. Processes that exec get our variable the ordinary way. For
-those that only fork, the pool is exec'ed with room in that memory, and a forked worker writes its
-name there.
+A daemon that forks twice and calls setsid loses parent and session, by which one finds a
+descendant. It keeps the memory that /proc/PID/environ shows: a copy of the environment that the
+last exec laid down. Processes that exec get our variable the ordinary way. For processes that only
+fork, the pool is exec'ed with room in that memory, and a forked worker writes its name there.
 
-Rejected: one cgroup a worker. It is the better tool, but few containers let us make one.
+Rejected: one cgroup for each worker. It is the better tool, but few containers let us make one.
 """
 
 import ctypes
@@ -44,7 +43,8 @@ def has_room(env: Mapping[str, str]) -> bool:
 def exec_again_with_room(*, has_environment: bool = False) -> NoReturn:
     """Start this program anew, in the same process, with room for a name. Costs 20 ms, once.
 
-    `has_environment`: also with room for another environment, which a fork of it is to show.
+    `has_environment` asks also for room for another environment, which a fork of this process is to
+    show.
     """
     env = {**os.environ, MARK: _ROOM}
     if has_environment:
@@ -53,14 +53,14 @@ def exec_again_with_room(*, has_environment: bool = False) -> NoReturn:
 
 
 def take_room() -> int:
-    """Return where a name can be written; call before anything sets the variable."""
+    """Return the memory for a name; call it before anything sets the variable."""
     address, size = environment_area(MARK)
     os.environ.pop(MARK, None)
     return address if size == NAME_LIMIT_BYTES else 0
 
 
 def take_environment_room() -> tuple[int, int]:
-    """Return where an environment can be written, and how many bytes; (0, 0): nowhere."""
+    """Return the address of the room for an environment, and its bytes; (0, 0) if there is none."""
     address, size = environment_area(_ENVIRONMENT)
     os.environ.pop(_ENVIRONMENT, None)
     return (address, size) if size == _ENVIRONMENT_BYTES else (0, 0)
@@ -86,7 +86,7 @@ def write_mark(room: int, name: str) -> None:
 
 
 def read_mark(environ: bytes) -> str:
-    """Find a worker's name in the content of a /proc/PID/environ; empty: there is none."""
+    """Return the worker's name in the content of a /proc/PID/environ; empty if there is none."""
     prefix = f"{MARK}=".encode()
     for entry in environ.split(b"\0"):
         if entry.startswith(prefix):

@@ -1,4 +1,4 @@
-"""Let a process that is only being prepared yield to those who train, where that can be undone."""
+"""Lets a process that is only being prepared yield to those that train, if this can be undone."""
 
 import os
 from contextlib import suppress
@@ -9,9 +9,7 @@ _CAP_SYS_NICE = 23
 
 
 def can_undo() -> bool:
-    """Return True if this process may make itself less nice again; without it, better not to
-    begin.
-    """
+    """Return True if this process may lower its niceness again; if not, do not raise it."""
     with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith("CapEff:"):
@@ -20,7 +18,7 @@ def can_undo() -> bool:
 
 
 def undo(pid: int, niceness: int = 0) -> None:
-    """Give all threads of a process this niceness; nothing happens where that is not permitted."""
+    """Give all threads of a process this niceness; do nothing if the kernel does not permit it."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):

@@ -17,7 +17,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def ask_for_signal_at_parents_end(number: signal.Signals) -> None:
     """Have the kernel send us this signal when the *thread* that started us ends.
 
-    It is not inherited by our children. Check getppid() afterwards: the parent may be gone already.
+    Children do not inherit this setting. Check getppid() afterwards: the parent may be gone
+    already.
     """
     _call(_PR_SET_PDEATHSIG, int(number))
 
@@ -30,7 +31,7 @@ def adopt_orphans() -> None:
 def environment_area(name: str) -> tuple[int, int]:
     """Return address and size of a variable's value in the memory that /proc/PID/environ shows.
 
-    True only for a variable that was there when the process was exec'ed and was not set since.
+    The result is right only for a variable that was there at the exec and was not set since.
     """
     getenv = _libc.getenv
     getenv.restype = ctypes.c_void_p

@@ -60,7 +60,8 @@ def is_running(pid: int, started: int) -> bool:
 def children_of(pid: int) -> list[int]:
     """List a process's children, zombies too.
 
-    Complete only if the process does not run meanwhile: ask again until nothing new appears.
+    The list is complete only if the process does not run meanwhile: ask again until nothing new
+    appears.
     """
     found: list[int] = []
     try:

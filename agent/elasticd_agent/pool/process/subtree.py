@@ -1,8 +1,8 @@
-"""End a process and all that descends from it.
+"""Ends a process and all its descendants.
 
-Killing a tree from the top races with it: what is killed loses its children to the subreaper, and
-what forks meanwhile is missed. So the whole tree is stopped first, from the top down, until a pass
-finds nothing new; a stopped process does not fork. Then all of it is killed.
+Killing a tree from the top races with the tree: a killed process loses its children to the
+subreaper, and new forks are missed. So the whole tree is stopped first, from the top down, until a
+pass finds nothing new; a stopped process does not fork. Then the whole tree is killed.
 """
 
 import os
@@ -24,7 +24,7 @@ class Subtree:
         self._members: set[tuple[int, int]] = set()
 
     def kill(self, root: int) -> None:
-        """SIGKILL a process and its descendants; remembers them, to know when they are gone."""
+        """Send SIGKILL to a process and its descendants; remember them for `is_gone`."""
         found: dict[int, int] = {}
         for _ in range(_PASS_LIMIT):
             if not self._stop_new(root, found):
@@ -34,15 +34,13 @@ class Subtree:
         self._members.update(found.items())
 
     def is_gone(self) -> bool:
-        """Return whether nothing that was killed still runs (in a system call that no
-        signal ends).
-        """
+        """Return whether no killed process still runs (in a system call that no signal ends)."""
         self._members = {member for member in self._members if is_running(*member)}
         return not self._members
 
     @staticmethod
     def _stop_new(root: int, found: dict[int, int]) -> bool:
-        """Stop what descends from root and was not stopped yet; return whether there was any."""
+        """Stop descendants of `root` that were not stopped yet; return whether there were any."""
         is_new = False
         front = [root]
         while front:

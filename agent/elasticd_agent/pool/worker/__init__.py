@@ -1,8 +1,8 @@
 """What runs in a worker's own process: it becomes the job's, runs the script, reports its end.
 
 `worker` is the way in: it sets up streams and environment, with `output` for the log files, and
-calls `as_main`, which runs the script as Python would. `report` carries to the pool what becomes
-of that, and `raised` describes the exception that left the script.
+calls `as_main`, which runs the script as Python would. `report` tells the pool how the worker
+fares, and `raised` describes the exception that left the script.
 """
 
 __all__: list[str] = []

@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Run the script as `__main__`; call `on_raised` at once when an exception leaves it.
 
-    An exit that was called for with a code other than 0 is told too, and goes its way untouched.
+    SystemExit with a code other than 0 is reported too, and goes on unchanged.
     """
     sys.modules["__main__"] = _new_main()
     try:
@@ -65,8 +65,8 @@ def python_path(env: Mapping[str, str], cwd: str) -> list[str]:
 def search_path(now: Sequence[str], pools: Sequence[str], workers: Sequence[str]) -> list[str]:
     """Exchange the PYTHONPATH that the pool started with for the worker's own.
 
-    A folder that a `.pth` file names as well stays, where Python would have put it: the pool's own
-    start left it out there, since its PYTHONPATH had it already.
+    A folder that a `.pth` file names as well stays, at the place where Python would have put it:
+    the pool's own start left the folder out there, since the pool's PYTHONPATH had it already.
     """
     rest = list(now)
     for entry in pools:
@@ -83,7 +83,7 @@ def search_path(now: Sequence[str], pools: Sequence[str], workers: Sequence[str]
 
 
 def _named_by_pth(place: str) -> Iterator[str]:
-    """Give the folders that the `.pth` files of a folder of packages name, in Python's order."""
+    """Yield the folders that the `.pth` files of a folder of packages name, in Python's order."""
     with suppress(OSError):
         names = [name for name in os.listdir(place) if name.endswith(".pth") and name[0] != "."]
         for name in sorted(names):
@@ -159,7 +159,7 @@ def _without_us(part: TracebackType | None) -> TracebackType | None:
 
 
 def _hide_our_frames(script_part: TracebackType | None) -> None:
-    """Have the excepthook, the user's or Python's, see the traceback that `python` would show."""
+    """Give the excepthook, the user's or Python's, the traceback that `python` would show."""
     users_hook = sys.excepthook
 
     def hook(kind: type[BaseException], exc: BaseException, _: TracebackType | None) -> None:

@@ -15,7 +15,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OutputFile(io.FileIO):
-    """Drops what finds no room, and says how much is missing as soon as there is room again."""
+    """A file that drops output if the disk is full, and says how much is missing once there is
+    room.
+    """
 
     _missing_bytes = 0
 
@@ -46,10 +48,10 @@ class OutputFile(io.FileIO):
 
 
 def open_output(path: str) -> int:
-    """Open a log for appending; where there is no room for one, what is written goes nowhere.
+    """Open a log for appending; if there is no room for a file, drop all output.
 
     Raises:
-        OSError: it cannot be opened for another reason.
+        OSError: the file cannot be opened for another reason.
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is reported of an exception that left the script."""
+"""The report of an exception that left the script."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _NOT_THE_USERS = tuple(
 
 
 def describe(worker: str, exc: BaseException) -> Raised:
-    """Put an exception into a few words; expects our own frames to be cut off already."""
+    """Return an exception as a report; elasticd's own frames must be cut off already."""
     # For some of our own exceptions the sentence says it all: no line of the script is to blame.
     is_plain = getattr(exc, "is_plain", False) is True
     return Raised(

@@ -1,8 +1,8 @@
-"""A worker's messages to the pool: that it is up, that it cannot start, or what it raised.
+"""A worker's messages to the pool: that it is up, why it cannot start, or what it raised.
 
-They go through a pipe that the script does not know of, in the form of `elasticd.channel`, as they
-go on to the agent. If the pipe is lost, only these reports are: the pool sees a worker's end by
-waiting for the process.
+They go through a pipe that the script does not know, in the form of `elasticd.channel`, in which
+they go on to the agent. If the pipe is lost, only these reports are lost: the pool sees a worker's
+end by waiting for the process.
 """
 
 import fcntl
@@ -53,7 +53,7 @@ class Report:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Report what keeps the worker from starting, and end the process."""
+        """Report an error in the block, which keeps the worker from starting; end the process."""
         try:
             yield
         except Exception as exc:

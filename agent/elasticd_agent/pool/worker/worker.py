@@ -1,9 +1,9 @@
-"""From a copy of the pool to the job's worker: streams, environment, path, threads, randomness.
+"""Turns a copy of the pool into the job's worker: streams, environment, path, threads, randomness.
 
-What a process reads once at its start cannot be changed afterwards and is the pool's: sys.flags,
-the seed of str hashes (all workers of a pool share it), and what imported libraries took from the
-environment. So a pool serves one environment; only variables that differ between the ranks of one
-job may differ from it.
+Some values a process reads once at its start; they cannot be changed afterwards and are the pool's:
+sys.flags, the seed of str hashes (all workers of a pool share it), and what imported libraries took
+from the environment. So a pool serves one environment; only variables that differ between the ranks
+of one job may differ from it.
 """
 
 import atexit
@@ -37,7 +37,7 @@ __all__ = ["Inheritance", "become", "main"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inheritance:
-    """What a forked child must know of the pool that it comes from."""
+    """The facts that a forked child must know of the pool that forked it."""
 
     pool_pid: int
     heritage: Heritage
@@ -50,7 +50,7 @@ class Inheritance:
 
 
 def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
-    """Turn a forked child of the warm pool into the worker, run it, and return where it ends."""
+    """Turn a forked child of the warm pool into the worker, run it, and return at its end."""
     report = Report(start.worker, report_fd)
     with report.refusing():
         shed({*inheritance.heritage.kept_fds, report_fd}, inheritance.pool_pid)
@@ -68,7 +68,7 @@ def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
 
 
 def main(*arguments: str) -> None:
-    """Be the worker in a freshly spawned interpreter, where a fork was not safe."""
+    """Be the worker in a freshly spawned interpreter, for when a fork is not safe."""
     *roots, pool_pid = arguments
     with os.fdopen(3, "rb") as file:
         start = unpack_to_pool(file.read())
@@ -154,9 +154,9 @@ def _run(start: Start, report: Report, *, is_asked: bool = False) -> None:
 
 @contextmanager
 def _remind_of_saving() -> Iterator[None]:
-    """Have a script that ends well told if it has saved nothing and was to save.
+    """Warn the user of a script that ends well, was to save, and has saved nothing.
 
-    That is looked for at the very end: a script may save in a handler of atexit.
+    The check comes at the very end, because a script may save in a handler of atexit.
     """
     own, is_good = os.getpid(), False
 
@@ -177,11 +177,11 @@ def _remind_of_saving() -> Iterator[None]:
 
 
 def _free_what_is_counted() -> None:
-    """Let the garbage collection at the interpreter's end find what the pool imported and froze.
+    """Let the garbage collector at the interpreter's end find the objects that the pool froze.
 
-    nanobind prints what is left then as leaked, in some 500 lines. This is done only where nanobind
-    was loaded: to look through all of torch, in pages shared with the pool, takes half a second of
-    a worker's end.
+    nanobind prints the objects that are left then as leaked, in some 500 lines. The function acts
+    only if nanobind was loaded: to search all of torch, in pages shared with the pool, takes half a
+    second of a worker's end.
     """
     if any(each.__module__ == "nanobind" for each in object.__subclasses__()):
         gc.unfreeze()
@@ -221,9 +221,9 @@ def _renew_handlers(renewed: Sequence[tuple[object, object]]) -> None:
 
 
 def _renew_libraries() -> None:
-    """Undo what libraries drew or remembered in the pool and would draw anew in a new process.
+    """Undo what libraries drew at random or stored in the pool, and would renew in a new process.
 
-    A seed that a preloaded module set is lost with it; only the script's own seeding counts.
+    A seed that a preloaded module set is lost by this; only the script's own seeding counts.
     """
     importlib.invalidate_caches()
     # The fork reseeds Python's own generator, but neither numpy's nor torch's, which both start

@@ -1,9 +1,9 @@
 """Which variables of the environment are read while packages are imported.
 
-A package that reads a variable as it is imported has that value for good. Where the value differs
+A package that reads a variable during its import keeps that value for good. Where the value differs
 from rank to rank, from one generation to the next, or is set by the script before the import, the
 package must be imported by each worker itself. Reads outside Python (C's getenv) are not seen. Code
-that goes through the whole environment is not taken to depend on any variable of it.
+that goes through the whole environment counts as independent of every single variable.
 """
 
 import os
@@ -54,8 +54,8 @@ class EnvironReads:
 
 
 class _RecordedEnviron(_Environ):  # type: ignore[misc]
-    """`os.environ` with notes of what is read; its content and its methods are those of the same
-    object as before.
+    """`os.environ` with notes of the variables that are read; content and methods stay those of the
+    object.
     """
 
     def __getitem__(self, key: str) -> str:
@@ -77,7 +77,9 @@ _reads = EnvironReads()
 
 @contextmanager
 def recorded() -> Iterator[EnvironReads]:
-    """Record what is read of `os.environ` inside the block; only one such block may be active."""
+    """Record the variables read from `os.environ` inside the block; only one such block may be
+    active.
+    """
     global _reads
     _reads = EnvironReads()
     environ: Any = os.environ

@@ -1,4 +1,4 @@
-"""What must hold of a process whose forks become workers, and what is wrong where it does not hold.
+"""The conditions for a process whose forks become workers, and which of them an import broke.
 
 A fork copies one thread and every descriptor. A lock of another thread stays held for ever, several
 workers would talk over one connection, and a CUDA context does not survive.
@@ -93,7 +93,7 @@ def what_changed(before: ProcessFacts, now: ProcessFacts) -> str:
 
 
 def answers(priority: int = 0, limit_s: float = CANARY_S) -> bool:
-    """Fork a process that starts a thread and computes; return whether it does so in time."""
+    """Fork a process that starts a thread and computes; return whether it succeeds in time."""
     read_fd, write_fd = os.pipe()
     pid = fork()
     if pid == 0:

@@ -1,7 +1,7 @@
-"""Imports what was learned, package by package, and checks after each that a fork is still safe.
+"""Imports the learned packages one by one, and checks after each that a fork is still safe.
 
-The check comes after each package, so the one at fault is known at once. Only whether a fork works
-is tried once at the end; if it does not, a second, careful trial forks after each package. A
+The check comes after each package, so the one at fault is known at once. Only the trial of a fork
+comes once, at the end; if the fork fails, a second, careful trial forks after each package. A
 package that imports the one at fault is found to be at fault itself. Nothing is kept from being
 imported, so each package takes the same way as in a worker.
 """
@@ -107,8 +107,8 @@ def _can_renew() -> bool:
 
 
 def _import(name: str) -> bool:
-    """Import one module. One that cannot be imported here is left to the worker, which may be able
-    to.
+    """Import one module. Leave a module that cannot be imported here to the worker, which may
+    import it.
     """
     if name in sys.modules:
         return True

@@ -1,6 +1,6 @@
 """What a node knows of the packages that a script loads, from one run of it to the next.
 
-Kept beside the runs, one small file for each (interpreter, installed packages, script). The
+It stands beside the runs, one small file for each (interpreter, installed packages, script). The
 script's content counts, so an edited script is learned anew. If a file cannot be read or written,
 only this knowledge is lost.
 """
@@ -24,7 +24,7 @@ _NAMES_LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What the job runs, as it was submitted."""
+    """The script that the job runs, as it was submitted."""
 
     entry: str
     kind: EntryKind
@@ -94,7 +94,7 @@ def shadowed(packages: Iterable[str], folder: str) -> set[str]:
 def record_path(folder: str, script: Script) -> Path:
     """Return the path of the record.
 
-    Its name is a digest of all that must be equal for it to be valid.
+    Its name is a digest of all that must be equal for the record to be valid.
     """
     digest = hashlib.sha256()
     for part in (sys.executable, sys.version, script.path, script.kind, *_installed()):

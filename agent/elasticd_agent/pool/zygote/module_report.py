@@ -1,9 +1,9 @@
 """In the worker: name the installed modules that the script has loaded, once it trains.
 
-Nothing of ours may delay a step, and a script that started no thread must not find one. So a
-callback of the garbage collector looks, which runs in any process that makes objects; it costs some
-tenths of a microsecond, and removes itself after the report. Until then young objects are collected
-as often as Python 3.12 does it.
+Elasticd may not delay a step, and a script that started no thread must not find one. So a callback
+of the garbage collector looks for the modules. The callback runs in any process that makes objects,
+costs some tenths of a microsecond, and removes itself after the report. Until then young objects
+are collected as often as Python 3.12 does it.
 
 Rejected: a thread (a fork beside it is unsafe, and a script may count its threads), a timer's
 signal (it interrupts system calls), a hook of torch's optimizers (torch.compile traces it), a
@@ -43,7 +43,7 @@ class ModuleReport:
         script_package: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`script_package` is that of a script started with `-m`: it is the script's own."""
+        """`script_package` is the package of a script started with `-m`: it is the script's own."""
         self._worker, self._send, self._clock = worker, send, clock
         self._script_package = script_package
         self._before = frozenset(sys.modules)
@@ -56,7 +56,7 @@ class ModuleReport:
         """What the script would see, as long as another one holds."""
 
     def watch(self) -> None:
-        """Look now and then, until the report is sent."""
+        """Look for the modules now and then, until the report is sent."""
         gc.callbacks.append(self._look)
         before = gc.get_threshold()
         if before[0] > _YOUNG_OBJECTS:
@@ -89,9 +89,7 @@ class ModuleReport:
         return now_s - self._began_s >= ALONE_S
 
     def collect(self) -> ModulesLoaded:
-        """Return the modules that were loaded, and the variables that changed, since
-        this was made.
-        """
+        """Return the modules that were loaded, and the variables that changed, since `__init__`."""
         found = installed_modules(sys.modules, self._before, installed_roots(sys.path))
         names = [n for n in found if n.partition(".")[0] != self._script_package]
         now = dict(os.environ)

@@ -1,7 +1,7 @@
 """Libraries that read the rank while they are imported, and must read it again in each worker.
 
-The pool has no rank, so such a library takes itself for rank 0 there. Without this module it could
-not be imported ahead, nor could anything that imports it (all of Lightning).
+The pool has no rank, so such a library takes itself for rank 0 there. Without this module the pool
+could not import such a library ahead, nor any package that imports it (all of Lightning).
 """
 
 import os
@@ -29,7 +29,7 @@ READERS_OF_RANK: Mapping[str, Callable[[dict[str, Any]], None]] = {
 
 
 def renew_ranks() -> None:
-    """Set what these modules would have set if they were imported now.
+    """Set in these modules the values that they would have if they were imported now.
 
     Raises: Exception: one of them is not built as we know it.
     """

@@ -1,4 +1,4 @@
-"""What a zygote reports to the pool that it comes from, one line each."""
+"""The messages of a zygote to the pool that forked it, one line each."""
 
 from dataclasses import dataclass, field
 

@@ -1,10 +1,10 @@
-"""A child of the pool that imports what was learned, and then forks workers when the pool asks.
+"""A child of the pool that imports the learned packages, and then forks workers when the pool asks.
 
-What it forks must become the pool's child, as all workers are: the pool reaps and guards them, and
-they end with it. So a stand-by process, forked before it is needed, forks the worker and ends at
-once; the pool adopts orphans, and so becomes the worker's parent. A worker runs nothing before the
-pool knows of it, because one that was given up might otherwise run beside another. Rejected:
-clone(CLONE_PARENT), which skips what the C library and Python do at a fork.
+A process that it forks must become the pool's child, as all workers are: the pool reaps and guards
+them, and they end with it. So a stand-by process, forked before it is needed, forks the worker and
+ends at once; the pool adopts orphans, and so becomes the worker's parent. A worker runs nothing
+before the pool knows it, because a worker that was given up might otherwise run beside another.
+Rejected: clone(CLONE_PARENT), which skips what the C library and Python do at a fork.
 """
 
 import os
@@ -156,9 +156,9 @@ def _serve(
 
 
 def _fork_patiently() -> int:
-    """Fork, once more where the system gives no process: it may do so soon.
+    """Fork; try again where the system gives no process, since it may give one soon.
 
-    Raises: OSError: it gives none for some time.
+    Raises: OSError: the system gives none for some time.
     """
     for _ in range(FORK_TRIES - 1):
         with suppress(OSError):
@@ -170,8 +170,8 @@ def _fork_patiently() -> int:
 def _stand_by(
     control_fd: int, *, own_pid: int, pool_pid: int, kept_fds: Collection[int]
 ) -> tuple[Start, int, int]:
-    """Wait for an order, fork, and end; return in the worker alone, once the pool owns it, and in a
-    parked one once it is a worker.
+    """Wait for an order, fork, and end. Return only in the worker, once the pool owns it, and in a
+    parked worker once it has its order.
     """
     ask_for_signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != own_pid:

@@ -1,8 +1,8 @@
-"""The pool's side of the zygote: it has one made, has it made again without a package at fault, and
-asks it for workers.
+"""The pool's side of the zygote: it forks a zygote, replaces it if a package is at fault, and asks
+it for workers.
 
-At most one serves and one is being made. Whatever goes wrong with either, workers are forked from
-the pool itself, as before anything was learned.
+At most one zygote serves and one is being made. If anything goes wrong with either, workers are
+forked from the pool itself, as before anything was learned.
 """
 
 import os
@@ -82,7 +82,7 @@ class ZygoteKeeper:
 
     @property
     def pids(self) -> set[int]:
-        """Return the process numbers of those of our children that are not workers."""
+        """Return the process numbers of the pool's children that are not workers."""
         both = (self._serving, self._making)
         return {each.pid for each in both if each and not each.is_reaped} | self._ended
 
@@ -96,7 +96,7 @@ class ZygoteKeeper:
         return self._serving.pid if self._serving is not None else 0
 
     def source_of(self, start: Start) -> int:
-        """Return from which zygote this worker is forked; 0: from the pool."""
+        """Return the zygote from which this worker is to be forked; 0: the pool."""
         zygote = self._serving
         return zygote.pid if zygote is not None and self._is_true_for(zygote, start) else 0
 
@@ -108,7 +108,7 @@ class ZygoteKeeper:
     def park(self, control_fd: int) -> None:
         """Have the zygote fork a worker that waits for its order at this descriptor.
 
-        Raises: OSError: it cannot be asked.
+        Raises: OSError: the zygote cannot be asked.
         """
         if self._serving is None:
             raise ConnectionError("There is no zygote.")
@@ -117,11 +117,11 @@ class ZygoteKeeper:
         self._has_answered = False
 
     def recall(self) -> None:
-        """Have the packages imported that the node knows from an earlier run."""
+        """Begin to import the packages that the node knows from an earlier run."""
         self._next = ZygoteOrder(script=self.plan.script, record_folder=self.plan.record_folder)
 
     def learn(self, told: ModulesLoaded, start: Start, now_s: float) -> None:
-        """Take in what a worker that trains has loaded."""
+        """Add the modules that a worker that trains has loaded."""
         more = self._learned.with_more(
             told.modules, variables=told.variables, differing=self._differing(start)
         )
@@ -136,7 +136,7 @@ class ZygoteKeeper:
         self._learned = more
 
     def tend(self, now_s: float) -> None:
-        """Listen to the zygote that is being made, and begin what is due.
+        """Read the reports of the zygote that is being made, and begin the steps that are due.
 
         Raises: BornChild: in a worker that was forked from a zygote.
         """
@@ -157,7 +157,7 @@ class ZygoteKeeper:
     def launch(self, start: Start, *, is_parking: bool = False) -> Child | None:
         """Have a worker forked from the zygote; None means that it must be forked from the pool.
 
-        `is_parking` says that the zygote may be about to fork one that is to be parked.
+        `is_parking` says that the zygote may be about to fork a process to park.
         """
         zygote = self._serving
         if zygote is None or not self._is_true_for(zygote, start):
@@ -174,7 +174,7 @@ class ZygoteKeeper:
         return child
 
     def bury(self, pid: int) -> None:
-        """Take note that a child of ours was reaped."""
+        """Take note that a child of the pool was reaped."""
         self._ended.discard(pid)
         for each in (self._serving, self._making):
             if each is not None and each.pid == pid:
@@ -237,7 +237,7 @@ class ZygoteKeeper:
             self._next = self._next or replace(again, is_careful=True)
 
     def _serve(self, zygote: _Zygote, ready: Ready) -> None:
-        """Fork workers from this zygote from now on, and end the one before."""
+        """Fork workers from this zygote from now on, and end the zygote before."""
         if self._serving is not None:
             self._discard(self._serving)
         self._serving, self._making = zygote, None
@@ -277,7 +277,9 @@ class ZygoteKeeper:
         return {k for k in {*own, *start.env} if own.get(k) != start.env.get(k)}
 
     def _is_true_for(self, zygote: _Zygote, start: Start) -> bool:
-        """Return whether what the packages read while they were imported holds for this worker."""
+        """Return whether the variables that packages read at import have the same values in this
+        worker.
+        """
         if zygote.ready is None or start.entry_kind is EntryKind.COMMAND:
             return False
         own = self.plan.environment
@@ -286,7 +288,7 @@ class ZygoteKeeper:
 
 
 def _ask(control_fd: int, start: Start, limit_s: float) -> Child:
-    """Ask for a worker, and let it run once its process number is known.
+    """Ask for a worker, and let the worker run once its process number is known.
 
     Raises: OSError: there is no answer. ValueError: the answer makes no sense.
     """
