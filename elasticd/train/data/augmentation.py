@@ -1,10 +1,10 @@
 """Random augmentations that depend on the sample and the epoch, not on who fetches it.
 
 Before each sample the generators of `random`, numpy (if the process has it) and torch are seeded
-from (seed, epoch, index of the sample). In a data worker they are its own; in the training process
-(`num_workers=0`) they are put back after the batch. Measured on one core of a small virtual
-machine: 10 to 15 microseconds a sample and, in the training process, 150 a batch. That is nothing
-beside decoding an image and several times the cost of a row of a tensor, so it is an option.
+from (seed, epoch, index of the sample). A data worker has generators of its own; in the training
+process (`num_workers=0`) they are restored after the batch. Measured on one core of a small virtual
+machine: 10 to 15 microseconds a sample and, in the training process, 150 a batch. This is little
+beside decoding an image, but several times the cost of a row of a tensor. So it is an option.
 """
 
 import random

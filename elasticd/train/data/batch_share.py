@@ -22,7 +22,7 @@ _CHUNK = 4096  # positions permuted at once: what a call costs is then little pe
 
 
 class BatchShare(NamedTuple):
-    """What a rank of a world gets of the global batch [batch_start, batch_stop)."""
+    """The part that a rank of a world gets of the global batch [batch_start, batch_stop)."""
 
     batch_start: int
     batch_stop: int
@@ -57,7 +57,7 @@ class BatchShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochCourse:
-    """An epoch as it is cut for one rank of one world."""
+    """The batches of an epoch for one rank of one world."""
 
     length: int
     batch_size: int

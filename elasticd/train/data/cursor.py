@@ -32,7 +32,7 @@ class Cursor:
         self._move(stop, is_left_out=False)
 
     def finish(self) -> None:
-        """Move pending to the next epoch; what is unread of this one is left out."""
+        """Move pending to the next epoch; the unread samples of this epoch are left out."""
         if self.pending.consumed < self._length:
             self._move(self._length, is_left_out=True)
         self.pending = DataPosition(self.pending.epoch + 1, 0)
@@ -43,13 +43,13 @@ class Cursor:
         return self.take_spans()
 
     def take_spans(self) -> tuple[SampleSpan, ...]:
-        """Return what was delivered or left out since the last commit, each span once."""
+        """Return the spans delivered or left out since the last commit, each span once."""
         spans = tuple(self.spans)
         self.spans.clear()
         return spans
 
     def go_back(self, committed: DataPosition | None = None) -> None:
-        """Forget what was not committed; or take the position of another loader's commit."""
+        """Go back to the last commit, or take the position of another loader's commit."""
         if committed is not None:
             self.committed = committed
         self.pending = self.committed

@@ -1,4 +1,4 @@
-"""torch's DataLoader, made to begin anywhere and to end when told.
+"""torch's DataLoader, made to begin at any position and to end at once.
 
 A DataLoader reads ahead in processes of its own and ends them when its iterator is collected,
 politely: it waits up to five seconds for each that is busy with a sample. A rank that must join the
@@ -52,7 +52,7 @@ class BatchReader:
     def __init__(self, dataset: Samples, fetching: FetchSettings, *, is_seeded: bool) -> None:
         """Make torch's DataLoader for this dataset.
 
-        Raises: CallError: it refuses the arguments.
+        Raises: CallError: the DataLoader refuses the arguments.
         """
         self._dataset = Seeded(dataset) if is_seeded else dataset
         self._fetching = fetching
@@ -67,7 +67,7 @@ class BatchReader:
             raise CallError(f"torch's DataLoader refuses these arguments: {exc}") from exc
 
     def open(self, course: EpochCourse, start: int) -> None:
-        """Begin at a position; what was read ahead of another is dropped."""
+        """Begin at a position; drop the batches that were read ahead from another."""
         if not self._fetching.persistent_workers:
             self.close()
         self._sampler.point(course, start)
@@ -103,7 +103,7 @@ class BatchReader:
 
     @uninterruptible  # Else a second signal would leave an iterator whose workers are gone.
     def close(self) -> None:
-        """Forget what was read ahead and end the processes that read it."""
+        """Drop the batches that were read ahead, and end the processes that read them."""
         stream, self._stream = self._stream, None
         if stream is None:
             return
@@ -132,7 +132,7 @@ class BatchReader:
 
 
 class _Start:
-    """What a data worker does first."""
+    """The first steps of a data worker."""
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
         self._then = then

@@ -11,8 +11,8 @@ none. So these are refused:
   tensors of several of its batches are alive;
 - a step without a new batch after a pass, if a cycle keeps as many things as the pass gave batches.
 
-Where that proves nothing (copies of the batches, on a device perhaps) it is told once, and so are
-steps without a batch that go on and on. Only the first commits of a generation and
+Where this proves nothing (copies of the batches, on a device perhaps) the script is warned once,
+and likewise when steps without a batch go on and on. Only the first commits of a generation and
 those after such a pass are looked at; all others pay nothing.
 """
 
@@ -51,7 +51,7 @@ Check = Callable[[bool], bool | None]
 
 
 class _Whole(NamedTuple):
-    """A pass of which nothing was part of a commit before it ended."""
+    """A pass without a commit between its first and its last batch."""
 
     loader: str
     batches: int
@@ -62,12 +62,12 @@ class _Whole(NamedTuple):
     """It was no evaluation."""
 
     def is_kept(self) -> bool:
-        """Return whether several of its batches are alive; a loop's variable holds one."""
+        """Return whether several of the pass's batches are alive; a loop's variable holds one."""
         return sum(any(each() is not None for each in batch) for batch in self.given) > 1
 
 
 class KeptBatches:
-    """The check of one state; what is to be asked at the next commit stands in `checks`."""
+    """The check of one state; `checks` has the questions for the next commit."""
 
     def __init__(self, loaders: Mapping[str, "LoaderCore"], checks: list[Check]) -> None:
         self._loaders = loaders
@@ -89,7 +89,7 @@ class KeptBatches:
         """The commit that counted it had a step, and no batch of another loader."""
 
     def begin(self) -> None:
-        """Begin a generation: what `train` kept is gone with it."""
+        """Begin a generation: the batches that `train` kept are gone."""
         self._begin()
         if self._loaders:
             self._ask()
@@ -107,7 +107,7 @@ class KeptBatches:
         return PassBegun(self, name, loader, may_cycle=_may_cycle(frame))
 
     def pass_ended(self, name: str, batches: int, given: list[_Tensors], *, is_whole: bool) -> None:
-        """Note what a pass gave; `is_whole`: and none of it became part of a commit."""
+        """Note the batches of a pass; `is_whole` says that none was part of a commit."""
         if is_whole and batches > 1:
             end = self._loaders[name].cursor.pending
             self._whole[name] = _Whole(name, batches, end, given, torch.is_grad_enabled())
@@ -152,7 +152,7 @@ class KeptBatches:
             self._checks.append(self.check)
 
     def _look_at_passes(self) -> None:
-        """A step had no new batch: look what is left of passes that were counted as a whole."""
+        """Look, at a step without a new batch, for batches left of passes counted as a whole."""
         whole, self._whole = self._whole, {}
         for each in whole.values() if self._is_trained else ():
             if each.is_kept():
@@ -181,7 +181,7 @@ class KeptBatches:
 
 
 class PassBegun:
-    """Where a loader stood when a pass over it began."""
+    """The position of a loader at the beginning of a pass."""
 
     def __init__(
         self, kept: KeptBatches, name: str, loader: "LoaderCore", *, may_cycle: bool
@@ -198,10 +198,10 @@ class PassBegun:
         return len(self._given) < _LOOKED_AT
 
     def end(self, iterator: object) -> None:
-        """Look at what the pass gave; `iterator` is at its end.
+        """Check the batches of the pass; `iterator` is at its end.
 
         Raises:
-            CallError: it was given to a cycle.
+            CallError: the pass was given to a cycle.
         """
         if self._may_cycle and any(map(_is_cycle, gc.get_referrers(iterator))):
             raise _cycled()
@@ -218,9 +218,9 @@ def _counted(steps: int) -> str:
 
 
 def _may_cycle(frame: FrameType) -> bool:
-    """Say whether the function of this frame, which asks a Loader for a pass, can be for a cycle.
+    """Return whether the function of this frame, which asks a Loader for a pass, may feed a cycle.
 
-    The cycle itself is no function of Python's, so whoever calls it is the one who asks.
+    The cycle itself is no Python function, so the frame is that of the cycle's caller.
     """
     names = frame.f_code.co_names
     # Not its local variables: before Python 3.13 who reads them keeps them, the last batch and its
@@ -233,14 +233,14 @@ def _is_cycle(value: object) -> bool:
 
 
 def _check_replay(batches: int) -> None:
-    """Look for a cycle that shows again what it has kept of something that gave so much."""
+    """Look for a cycle that repeats the batches which it has kept of a pass of this size."""
     if any(_is_cycle(each) and _replays(each, batches) for each in gc.get_objects()):
         raise _cycled()
 
 
 def _replays(cycle: object, batches: int) -> bool:
-    """It holds an iterator beside its list only in its first pass. What has no tensor is no
-    batch.
+    """Return whether a cycle repeats batches. A cycle has an iterator beside its list only in its
+    first pass. A value without a tensor is no batch.
     """
     held = gc.get_referents(cycle)
     return (

@@ -1,14 +1,14 @@
 """Counts samples, and so proves that every sample of an epoch counted exactly once.
 
 A loader says which positions of which epoch it delivered (`SampleSpan`); the ledger compares each
-span with where the last one ended. It knows nothing of how the loader works, so that a loader that
-goes back or jumps is caught by something that cannot share its mistake. Positions, not samples:
-that a position is one sample and always the same one is the permutation's business.
+span with where the last one ended. The ledger does not know how the loader works, so it cannot
+share the mistake of a loader that goes back or jumps. The ledger counts positions, not samples:
+`permutation` ensures that a position is always the same sample.
 
-Every position that goes by is exactly one of: counted, skipped (a bug of ours), left out (the
-script ended the epoch early, or `drop_last` cut its tail). So ``samples + skipped + left_out ==
-epochs * length + consumed`` from the beginning of an epoch on. What all loaders of a run counted
-together is its `DataTotals`, and `summary` says it in a sentence.
+Every position is exactly one of: counted, skipped (a bug of elasticd), left out (the script ended
+the epoch early, or `drop_last` cut its tail). So ``samples + skipped + left_out == epochs * length
++ consumed`` from the beginning of an epoch on. The counts of all loaders of a run together are its
+`DataTotals`, and `summary` makes a sentence of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ __all__ = ["DataTotals", "Ledger", "SampleSpan", "summary"]
 
 
 class SampleSpan(NamedTuple):
-    """Positions [start, stop) of an epoch's order, over all ranks, and what became of them.
+    """Positions [start, stop) of an epoch's order, over all ranks: delivered or left out.
 
     A named tuple, as one is made for each batch: a frozen dataclass takes four times as long.
     """
@@ -33,7 +33,7 @@ class SampleSpan(NamedTuple):
 
 
 class Ledger:
-    """Counts samples, and what was repeated, skipped or left out.
+    """Counts samples: those that counted, and those repeated, skipped or left out.
 
     `epoch` and `consumed` say where the counting begins: where the loader stands before its first
     span.
@@ -52,7 +52,7 @@ class Ledger:
         self._length: int | None = None  # of the epoch that we are in; None: nothing seen of it
 
     def take(self, spans: Iterable[SampleSpan]) -> None:
-        """Count what became part of a commit, in the order in which it was delivered."""
+        """Count the spans of a commit, in the order in which they were delivered."""
         for span in spans:
             epoch, start, stop, length, is_left_out = span
             if epoch == self.epoch and start == self.consumed and stop < length and not is_left_out:
@@ -116,7 +116,7 @@ class Ledger:
 
 
 class DataTotals(NamedTuple):
-    """What the loaders' ledgers counted, of all ranks, in committed steps."""
+    """The counts of all loaders' ledgers, over all ranks, in committed steps."""
 
     samples: int
     repeated: int

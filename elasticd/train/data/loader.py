@@ -1,11 +1,11 @@
 """Data for a world whose size changes: each sample of an epoch counts exactly once.
 
-A position is all there is to know: (epoch, samples consumed). The epoch's order is computed from it
+A position says everything: (epoch, samples consumed). The epoch's order is computed from it
 (`permutation`), each global batch is cut from the order and shared among the ranks (`batch_share`),
 torch's DataLoader fetches this rank's part (`dataloader`). Two positions are kept: *pending* moves
-with every batch handed to the script, *committed* follows at a commit. What data workers read ahead
-is in neither. When the world changes, every rank is placed anew: pending goes back to committed,
-and what was read ahead is dropped.
+with every batch handed to the script, *committed* follows at a commit. Batches that data workers
+read ahead are in neither. When the world changes, every rank is placed anew: pending goes back to
+committed, and batches read ahead are dropped.
 
 Rejected: to wrap a DistributedSampler. Its order depends on the world size, its padding counts
 samples twice, and it resumes by fetching and dropping what was read before.
@@ -158,7 +158,7 @@ class Loader:
         return count * self._core.size / total
 
     def state_dict(self) -> dict[str, int | bool | str]:
-        """Return the committed position and what it refers to, JSON-plain."""
+        """Return the committed position, with its dataset's length and its order, JSON-plain."""
         return self._core.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class Loader:
         part of the position; `batch_size` and `drop_last` are the script's, who may change them.
 
         Raises:
-            CallError: the state is none of a Loader, is damaged, or belongs to other samples.
+            CallError: the state is no Loader's, is damaged, or belongs to other samples.
         """
         self._core.load_state_dict(state)
 

@@ -1,4 +1,4 @@
-"""What a Loader is made of: a position, the order of the epoch, and a reader for it.
+"""The parts of a Loader: a position, the order of the epoch, and a reader.
 
 A script sees a `Loader` alone; the state, which places and commits its loaders, gets this from
 `loader_core_of`.
@@ -27,7 +27,7 @@ __all__ = ["LoaderCore", "LoaderPass"]
 
 
 class _Deliveries(Protocol):
-    """What a loader needs of the state's `StateWatch`."""
+    """The methods of the state's `StateWatch` that a loader needs."""
 
     spent: SecondsSpent
 
@@ -50,8 +50,8 @@ class LoaderCore:
         is_seeded: bool,
         is_ahead: bool | None,
     ) -> None:
-        """`is_seeded`: the generators are seeded for each sample. `is_ahead`: the script reads
-        ahead; None if it has not said.
+        """`is_seeded` says that generators are seeded for each sample, `is_ahead` that the script
+        reads ahead (None if the script has not said).
 
         Raises:
             CallError: the dataset has no length or cannot be indexed, or the size of a batch is no
@@ -150,8 +150,8 @@ class LoaderCore:
     ) -> None:
         """Become `rank` of `size` at the committed position, and end readers of an earlier one.
 
-        `least`: no rank gets fewer samples of a tail, except those that get none. `has_begun`:
-        another loader of the state has been read.
+        `least` is the fewest samples of a tail that a rank gets, except ranks that get none.
+        `has_begun` says that another loader of the state has been read.
 
         Raises:
             CallError: a batch has fewer samples than there are workers, before the first commit;
@@ -181,16 +181,16 @@ class LoaderCore:
     def end_epoch(self, epoch: int) -> tuple[SampleSpan, ...]:
         """Be at the beginning of `epoch` after the `commit` that must follow.
 
-        What is unread of the epochs before was left out by the script. It returns all that was
-        delivered or left out since the last commit, so that `commit` does not return it again. A
-        loader that is past that point (several passes within one epoch of the state) does not go
-        back: it ends its present pass.
+        The unread samples of the epochs before were left out by the script. The method returns all
+        spans delivered or left out since the last commit, so that `commit` does not return them
+        again. A loader that is past that point (several passes within one epoch of the state) does
+        not go back: it ends its present pass.
         """
         self.hold_epoch(epoch)
         return self.cursor.take_spans()
 
     def hold_epoch(self, epoch: int) -> None:
-        """Be at the beginning of `epoch`, and let the next commit count what was before it."""
+        """Be at the beginning of `epoch`, and let the next commit count the spans before it."""
         while self.cursor.pending.consumed > 0 or self.cursor.pending.epoch < epoch:
             self._finish()
 

@@ -1,7 +1,7 @@
 """Which samples of a larger dataset a loader reads, as torch's `random_split` has drawn them.
 
-Without a seed each process draws others. Then a sample's number means another sample on each rank,
-and a process that replaces one trains on what was held back for validation.
+Without a seed each process draws other samples. Then a sample's number means another sample on each
+rank, and a replacement process trains on samples that were held back for validation.
 """
 
 from hashlib import blake2b
@@ -13,7 +13,7 @@ __all__ = ["selection_of"]
 
 
 def selection_of(dataset: object) -> str:
-    """Return a digest of the indices of a `Subset`, and of one within it; empty: it is none."""
+    """Return a digest of the indices of a `Subset`, and of one within it; empty for others."""
     found = blake2b(digest_size=8)
     is_subset = False
     while isinstance(dataset, Subset):

@@ -1,4 +1,4 @@
-"""The loaders of a state, each with a ledger of what became part of a commit."""
+"""The loaders of a state, each with a ledger of its committed samples."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,8 +63,7 @@ class Loaders:
         self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
     def place(self, world: World, watch: StateWatch, modules: Iterable[torch.nn.Module]) -> None:
-        """Place each where its last commit stood, for this rank of this world; `modules` train on
-        it.
+        """Place each loader at its last commit, for this rank of this world; `modules` train on it.
 
         In a BatchNorm, which needs two values, a rank with one sample of a tail would end the job.
         """
@@ -79,10 +78,11 @@ class Loaders:
         self.held, self._waits_from = 0, None
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
-        """Count what was delivered; `epoch`: the one that begins now, if one does.
+        """Count the delivered samples; `epoch` is the one that begins now, if one does.
 
-        `is_waiting`: no optimizer has used the gradients of these samples yet, so they count with
-        the next commit. At the end of an epoch they count in any case, and after one that is held.
+        `is_waiting` says that no optimizer has used the gradients of these samples yet, so they
+        count with the next commit. At the end of an epoch they count in any case, and after one
+        that is held.
         """
         if is_waiting and epoch is None:
             if not self.held:
@@ -105,10 +105,10 @@ class Loaders:
     def hold_epoch(self, epoch: int, *, is_other: bool) -> bool:
         """Begin `epoch` and count nothing, so that a failure goes back to the epoch before it.
 
-        Return whether that was possible; if not, what a failure loses is said once. It is not where
-        parameters are others than those of a commit (`is_other`), or after a commit that waited for
-        a step: the next one would keep what the epoch's end did (a scheduler's step), and a failure
-        would have that done twice.
+        Return whether that was possible; if not, the script is told once what a failure loses. It
+        is not possible where parameters differ from those of a commit (`is_other`), or after a
+        commit that waited for a step: the next one would keep what the epoch's end did (a
+        scheduler's step), and a failure would have that done twice.
         """
         if is_other or self.held or self._waits_from == self._committed:
             self._tell_of_loss_once()
@@ -120,7 +120,7 @@ class Loaders:
 
     @property
     def totals(self) -> DataTotals | None:
-        """Return what all of them counted; None if there is no loader."""
+        """Return the counts of all loaders; None if there is no loader."""
         return DataTotals.of(self._ledgers.values()) if self._ledgers else None
 
     @property

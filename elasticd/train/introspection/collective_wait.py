@@ -1,9 +1,10 @@
 """How long each step of this rank waited in collectives, which distinguishes a late rank from the
 others.
 
-Step times find nobody, since a collective makes them equal on all ranks. What differs is the wait:
-the last rank waits only for the transfer, every other one for the last rank too. So the time of a
-step that this rank spends blocked in collectives is summed up, from two places that see all of it:
+Step times find no late rank, since a collective makes them equal on all ranks. What differs is the
+wait: the last rank waits only for the transfer, every other one for the last rank too. So the time
+of a step that this rank spends blocked in collectives is summed up, from two places that see all of
+it:
 
 * A collective that Python waits for (`all_reduce`, FSDP2's gathers, a barrier): from the call of
   `wait` to its return. In a loop of them the first one has the wait, the later ones do not, so it
@@ -40,7 +41,7 @@ _now_s = time.monotonic
 
 
 class StepWait:
-    """One for the process. The training thread writes it, the heartbeat thread reads it.
+    """The waits of this process. The training thread writes them, the heartbeat thread reads them.
 
     A session's commit ends a step in place, without a call.
     """
@@ -83,7 +84,7 @@ class StepWait:
         self.blocked_s, self.taken_s = self.total_s, 0.0
 
     def summary(self) -> Waits:
-        """Return what is typical of the last steps; any thread.
+        """Return the typical wait and duration of the last steps; any thread may call this.
 
         A duration needs two commits, so a generation's first step, which is like no other, does
         not count.

@@ -36,9 +36,9 @@ class ScalerState:
 
 
 def drop_scale(optimizer: torch.optim.Optimizer) -> None:
-    """Forget what a GradScaler left on a fused optimizer whose step was interrupted.
+    """Delete the scale that a GradScaler left on a fused optimizer whose step was interrupted.
 
-    The next step would multiply its scale with the one that is left.
+    The next step would multiply its scale with the old one.
     """
     if "found_inf" in vars(optimizer):
         for name in ("found_inf", "grad_scale"):

@@ -23,7 +23,7 @@ NAMED = 3
 
 
 class GradientsNotFinite(FloatingPointError):
-    """The error of `stop`: it comes before the damage, and ends the job."""
+    """The error of `OnNan` `stop`: it is raised before parameters change, and ends the job."""
 
     ends_job = True
     """True: the agents end the job instead of replacing the process. The gradients are those of all
@@ -61,7 +61,7 @@ def has_bad(optimizer: torch.optim.Optimizer) -> bool:
 def with_checked_closure(
     args: tuple[Any, ...], kwargs: dict[str, Any], check: Callable[[], None]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return a call of `step` with a closure that is checked; None if it has none.
+    """Return the arguments of `step` with a closure that checks; None if there is no closure.
 
     A closure makes gradients, so the collectives come after the step began.
     """

@@ -54,5 +54,5 @@ def check_coverage(
 
 
 def _place(tensor: torch.Tensor) -> int:
-    """Return the address of its memory, which a parameter and a view of it share."""
+    """Return the address of a tensor's memory, which a parameter and its view share."""
     return memory_of(tensor).untyped_storage().data_ptr()

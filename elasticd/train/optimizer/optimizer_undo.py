@@ -1,4 +1,4 @@
-"""A copy of what one optimizer owns, to go back to: its parameters and their state.
+"""A copy of one optimizer's parameters and their state, to which a rank can go back.
 
 Only ranks that can be interrupted between an optimizer's step and the commit need it: by
 collectives between the steps of several optimizers, or after them. All others are interrupted
@@ -38,7 +38,7 @@ class OptimizerUndo:
 
     @torch.no_grad()
     def take(self, *, is_required: bool) -> None:
-        """Copy; without `is_required` only if the GPU has room for it."""
+        """Make the copy; without `is_required` only if the GPU has room for it."""
         self.is_valid = False
         tensors, entries = self._find()
         if not _are_same(tensors, self._tensors):
@@ -120,6 +120,6 @@ def _memory_for(tensors: list[torch.Tensor], *, is_required: bool) -> list[torch
 
 
 def _free_bytes(device: torch.device) -> int:
-    """Return the bytes that nobody has reserved: a forward pass will need its own memory again."""
+    """Return the bytes torch has not reserved: a forward pass needs its reserve again."""
     free, _ = torch.cuda.mem_get_info(device)
     return free

@@ -65,7 +65,7 @@ def is_probed(commits: int) -> bool:
 
 
 class ParameterWatch:
-    """Watches what some optimizers own, from one commit to the next."""
+    """Watches the parameters of some optimizers, from one commit to the next."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -100,7 +100,7 @@ class ParameterWatch:
 
     @property
     def is_watched(self) -> bool:
-        """Return whether it is known what was committed."""
+        """Return whether the committed values are known."""
         return self._version_sum is not None
 
     def bind(
@@ -115,7 +115,7 @@ class ParameterWatch:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was committed."""
+        """Forget the committed values."""
         self._version_sum = None
 
     def look_away(
@@ -123,9 +123,9 @@ class ParameterWatch:
     ) -> None:
         """Take the present values for those that were committed.
 
-        `is_whole`: so that a change of any byte is seen; `is_probe`: so too, but as soon as a hash
-        takes little of the time since the last one. `is_expected`: values will be written that are
-        there already, or are put back; so a change of each parameter is seen at least.
+        With `is_whole` a change of any byte is seen. With `is_probe` too, but only once a hash
+        takes little of the time since the last one. `is_expected` says that equal values will be
+        written, or that values are put back; then a change of each parameter is seen at least.
         """
         self._version_sum = sum(map(_version, self._parameters))
         self._states = list(map(_state, self._optimizers))
@@ -143,9 +143,9 @@ class ParameterWatch:
             self._taken.take()
 
     def has_changed(self, *, is_close: bool = False) -> bool:
-        """Return whether something is not what was committed.
+        """Return whether a parameter differs from its committed value.
 
-        `is_close`: check also where torch's counters do not show it. That waits for the device.
+        With `is_close` also check where torch's counters show no change. This waits for the device.
         """
         if self._version_sum is None:
             return False
@@ -186,7 +186,7 @@ class ParameterWatch:
 
 
 class _Sample:
-    """What some parameters are like, and where their memory is."""
+    """Values of some parameters, and the addresses of their memory."""
 
     @property
     def is_exact(self) -> bool:
@@ -201,13 +201,13 @@ class _Sample:
         """Where they were at the last `take`."""
 
     def take(self) -> None:
-        """Take note of what is there now."""
+        """Take note of the present values."""
         if self._addresses is None or self._now() != self._addresses:
             self._find()
         self._note()
 
     def is_current(self) -> bool:
-        """Return whether all is as it was noted."""
+        """Return whether all values are still as noted."""
         return self._addresses is not None and self._now() == self._addresses and self._is_noted()
 
     def _part(self, parameter: torch.Tensor) -> torch.Tensor:

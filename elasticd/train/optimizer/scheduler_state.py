@@ -16,7 +16,7 @@ _CURVES = [
 class SchedulerState:
     """Saves and loads as the scheduler does, without the functions of torch's SWALR.
 
-    A scheduler that loads the rest keeps the one that the script gave it, which is the same.
+    A scheduler that loads the rest keeps the function that the script gave it, which is the same.
     """
 
     def __init__(self, scheduler: LRScheduler) -> None:

@@ -22,13 +22,14 @@ def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
 
 
 def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:
-    """Return a function that waits until all ranks have come so far, for a state that can lose one
-    of them (HSDP).
+    """Return a function that waits until all ranks have arrived, for a state that can lose a rank
+    (HSDP).
 
     Of a replicated state one rank that has taken a step is enough, of a sharded one it takes a
     whole replica. Without this barrier, a rank that dies while a step's last sums are made leaves
     some ranks behind that have the sums and take the step, and others that do not: neither group is
-    a whole state. None: there are no replicas that it would help, or it is not sharded at all.
+    a whole state. It returns None if there are no replicas that the barrier would help, or the
+    state is not sharded.
     """
     parameters = [each for optimizer in optimizers for each in parameters_of(optimizer)]
     parts = [each for each in parameters if not local_part(each).is_whole]
@@ -57,7 +58,7 @@ def any_rank(
     the gradients.
 
     Flags are summed up: the greatest of numbers that may be NaN is not NaN, with Gloo as with NCCL.
-    None: each rank sees all of each gradient, the same as all others.
+    It returns None if each rank sees the whole of each gradient.
     """
     if size < 2 or not is_sharded(optimizers):
         return None

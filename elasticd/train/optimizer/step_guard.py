@@ -1,10 +1,10 @@
 """Tracks how long a rank's parameters are those of its last commit, and goes back to them.
 
 A step ends with `commit`, but parameters change before that, in `optimizer.step()`. Two hooks that
-torch calls around every optimizer's step show when. Before the first of a step everything that it
-will read must be known to be good: kernels behind an aborted NCCL collective would go on with sums
-that lack a rank. From there to the commit the rank is dirty: its state belongs to no step, and no
-rank may copy it.
+torch calls around every optimizer's step show when. Before the first optimizer's step, all
+gradients that it reads must be known to be good: kernels behind an aborted NCCL collective would go
+on with sums that lack a rank. From there to the commit the rank is dirty: its state belongs to no
+step, and no rank may copy it.
 
 Most scripts cannot be interrupted while dirty: there is nothing collective between the steps of
 their optimizers and the commit. Others, which are found by watching, get a copy of what the
@@ -97,9 +97,9 @@ class StepGuard:
 
     @property
     def has_stepped(self) -> bool:
-        """Return whether the rank is dirty, but every optimizer that began its step ended it.
+        """Return whether the rank is dirty, and every optimizer that began its step ended it.
 
-        Parameters that something else has put there belong to no step.
+        Parameters that other code has written belong to no step.
         """
         return bool(self._begun) and not self.is_busy and all(self._begun.values())
 
@@ -110,7 +110,7 @@ class StepGuard:
     def bind(
         self, optimizers: Mapping[_Optimizer, tuple[_Optimizer, ...]], names: dict[int, str]
     ) -> None:
-        """Watch over these; each with others through which the script may step it.
+        """Watch these optimizers, each with the others through which the script may step it.
 
         `names` of parameters are for messages, by their ids.
         """
@@ -134,9 +134,9 @@ class StepGuard:
     ) -> None:
         """Begin a generation; the state is clean.
 
-        `meet` is called before what only all ranks together may do: take a step, and commit it if
-        something came in between. `any_rank` says on all ranks whether one was given True, where no
-        rank sees all gradients.
+        `meet` is called before actions that only all ranks together may take: take a step, and
+        commit it if something came in between. `any_rank` says on all ranks whether one was given
+        True, where no rank sees all gradients.
         """
         self.disarm()
         self._any_rank, self._meet, self._watch, self.queued = any_rank, meet, watch, None
@@ -313,7 +313,7 @@ class StepGuard:
                 unsupported.tell_of_no_commit(self._uncommitted)
 
     def _begin_within(self, lead: _Optimizer) -> None:
-        """Another's step is made of this one's, and what this one keeps is not the other's."""
+        """Begin a step inside another optimizer's step, which does not save this one's state."""
         if lead not in self._begun:
             outer = self._undo.get(self._running) if self._running is not None else None
             if not self._is_copied and outer is not None and outer.is_valid:  # Else: of no use.
@@ -330,7 +330,7 @@ class StepGuard:
         return is_plain and not is_close and len(self._leads) == 1 and queued.queue(optimizer)
 
     def _settle(self) -> None:
-        """Wait for what this step will read, unless nothing came since the last time."""
+        """Wait for the results that this step will read, unless none came since the last time."""
         assert self._watch is not None
         sequence = self._sequence()
         if self._begun and sequence is not None and sequence == self._settled_at:
@@ -339,7 +339,7 @@ class StepGuard:
         self._settled_at = sequence
 
     def _meet_others(self) -> None:
-        """Wait for the others: from here on the step counts for all, or no rank has come so far."""
+        """Wait for the others: from here on the step counts for all ranks, or none got here."""
         assert self._meet is not None
         self._meet()
         # Who is lost from now on has been here, so there is nothing more to wait for.

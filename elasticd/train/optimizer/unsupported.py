@@ -75,7 +75,7 @@ def check_entry(name: str, value: object) -> None:
     """Refuse an entry of a State that would train wrongly after a failure.
 
     Raises:
-        CallError: says what it is and what to give instead.
+        CallError: the message says what the entry is and what to give instead.
     """
     parts = value.modules() if isinstance(value, torch.nn.Module) else (value,)
     for part in parts:
@@ -95,10 +95,10 @@ def check_entry(name: str, value: object) -> None:
 
 
 def check_ended(begun: Mapping[torch.optim.Optimizer, bool]) -> None:
-    """Refuse to commit what some optimizer has left half done; `begun` says which steps ended.
+    """Refuse a commit after an optimizer's half-done step; `begun` says which steps ended.
 
     Raises:
-        CallError: one did not.
+        CallError: an optimizer did not end its step.
     """
     for optimizer, has_ended in begun.items():
         if not has_ended:
@@ -112,7 +112,7 @@ def check_unknown(optimizer: torch.optim.Optimizer, known: Container[int]) -> No
     """Refuse the step of an optimizer that the state does not hold, but for an attack's.
 
     Raises:
-        CallError: it trains what could be of the state.
+        CallError: the optimizer trains parameters that may be the state's.
     """
     if not _is_strange(optimizer, known):
         raise CallError(
@@ -126,10 +126,11 @@ def check_inner(
 ) -> None:
     """Refuse a step that is made of the step of an optimizer which the state does not hold.
 
-    What the inner one keeps (its momentum, say) would be lost where the outer one does not save it.
+    The inner optimizer's state (its momentum, say) would be lost where the outer one does not save
+    it.
 
     Raises:
-        CallError: it keeps something, and trains what is of the state.
+        CallError: the inner optimizer has a state, and trains parameters of the `State`.
     """
     saved = {id(each) for entry in outer.state.values() for each in _tensors_of(entry)}
     kept = [each for entry in inner.state.values() for each in _tensors_of(entry)]
@@ -160,9 +161,9 @@ def _tensors_of(entry: object) -> list[torch.Tensor]:
 
 
 def check_step(optimizer: torch.optim.Optimizer, *, is_on_gpu: bool) -> None:
-    """Refuse an optimizer's step of which it could not be known whether it was made.
+    """Refuse an optimizer's step if elasticd could not know whether it was made.
 
-    Raises: CallError: says what to do instead.
+    Raises: CallError: the message says what to do instead.
     """
     if is_on_gpu and torch.cuda.is_current_stream_capturing():
         raise CallError(
@@ -218,7 +219,7 @@ def _check_tensors(name: str, value: object, tensors: Iterable[torch.Tensor]) ->
 
 
 def _check_placements(name: str, module: torch.nn.Module) -> None:
-    """Accept what `fully_shard` makes: one dimension of shards, and one of replicas."""
+    """Accept the placements of `fully_shard`: one dimension of shards, and one of replicas."""
     spread = [(path, each) for path, each in module.named_parameters() if is_distributed(each)]
     if not spread:
         return

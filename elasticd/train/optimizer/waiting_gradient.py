@@ -2,8 +2,8 @@
 
 Where no optimizer made a step, the samples wait too, and are read again after a failure. Where one
 made a step and another one goes on to collect gradients, the samples count with the first, and a
-failure would lose what the second has collected. That cannot be told for certain from gradients
-that are written and thrown away, so it is said and not refused.
+failure would lose what the second has collected. Such gradients look like ones that are written and
+thrown away. So the script gets a warning and no error.
 """
 
 import sys

@@ -13,8 +13,9 @@ def hide_from_compilers(*functions: Any) -> None:
     """Make torch.compile leave these functions as they are.
 
     DistributedDataParallel calls them in the middle of a compiled forward or backward pass, and
-    Dynamo treats a process group as an object of which it may know nothing. Its own decorator would
-    import all of it with elasticd; a torch that has other names for these refuses such a script.
+    Dynamo treats a process group as an object of which it may know nothing. Dynamo's own decorator
+    would import all of Dynamo with elasticd; a torch that has other names for these functions
+    refuses such a script.
     """
     with suppress(AttributeError):
         frames = torch._C._dynamo.eval_frame

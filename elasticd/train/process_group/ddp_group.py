@@ -1,10 +1,10 @@
-"""What DistributedDataParallel's own code gets instead of a wakeable group.
+"""The group that DistributedDataParallel's own code gets instead of a wakeable group.
 
 torch's reducer begins an all-reduce for each bucket of gradients and waits for its future; before
-each forward pass torch broadcasts the module's buffers, and waits for those. Both is C++. A work
-object of ours (`gloo_work.WakeableWork`) would cost each of these collectives a wait in Python,
-which only the caller of `dist.all_reduce` needs: we can end a future wherever it is waited for. So
-torch gets Gloo's own works here, and a step only makes one short call into Python for each
+each forward pass torch broadcasts the module's buffers, and waits for the broadcasts. Both are C++.
+A work object of ours (`gloo_work.WakeableWork`) would cost each of these collectives a wait in
+Python, which only the caller of `dist.all_reduce` needs: we can end a future wherever it is waited
+for. So torch gets Gloo's own works here, and a step only makes one short call into Python for each
 collective, which remembers it.
 
 Rejected: to give torch its own group, and to go on in another thread while the training one sleeps

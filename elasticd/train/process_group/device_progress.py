@@ -5,8 +5,8 @@ same number of them. But the waiting ranks have done their own part of the step.
 last gradient's kernels, and before the wait for what is reduced, distinguishes them: if it is not
 done, the rank has not reached the collectives that it has begun since the last step.
 
-That helps if no collective interrupts the backward pass: with DistributedDataParallel. With FSDP2
-all ranks wait within the pass, and none is named.
+This helps only if no collective interrupts the backward pass, as with DistributedDataParallel. With
+FSDP2 all ranks wait within the pass, and no rank is named.
 """
 
 from collections.abc import Iterable

@@ -14,9 +14,9 @@ __all__ = ["GlooConnections"]
 
 
 class GlooConnections:
-    """Keep duplicates of the sockets: Gloo closes its own when they fail, and we would miss it.
+    """Keeps duplicates of Gloo's sockets: Gloo closes its own when they fail, unnoticed.
 
-    So `close` is what really ends a connection; `Group` shuts them down before.
+    So only `close` really ends a connection; `Group` shuts the connections down before.
     """
 
     def __init__(self, links: Sequence[OpenSocket]) -> None:
@@ -27,7 +27,7 @@ class GlooConnections:
             self._poll.register(one, select.EPOLLRDHUP)
 
     def has_any(self) -> bool:
-        """Return whether the other side of one ended it, or it failed; from then on for ever."""
+        """Return whether any connection failed or was ended by its peer; once True it stays so."""
         if not self._has_lost_one and not self._poll.closed:
             self._has_lost_one = bool(self._poll.poll(0, 1))
         return self._has_lost_one

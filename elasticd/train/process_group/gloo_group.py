@@ -6,9 +6,9 @@ When a write fails because the peer is gone, Gloo keeps the operation to try aga
 receive or for the peer, but not those whose bytes wait to be written (`Pair::signalException`). Its
 thread waits for that send until the timeout of the collective, whatever is done to sockets. That
 thread cannot be woken. But the training thread need not wait for it: here it waits for Gloo in
-slices, and what waits inside of torch (DistributedDataParallel) is given a result that it cannot
-use. What Gloo still refers to is kept until the process ends: it sleeps and costs no CPU. What is
-lost, and when that is known, is in `gloo_lost.py`.
+slices, and waits inside of torch (DistributedDataParallel) get a result that they cannot use. The
+objects to which Gloo still refers are kept until the process ends: they sleep and cost no CPU.
+`gloo_lost.py` finds the lost operations.
 
 A planned change or a failure thus costs no process. Rejected: a copy of each result by a thread of
 ours (60 us for each bucket, here it is 15); a duplicate of each socket, so that writes do not fail
@@ -143,7 +143,7 @@ class WakeableGroup(dist.ProcessGroup):
         return self._store
 
     def under_way(self) -> "list[Work]":
-        """Return what has not ended, in the order in which Gloo's threads take it up."""
+        """Return the unfinished works, in the order in which Gloo's threads take them up."""
         with lock:
             self._forget_done()
             if not self._open:
@@ -199,10 +199,10 @@ class WakeableGroup(dist.ProcessGroup):
                 self._forget_done()
 
     def check(self, inner: Any) -> None:
-        """Return if all went well with one that was passed on, once its future has ended.
+        """Return if a work that was passed on succeeded, once its future has ended.
 
         Raises:
-            RuntimeError: it failed, or it was given up.
+            RuntimeError: the work failed, or was given up.
         """
         while not inner.is_completed():  # The future ends a moment before the work.
             seen = self._open.get(inner)
@@ -263,8 +263,8 @@ def is_result_missing(group: Any) -> bool:
     """Return whether this rank has begun a collective of this group whose result is not here yet;
     any thread.
 
-    Others of its ranks have not begun it then, or do not get through. False where that is not
-    known: with other backends, and of `send` and `recv`.
+    Then other ranks of the group have not begun the collective, or cannot be reached. False where
+    this is not known: with other backends, and for `send` and `recv`.
     """
     if not isinstance(group, WakeableGroup):
         return False
@@ -282,7 +282,7 @@ def _has_result(begun: Any) -> bool:
 def still_busy(only: Any = None, limit_s: float = math.inf) -> list[WakeableGroup]:
     """Wait until nothing is in flight; return the groups that still have something at the limit.
 
-    Those that are kept do not count. All are asked, which drops the idle ones.
+    Groups that are kept do not count. All groups are asked, which drops the idle ones.
     """
     until_s = time.monotonic() + limit_s
     while True:
@@ -338,7 +338,7 @@ def install() -> None:
 
 
 def _forward(name: str, *, is_watched: bool) -> None:
-    """Have the second group do what has this name, if torch has it."""
+    """Have the second group do the method of this name, if torch has it."""
 
     def call(self: WakeableGroup, *args: Any, **options: Any) -> Any:
         if not is_watched:

@@ -1,10 +1,10 @@
 """Finds collectives that Gloo has lost, by looking again and again at what is in flight.
 
 Once all connections of an aborted group are closed, every collective ends by itself within
-microseconds, but for those that Gloo has lost (`gloo_group.py`). To take one for lost that is not
-may end the process: its future has a result then, and Gloo would give it another. So one counts as
-lost only if it was there at many looks over some time, and if a thread of Gloo's is in it: what
-waits for its turn is begun, and ends, when a thread comes free.
+microseconds, but for those that Gloo has lost (`gloo_group.py`). A collective that is wrongly taken
+for lost may end the process: its future has a result then, and Gloo would set a second one. So a
+collective counts as lost only if it was there at many looks over some time, and if a thread of
+Gloo's is in it: one that waits for its turn begins, and ends, when a thread comes free.
 """
 
 import time
@@ -32,12 +32,12 @@ class LostCollectives:
     """The lost collectives of one aborted generation, for the thread that guards it."""
 
     def __init__(self, links: Collection[int]) -> None:
-        """Take the inodes of its connections; those that come later are knocks of our own."""
+        """Take the inodes of the group's connections; later ones are elasticd's own attempts."""
         self._links = frozenset(links)
         self._seen: dict[Work, _Seen] = {}
 
     def give_up_lost(self) -> None:
-        """Give up what is lost by now."""
+        """Give up the collectives that are lost by now."""
         if any(
             link.inode in self._links for loop in open_sockets.gloo_loops(()) for link in loop.links
         ):

@@ -1,7 +1,7 @@
-"""A collective of Gloo that is under way: what its caller holds, and how it is given up.
+"""A collective of Gloo that is under way: the work that its caller holds, and how it is given up.
 
-Python's callers get a work of ours, which waits in slices. torch's own code gets Gloo's, whose
-future it waits for (`ddp_group.py`): ending that future is enough.
+Python's callers get elasticd's work, which waits in slices. torch's own code gets Gloo's work, and
+waits for its future (`ddp_group.py`): there it is enough to end the future.
 """
 
 import math
@@ -68,10 +68,10 @@ class WakeableWork(dist.Work):
         self.is_given_up = False
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait until it is done; a timeout of 0 means for ever, as in torch.
+        """Wait until the collective is done; a timeout of 0 means for ever, as in torch.
 
         Raises:
-            RuntimeError: it failed, it took too long, or it was given up.
+            RuntimeError: the collective failed, took too long, or was given up.
         """
         began_s = now_s = time.monotonic()
         until_s = began_s + timeout.total_seconds() if timeout else math.inf

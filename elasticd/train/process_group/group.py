@@ -148,7 +148,7 @@ class Group:
         return self._is_aborted
 
     def abort(self) -> None:
-        """Wake whatever of this group waits, now and until it is closed; returns at once."""
+        """Wake every wait in this group, now and until the group is closed; return at once."""
         with self._lock:
             if self._is_closed or self._is_aborted:
                 self._is_aborted = True

@@ -1,8 +1,8 @@
 """NCCL for processes that outlive their groups: its environment and its abort.
 
 The kernels of a collective whose peer is gone spin on the device for ever, and nothing but an abort
-ends them. It is the only way out of a group, planned or not: `destroy_process_group` flushes what
-is under way, so it waits for peers that may have left in the other way. All communicators are
+ends them. An abort is the only way out of a group, planned or not: `destroy_process_group` flushes
+what is under way, so it waits for peers that may have left in the other way. All communicators are
 aborted within one ncclGroupStart and End, since one after the other they wait for each other as
 soon as two of them have kernels under way (pytorch#119797). The abort may itself not return
 (NVIDIA/nccl#1777), so it has a thread of its own and a limit, past which the process ends: nobody
@@ -56,7 +56,7 @@ is not made: it hangs now and then (pytorch#169484)."""
 
 
 def prepare(env: MutableMapping[str, str]) -> None:
-    """Set what torch and NCCL read when the first group is made."""
+    """Set the variables that torch and NCCL read when the first group is made."""
     env.update(ENVIRONMENT)
     for name, value in DEFAULTS.items():
         if name != "TORCH_NCCL_USE_COMM_NONBLOCKING" or _can_be_nonblocking():
@@ -76,9 +76,7 @@ class NcclCommunicators:
     def __init__(
         self, device: torch.device, connect_limit_s: float, env: MutableMapping[str, str] | None
     ) -> None:
-        """`env` is the environment of this process, where torch looks for the limit; None: it is
-        not set.
-        """
+        """`env` is this process's environment, in which torch looks for the limit; None: not set."""
         self._device = device
         self._is_connecting = False
         self._abort: NcclAbort | None = None
@@ -100,7 +98,7 @@ class NcclCommunicators:
         """Have the default group's made now, under a deadline, and not in the script's `train`.
 
         Raises:
-            TimeoutError: it was over before they were.
+            TimeoutError: the deadline passed first.
         """
         default_group.connect(self._device)
         if not cuda.await_event(cuda.mark(self._device), is_over):

@@ -21,11 +21,11 @@ _PLACES = tuple(
 
 
 def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
-    """Return True if this exception, or one that it was raised from, looks like another rank's end.
+    """Return True if this exception, or one of its causes, looks like another rank's end.
 
-    Where a connection of the group has ended, so does any RuntimeError that comes out of torch's
-    distributed parts, whatever its words, or that speaks of them. A KeyError or ValueError does not
-    come from a collective, nor do matrices whose shapes do not fit.
+    If a connection of the group has ended, any RuntimeError from torch's distributed parts, or that
+    mentions them, looks so too, whatever its text. A KeyError or ValueError does not come from a
+    collective, and neither does an error about shapes of matrices.
     """
     for cause in causes_of(exc):
         if not isinstance(cause, RuntimeError | OSError):
@@ -44,7 +44,7 @@ def is_silence(exc: BaseException) -> bool:
 
 
 def _has_waited(exc: BaseException) -> bool:
-    """True if it was raised below a call that may wait for other ranks."""
+    """Return True if the exception was raised below a call that may wait for other ranks."""
     frames = traceback.walk_tb(exc.__traceback__)
     return any(frame.f_code.co_filename.startswith(_PLACES) for frame, _ in frames)
 

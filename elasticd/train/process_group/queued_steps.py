@@ -1,19 +1,19 @@
 """Optimizer steps that are queued behind their collectives, for which the host does not wait.
 
-Without it the host waits before each optimizer's step until the sums are known to be whole
-(`Group.settle`), so the device idles while the step is launched. Here the optimizer is given what
-the device finds in the abort flag (`abort_flag.py`) as its `found_inf`. If the collectives were
-ended by our abort, the flag was raised before, and the step changes nothing. The host waits in
-`commit`, when the optimizer's kernels are queued, and only for the look at the flag.
+Otherwise the host waits before each optimizer's step until the sums are known to be whole
+(`Group.settle`), so the device idles while the step is launched. Here the optimizer gets as its
+`found_inf` the value that the device reads from the abort flag (`abort_flag.py`). If elasticd's
+abort ended the collectives, the flag was raised before, and the step changes nothing. The host
+waits in `commit`, when the optimizer's kernels are queued, and only for the read of the flag.
 
-That holds for torch's own fused optimizers, one in a state, with nobody around their step. Where
-one of that is not so, it is refused as the world is entered, or the step waits as it always did: of
-a script's own GradScaler or closure, of hooks, and until each parameter has its state, because SGD
-would keep momentum that nobody has written if its first step were left out.
+That holds for torch's own fused optimizers, one in a state, with nobody around their step. Other
+optimizers are refused when the world is entered, or their step waits as without this module. A step
+waits with a script's own GradScaler or closure, with hooks, and until each parameter has its state,
+because SGD would keep momentum that nobody has written if its first step were left out.
 
-What writes to parameters between the step and the commit would be taken for part of a commit that
-never was. So it is watched like what comes between a commit and the next step, and a script that
-is seen to do it waits from then on.
+A write to parameters between the step and the commit would be taken for part of a commit that never
+was. So such writes are watched like those between a commit and the next step, and a script that
+makes one waits from then on.
 """
 
 import sys
@@ -77,10 +77,10 @@ class QueuedSteps:
         watch: StateWatch,
         on_nan: str,
     ) -> "QueuedSteps":
-        """Return them for a state that has these optimizers and entries.
+        """Return the queue for a state that has these optimizers and entries.
 
         Raises:
-            CallError: steps of such a state cannot be queued; it says what to change.
+            CallError: steps of such a state cannot be queued; the message says what to change.
         """
         if on_nan != OnNan.IGNORE:
             raise CallError(
@@ -133,7 +133,7 @@ class QueuedSteps:
 
         Raises:
             Interrupted: it is not known, and the generation is over.
-            GroupBroken: the device left it out.
+            GroupBroken: the device left the step out.
         """
         reading = self._reading
         if reading is None:
@@ -149,7 +149,7 @@ class QueuedSteps:
             raise GroupBroken("The last step was left out, because its generation was aborted.")
 
     def end_commit(self) -> None:
-        """Take note of a commit, and of what has come between the step and it."""
+        """Take note of a commit, and of the writes between the step and the commit."""
         self._reading = None
         self._commits += 1
         if self._later.has_changed(is_close=self._later.is_whole) and not self._is_off:
@@ -161,10 +161,10 @@ class QueuedSteps:
         self._later.forget()
 
     def made(self, begun: dict[Any, bool]) -> dict[Any, bool]:
-        """Return which of the steps that the host ended the device made, and whether it ended them.
+        """Return which steps of those that the host ended the device made, and if it ended them.
 
-        The generation is over, and its group is closed. What is not known, or half of a step,
-        has not ended.
+        The generation is over, and its group is closed. A step that is not known, or half made, has
+        not ended.
         """
         reading, self._reading = self._reading, None
         if reading is None:
@@ -221,7 +221,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> 
     """Refuse an optimizer that cannot leave out a step on the device.
 
     Raises:
-        CallError: says what to change.
+        CallError: the message says what to change.
     """
     name = type(optimizer).__name__
     parameters = list(parameters_of(optimizer))

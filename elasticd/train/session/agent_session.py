@@ -1,9 +1,9 @@
-"""A worker's session with its agent: which world is wanted, and what became of it.
+"""A worker's session with its agent: it gets the wanted worlds, and reports their outcomes.
 
 A thread reads what the agent sends. A change that is due at once aborts the group, so that the
-training thread falls out of whatever it waits in; a planned one waits for its step. The training
-thread itself reads one attribute a step. Whatever it was doing, it leaves `train` by an exception
-at a leave point, and `next_world` says where to go.
+training thread leaves any call in which it waits; a planned change waits for its step. The training
+thread itself reads one attribute a step. It always leaves `train` by an exception at a leave point,
+and `next_world` says where to go.
 
 Rejected: asking the agent at each commit. It would cost a round trip a step, and a training thread
 that is blocked in a collective asks nobody.
@@ -54,7 +54,7 @@ DIRTY_PATIENCE_S = 2.0
 
 
 class AgentSession:
-    """The session of a whole run; `Session` says what its methods are for.
+    """The session of a whole run; `Session` documents its methods.
 
     Only the training thread calls methods without an underscore.
     """
@@ -280,11 +280,11 @@ class AgentSession:
         """Decide whether this step counts although a peer is gone.
 
         It counts if all results of its collectives are here, or if the peer left as agreed. In a
-        long step this process may have stood still while others went on, so it waits for word.
+        long step this process may have stood still while others went on, so it waits for news.
 
         Raises:
             Interrupted: the world is over.
-            GroupBroken: nobody has said why the peer is gone.
+            GroupBroken: no agent has said why the peer is gone.
         """
         is_short = time.monotonic() - self.committed_at_s < SHORT_STEP_S
         if is_short and self._last_whole in (None, self.step) and group.has_whole_results():
@@ -304,7 +304,7 @@ class AgentSession:
         return not self._holds() or (is_agreed and self._is_due(self.step + 1))
 
     def _holds(self) -> bool:
-        """Return whether this world goes on for now: no change is due at whatever step."""
+        """Return whether this world goes on for now: no change is due, now or later."""
         wanted, final_save = self._wanted, self._final_save
         if wanted is None:
             return True
@@ -364,7 +364,7 @@ class AgentSession:
         self._heartbeat.wake()
 
     def _lose(self) -> None:
-        """Give the world up: without the agent nobody would say when it is over."""
+        """Give the world up: without the agent nobody would tell this worker of its end."""
         with self._changed:
             self._is_gone, self._wanted, self._final_save = True, Leave(), None
             group = self._group
@@ -373,9 +373,9 @@ class AgentSession:
             group.abort()
 
     def _interrupt_training(self, now_s: float) -> bool:
-        """Get the training thread out of where it is stuck, by a signal and by the group's end.
+        """Interrupt the call in which the training thread is stuck: send a signal, end the group.
 
-        Returns whether a change of world waits for it.
+        Returns whether a change of world waits for that thread.
         """
         overdue_s = self._interrupt.send_if_due(now_s) if self._interrupt is not None else None
         if overdue_s is None:
@@ -390,7 +390,7 @@ class AgentSession:
         return True
 
     def _may_end(self) -> bool:
-        """Return whether this process may be ended: others have the state, and wait for it."""
+        """Return whether this process may be ended: other ranks have the state, and wait for it."""
         # In a pause it may wait for a disk for as long as that takes; it is in no collective.
         wanted = self._wanted
         return self.why_paused is None and isinstance(wanted, Enter) and wanted.size > 1

@@ -1,10 +1,10 @@
 """How the ranks of a group agree on the step after which all leave it for a planned change.
 
-Each rank hears of the change when its agent does, somewhere in the middle of a step. It writes the
-first step after which it can leave into the generation's store, and goes on. The last rank to write
-also writes the latest of these steps, after which all ranks leave. Until a rank knows that answer,
-it does not pass the step that it named. So no rank is ever ahead of the answer, and no work is
-thrown away. Without a change a step costs nothing for this.
+Each rank learns of the change when its agent does, in the middle of some step. It writes the first
+step after which it can leave into the generation's store, and goes on. The last rank to write also
+writes the latest of these steps, after which all ranks leave. Until a rank knows that answer, it
+does not pass the step that it named. So no rank is ever ahead of the answer, and no work is thrown
+away. Without a change a step costs nothing for this.
 """
 
 import time
@@ -60,9 +60,9 @@ def agree(
 
 
 class Departure:
-    """What this rank knows of the agreement.
+    """This rank's view of the agreement.
 
-    Its maker holds the lock of `changed`; it may be read with that lock or without.
+    The session that makes it holds the lock of `changed`; readers need no lock.
     """
 
     def __init__(self, group: AbortableGroup, changed: Condition, *, least: int) -> None:

@@ -2,7 +2,7 @@
 
 The ranks leave after a step that all agreed on, as for any planned change, and take a snapshot
 there. Then no rank trains any more, so each can wait until the snapshot is durable, for as long as
-the agent allows before it ends the process. The message that a rank leaves says what came of it.
+the agent allows before it ends the process. The message that a rank leaves says how the save ended.
 """
 
 import time
@@ -43,7 +43,7 @@ class FinalSave:
     """The final save of one process; the thread that hears the agent's order makes it."""
 
     def __init__(self, within_s: float) -> None:
-        """Begin the time that there is for it: `within_s` seconds from now."""
+        """Begin the time limit of the save: `within_s` seconds from now."""
         self.until_s = time.monotonic() + within_s
         self.durable_step = -1
         """The step of the newest checkpoint that is known; -1 if none is."""
@@ -65,7 +65,7 @@ class FinalSave:
         restored_step: int,
         is_wanted: Callable[[], bool],
     ) -> None:
-        """Wait until the snapshot of this step is durable, and note what came of it.
+        """Wait until the snapshot of this step is durable, and note how the save ended.
 
         Args:
             step: the last step that this rank applied.
@@ -89,7 +89,7 @@ class FinalSave:
         return Left(step=step, durable_step=self.durable_step, why=self.why)
 
     def sentence(self, step: int) -> str:
-        """Return a sentence for people about what came of the save."""
+        """Return a sentence for people about how the save ended."""
         return Saved(at_step=step, durable_step=self.durable_step, why=self.why).sentence
 
     def _wait(self, saving: SavedRun, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> str:

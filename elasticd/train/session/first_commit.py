@@ -1,4 +1,4 @@
-"""The report of a generation's first commit: the phases of the change, and what was done again."""
+"""The report of a generation's first commit: the phases of the change, and the repeated steps."""
 
 import dataclasses
 import time
@@ -12,7 +12,7 @@ class FirstCommit:
     """The first commit of one generation, made as soon as the group has formed."""
 
     def __init__(self, formed: Formed, *, begun: int, note: str) -> None:
-        """Take what is known by now.
+        """Keep the facts that are known by now.
 
         Args:
             formed: what the rank reported when the group had formed.

@@ -33,7 +33,7 @@ TEMPO_SMOOTHING = 0.3
 
 
 class HeartbeatFacts(Protocol):
-    """What a heartbeat reports; each attribute is read by itself, and reading never waits."""
+    """The facts that a heartbeat reports; each attribute is read by itself, and no read waits."""
 
     step: int
     epoch: int
@@ -90,7 +90,7 @@ class HeartbeatSender:
         send: Callable[[Beat], None],
         interrupt: Callable[[float], bool],
     ) -> None:
-        """Make one whose thread `start` begins.
+        """Make a sender, whose thread `start` begins.
 
         Args:
             facts: what the heartbeats report.
@@ -112,7 +112,7 @@ class HeartbeatSender:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look now whether a change of world is due; any thread may call it."""
+        """Look now whether a change of world is due; any thread may call this."""
         self._wake.set()
 
     def stop(self) -> None:

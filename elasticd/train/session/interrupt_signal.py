@@ -2,12 +2,12 @@
 
 It may be in a long computation, in a sleep, or in a library. A signal is sent to that very thread:
 Python runs the handler there, between two instructions, and a sleep or a wait for a lock ends for
-it. So whether to raise is decided by the thread that it would be raised in, at that instant, and
-nothing can change between the look and the act.
+it. So the training thread itself decides, at that instant, whether to raise, and nothing can change
+between the look and the raise.
 
-Rejected: PyThreadState_SetAsyncExc. The thread that calls it cannot know what the other is in by
-the time the exception lands (in an optimizer's step, in our own code after `train`), and a sleep is
-not woken by it.
+Rejected: PyThreadState_SetAsyncExc. The thread that calls it cannot know where the other thread is
+when the exception arrives (in an optimizer's step, in elasticd's code after `train`), and it does
+not end a sleep.
 """
 
 import signal
@@ -61,7 +61,7 @@ class InterruptSignal:
         self._is_inside = False
 
     def arm(self) -> None:
-        """Take a signal that is free; only the main thread may call it."""
+        """Install the handler for a signal that is free; only the main thread may call this."""
         for number in range(FIRST_SIGNAL, signal.SIGRTMAX - 1):
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, self._on_signal)
@@ -75,7 +75,7 @@ class InterruptSignal:
         self._number = 0
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function that may be interrupted; nothing outside of it is."""
+        """Call a function that may be interrupted; code outside of it never is."""
         self._is_inside = True
         try:
             function()

@@ -23,7 +23,7 @@ def _print(text: str) -> None:
 
 
 class FiniteCheck:
-    """Reports for one process; `say` gets each sentence."""
+    """Reports the numbers of one process that are not finite; `say` gets each sentence."""
 
     def __init__(self, say: Callable[[str], object] = _print) -> None:
         self._say = say

@@ -11,7 +11,7 @@ __all__ = ["redirect"]
 
 
 def redirect(out_path: str, err_path: str) -> None:
-    """Point stdout and stderr at these files from now on; an empty path leaves one as it is.
+    """Point stdout and stderr at these files from now on; an empty path leaves the stream as it is.
 
     A file that cannot be opened (a full disk) must not end the training, so the old one stays.
     """

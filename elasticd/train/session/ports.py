@@ -20,7 +20,7 @@ __all__ = [
 
 
 class CollectiveCount(Protocol):
-    """How far a rank is in the collectives of its group; any thread may ask."""
+    """The number of collectives that a rank has begun in its group; any thread may read it."""
 
     def sequence(self) -> int:
         """Return how many collectives this rank has begun."""
@@ -33,10 +33,10 @@ class CollectiveCount(Protocol):
 
 
 class AbortableGroup(CollectiveCount, Protocol):
-    """What a session needs of a generation's group."""
+    """The methods of a generation's group that a session needs."""
 
     def abort(self) -> None:
-        """End the group, and all collectives that wait in it; any thread may call it."""
+        """End the group, and all collectives that wait in it; any thread may call this."""
 
     def settle(self, is_current: Callable[[], bool], mark: DeviceMark | None = None) -> bool:
         """Wait for this step's collectives, up to `mark`; return whether a peer is gone."""
@@ -49,7 +49,7 @@ class AbortableGroup(CollectiveCount, Protocol):
 
 
 class ObservedState(Protocol):
-    """What a session reads of the state, also from another thread than the one that changes it."""
+    """The parts of the state that a session reads, also from a thread that does not change it."""
 
     @property
     def is_dirty(self) -> bool: ...
@@ -68,10 +68,10 @@ class WorldSource(Protocol):
         """Wait for the world to be in; return None if there is none any more."""
 
     def use(self, group: AbortableGroup | None) -> None:
-        """Abort this group from now on when its generation is over; None: there is none."""
+        """Abort this group from now on when its generation is over; None: there is no group."""
 
     def is_stale(self, generation: int) -> bool:
-        """Return whether the generation is over for this rank as it stands."""
+        """Return whether the generation is already over for this rank."""
 
     def has_newer(self, generation: int) -> bool:
         """Return whether another world is wanted, due or not."""
@@ -81,20 +81,20 @@ class WorldSource(Protocol):
 
 
 class WorldReports(Protocol):
-    """Takes the reports of what became of a world."""
+    """The port for the reports of how a world ended."""
 
     def formed(self, formed: Formed, note: str = "") -> None:
         """Report that `train` is called next; `note` says where the state is from."""
 
     def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
-        """Report that the group does not work, and that nobody has said why."""
+        """Report that the group does not work, and that no agent has said why."""
 
     def finished(self, finished: Finished) -> None:
         """Report that all ranks have returned from `train`."""
 
 
 class Session(StateWatch, WorldSource, WorldReports, Protocol):
-    """What `run` needs: a source of worlds, which is told what became of them."""
+    """The port that `run` needs: a source of worlds, and a receiver of reports on them."""
 
     on_commit: Callable[[int], None] | None
     """Called with the step at the end of each commit."""
@@ -109,10 +109,10 @@ class Session(StateWatch, WorldSource, WorldReports, Protocol):
 
     @property
     def final_save(self) -> FinalSave | None:
-        """The save at the job's end, if this generation is left for that; else None."""
+        """Return the save at the job's end, if this generation is left for the end; else None."""
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call what trains; it may be interrupted at each leave point."""
+        """Call the function that trains; it may be interrupted at each leave point."""
 
     def close(self) -> None:
         """End the threads and the connection."""

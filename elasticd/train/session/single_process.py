@@ -21,7 +21,7 @@ _HOST = "127.0.0.1"
 
 
 class SingleProcess:
-    """A session whose only world lasts; `Session` says what its methods are for."""
+    """A session with one world that never changes; `Session` documents its methods."""
 
     def __init__(self) -> None:
         self.generation = 0

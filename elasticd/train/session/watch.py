@@ -14,7 +14,7 @@ __all__ = ["DeviceMark", "EpochProgress", "Pauses", "QueuedSteps", "StateWatch"]
 
 
 class DeviceMark(Protocol):
-    """A place in what a device was given to do."""
+    """A place in the queue of kernels of a device, like a CUDA event."""
 
     begun: int | None
     """How many collectives of this rank come before it, as later ones may still be far from done;
@@ -22,7 +22,7 @@ class DeviceMark(Protocol):
     """
 
     def query(self) -> bool:
-        """Return whether the device has come to it."""
+        """Return whether the device has come to this place."""
 
 
 class StateWatch(Protocol):
@@ -42,10 +42,11 @@ class StateWatch(Protocol):
         """Take note of a commit; the position is (steps, epochs) so far, and the state is clean."""
 
     def settle(self, mark: DeviceMark | None = None) -> None:
-        """Return once all results that this step's optimizers will read are known to be good: those
-        of what the device was given before `mark`, if that is given.
+        """Return once all results that this step's optimizers will read are known to be good; with
+        a `mark`, the results of the kernels queued before it.
 
-        Raises: Interrupted, GroupBroken: they are not, because the world is over or a peer is gone.
+        Raises: Interrupted, GroupBroken: the results are not good, because the world is over or a
+            peer is gone.
         """
 
     def pause(self, why: str | None) -> None:
@@ -58,7 +59,7 @@ class StateWatch(Protocol):
         """
 
     def sequence(self) -> int | None:
-        """Return how many collectives this rank has begun; None if nobody counts them."""
+        """Return how many collectives this rank has begun; None if they are not counted."""
 
 
 class QueuedSteps(Protocol):
@@ -79,13 +80,13 @@ class Pauses:
         self._reasons: list[str] = []
 
     def begin(self, why: str) -> bool:
-        """Begin one; return whether it stands in no other one."""
+        """Begin a pause; return whether it stands in no other pause."""
         self._reasons.append(why)
         self._watch.pause(why)
         return len(self._reasons) == 1
 
     def end(self) -> bool:
-        """End the last one, go on with the one around it; return whether there is none."""
+        """End the innermost pause, go on with the one around it; return whether there is none."""
         self._reasons.pop()
         self._watch.pause(self._reasons[-1] if self._reasons else None)
         return not self._reasons

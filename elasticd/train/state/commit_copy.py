@@ -1,14 +1,14 @@
-"""Copies at each commit what no optimizer owns, and puts it back when a step is done again.
+"""Copies at each commit the values that no optimizer owns; a repeated step begins with them.
 
-Buffers change in every forward pass, schedulers and plain values whenever the script likes. A rank
-that is interrupted in the middle of a step has them half changed, with untouched parameters.
+Buffers change in every forward pass, schedulers and plain values whenever the script likes. If a
+rank is interrupted in the middle of a step, these are half changed and the parameters untouched.
 
 Small tensors are copied at every commit, in one call for each kind; torch's version counters
 cannot be trusted for them (BatchNorm's running statistics change without being counted). Large ones
 (frozen parameters, an averaged model, a queue) are copied once they change (`large_copy.py`).
 
-What stands in the way of every step is done here, by C functions that were bound when the world was
-entered: another file is asked for what is not plain, or not where it was at the last commit.
+The work of every step is done here, by C functions that were bound when the world was entered.
+Other files do the rest: values that are not plain, or have moved since the last commit.
 """
 
 import weakref
@@ -50,7 +50,7 @@ _END = object()
 
 
 class KeptGroups(NamedTuple):
-    """The values of all parameter groups, and what they were read from."""
+    """The values of all parameter groups, and the dicts from which they were read."""
 
     values: list[GroupValues]
     parts: list[object]
@@ -85,7 +85,7 @@ class CommitCopy:
         optimizers: Sequence[torch.optim.Optimizer],
         wrappers: Container[str] = (),
     ) -> None:
-        """Find what is to be copied, and forget the copies so far.
+        """Find the values to copy, and forget the copies so far.
 
         Args:
             values: the dict of the plain values; `put_back` writes into it.
@@ -124,7 +124,7 @@ class CommitCopy:
         self._large = LargeCopy(large, restless, early(large, buffers))
 
     def forget(self) -> None:
-        """Drop the copies, because what is there now counts."""
+        """Drop the copies, because the present values count."""
         self._kept = None
 
     def has_updated_scaler(self) -> bool:
@@ -175,7 +175,7 @@ class CommitCopy:
     def copy(self, kept: CollectedValues, *, is_waiting: bool = False) -> None:
         """Make the copies; `kept` is what `collect` has just returned.
 
-        `is_waiting`: no optimizer has used the gradients that are there, so they are not marked.
+        `is_waiting` says that no optimizer has used the present gradients, so they are not marked.
         """
         self._commits += 1
         if not is_waiting:
@@ -258,7 +258,7 @@ class _Small:
             put_tensor_back(original, copied)
 
     def _has_copied(self) -> bool:
-        """Copy, unless a tensor is not what it was when the memory was taken."""
+        """Copy the tensors; return False if one has changed since the memory was taken."""
         host = self._host
         # `tensor.data = x` and `resize_` move the same object, or change its dtype or shape.
         if (
@@ -277,7 +277,7 @@ class _Small:
 
 
 def _parts(optimizers: Iterable[torch.optim.Optimizer]) -> list[object]:
-    """Return all that parameter groups consist of, to be compared one by one."""
+    """Return all parts of the parameter groups, to be compared one by one."""
     found: list[object] = []
     for optimizer in optimizers:
         found.append(optimizer)
@@ -287,9 +287,9 @@ def _parts(optimizers: Iterable[torch.optim.Optimizer]) -> list[object]:
 
 
 def _own_lists(state: dict[str, Any]) -> bool:
-    """Give a dict that is a copy itself its own lists; a scheduler has nothing else that changes.
+    """Copy the lists in a dict that is a copy itself; a scheduler changes nothing else.
 
-    Returns False if this one has.
+    Returns False if this dict has other values that change.
     """
     for key, item in state.items():
         kind = type(item)
@@ -301,7 +301,7 @@ def _own_lists(state: dict[str, Any]) -> bool:
 
 
 def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot]:
-    """Return all places; a tensor may stand in several, of which the script may fill one anew."""
+    """Return all places of tensors; one tensor may have several, and the script may refill one."""
     found: list[TensorSlot] = []
     for part in parts:
         for home in (part._buffers, part._parameters):
@@ -318,10 +318,11 @@ def _is_small(tensor: torch.Tensor | None) -> bool:
 
 
 class GradientMark:
-    """Whether a backward pass came since the last commit that counted; one parameter shows it.
+    """Whether a backward pass came since the last commit that counted, as one parameter shows.
 
-    At the end of an epoch gradients lie there in most scripts, which clear them at the begin of a
-    step. Those of a step that was made are the very ones of its commit; what was added since waits.
+    At the end of an epoch most scripts still have gradients, since they clear them at the beginning
+    of a step. If the gradients equal those of the last commit, they were used; gradients added
+    since wait for a step.
     """
 
     def __init__(self) -> None:

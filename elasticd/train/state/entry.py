@@ -1,4 +1,4 @@
-"""What may stand in a `State`: the kinds of entries, and the sentences that refuse others."""
+"""The kinds of entries that a `State` may have, and the sentences that refuse others."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ def kind_of(name: str, value: object, *, is_built: bool = False) -> StateEntryKi
     """Return how an entry is treated; `is_built` says that a function of `world` returned it.
 
     Raises:
-        CallError: it cannot survive; the message says what to give instead.
+        CallError: the entry cannot survive; the message says what to give instead.
     """
     kind = _kind_of(name, value, is_built=is_built)
     if is_built and kind in (StateEntryKind.VALUE, StateEntryKind.BUILDER):
@@ -169,7 +169,8 @@ def plain(path: str, value: Any) -> Any:
     """Return a plain value unchanged, and a number of numpy as a number of Python.
 
     Raises:
-        CallError: it is not plain, or cannot be sent to another rank; the message names the place.
+        CallError: the value is not plain, or cannot be sent to another rank; the message names the
+            place.
     """
     if value is None or type(value) in _SCALARS:
         return value
@@ -189,7 +190,7 @@ def check_apart(values: Mapping[str, Any]) -> None:
 
     A load fills tensors in their memory, so a tensor may stand in several places.
 
-    Raises: CallError: it names both places.
+    Raises: CallError: the message names both places.
     """
     places: dict[int, str] = {}
 

@@ -1,7 +1,7 @@
 """Copies small tensors together at every commit.
 
-To copy one costs a microsecond, whatever its size, and another one to find the memory of its copy,
-which adds up for the hundred buffers of a deep network. Nearly all buffers have one dimension
+To copy a tensor costs a microsecond, whatever its size, and to find the memory of its copy another
+one. This adds up for the hundred buffers of a deep network. Nearly all buffers have one dimension
 (BatchNorm's statistics). Their copies lie one behind the other: on the host one `join` writes their
 bytes (`ByteRow`), on a device a single `cat` does.
 """
@@ -35,7 +35,7 @@ class FlatCopy(Protocol):
 class HostRow:
     """Tensors on the host, of any dtypes; each has one dimension or none.
 
-    Its owner looks whether they are where and what they were, and reads the row.
+    Its owner checks that the tensors have not moved or changed their type, and reads the row.
     """
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:

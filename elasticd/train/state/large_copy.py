@@ -1,10 +1,10 @@
 """Copies large tensors that no optimizer owns, once they change.
 
-By the version counter, or, because `tensor.data` passes the counter by, by a checksum at the
-commits 1, 2, 4, 8, ... Buffers are copied before, up to a limit: a forward pass may change one for
-the first time (a queue that is used from some epoch on), and then waits for the others in its
-backward pass, so that all ranks would be without their state at once.
-Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
+The version counter shows a change. Because `tensor.data` does not count, so does a checksum at the
+commits 1, 2, 4, 8, ... Buffers are copied before they change, up to a limit: a forward pass may
+change one for the first time (a queue that is used from some epoch on), and then waits for the
+others in its backward pass, so that all ranks would be without their state at once. Rejected: a
+copy of all from the start, which would double the memory of a frozen backbone.
 """
 
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ class LargeCopy:
         restless: Mapping[int, tuple[torch.Tensor, bool]],
         early: set[int],
     ) -> None:
-        """Take the slots, and what `restless` of the one before returned for the same tensors;
-        `early` are the indices of those to be copied at once.
+        """Take the slots, and the value that `restless` of the `LargeCopy` before returned for the
+        same tensors; `early` are the indices of the tensors to copy at once.
         """
         self._slots = slots
         self._early = early
@@ -116,9 +116,9 @@ class LargeCopy:
         return is_whole
 
     def _look_at_copies(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
-        """Find those that have changed since their copy was made, though nothing was counted.
+        """Find the tensors that have changed since their copy was made, though no counter shows it.
 
-        To put such a copy back would undo commits. It is looked for ever more seldom.
+        To restore such a copy would undo commits. The pauses between the looks grow.
         """
         for index, (tensor, copied) in enumerate(zip(tensors, self._copies, strict=True)):
             if tensor is None or copied is None or index in changed or index in self._secret:

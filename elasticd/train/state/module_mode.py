@@ -1,8 +1,8 @@
-"""Whether modules train or evaluate, and which parameters are frozen; no state_dict holds that.
+"""Whether modules train or evaluate, and which parameters are frozen; no state_dict holds these.
 
 A rank that is interrupted in an evaluation would train on without dropout, and with the statistics
 of BatchNorm standing still; one that is interrupted while the generator of a GAN is trained would
-never train the discriminator again. A process that is new has what the script set before
+never train the discriminator again. A new process has the modes that the script set before
 `elasticd.run`.
 """
 

@@ -3,8 +3,8 @@
 torch's `load_state_dict` casts the floating point tensors of the state to the type of their
 parameter. So float32 moments of bfloat16 parameters would become bfloat16, and 8-bit states would
 become floating point numbers, but only on the rank that loads. From then on its steps would differ
-from those of the rank that gave the state. It also moves them to the device of their parameter, and
-so those that a script keeps on the host, to spare the GPU's memory.
+from those of the rank that gave the state. torch also moves tensors to the device of their
+parameter, even those that a script keeps on the host to save the GPU's memory.
 
 It also makes new parameter groups, and another dict for the state. If one optimizer steps another,
 the two share their groups, and perhaps the state, before, and would not share them afterwards: what
@@ -43,7 +43,7 @@ how many `parameters` it has."""
 
 
 def optimizers_of(entry: object) -> tuple[torch.optim.Optimizer, ...]:
-    """Return the entry itself if it is one, and those that it holds; its load may load them all."""
+    """Return an entry's optimizers: itself, and those that it holds and may load."""
     own = (entry,) if isinstance(entry, torch.optim.Optimizer) else ()
     return tuple(dict.fromkeys((*own, *held_optimizers(entry))))
 
@@ -54,9 +54,9 @@ def is_off_host(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def kept_on_host(optimizers: Iterable[torch.optim.Optimizer]) -> list[dict[str, Any]]:
-    """Return what these keep on the host; empty if none of them does it.
+    """Return the state that these optimizers keep on the host; empty if none keeps any there.
 
-    It is read where it lives, since a class with a `state_dict` of its own may save copies.
+    The state itself is read, since a class with a `state_dict` of its own may save copies.
     """
     found = [
         {"parameters": len(list(parameters_of(each))), "names": _kept(each)} for each in optimizers
@@ -69,12 +69,12 @@ def load_optimizer(
 ) -> None:
     """Load a state in place, because a compiled or captured step holds its tensors.
 
-    `is_placed`: its tensors are on the devices on which they were; else torch's choice counts for
-    what is not `on_host` (see `kept_on_host`).
-    A tensor that has no place yet is not copied, but becomes part of the optimizer's state.
+    `is_placed` says that the state's tensors are on the devices on which they were; else torch
+    chooses the device of all that is not `on_host` (see `kept_on_host`). A tensor that has no place
+    yet is not copied, but becomes part of the optimizer's state.
 
     Raises:
-        CallError: the parameter groups are others than those of the optimizer that was saved.
+        CallError: the parameter groups differ from those of the saved optimizer.
     """
     before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
     try:
@@ -105,8 +105,8 @@ def own_groups_and_types(
 ) -> Iterator[None]:
     """Let these optimizers keep groups, devices and the saved types in every load inside.
 
-    `is_placed`: a tensor that is new here goes to the device on which it was saved. What was
-    `on_host` counts for as many optimizers, each of as many parameters; elsewhere nobody knows
+    `is_placed` says that a tensor that is new here goes to the device on which it was saved. What
+    was `on_host` counts for as many optimizers, each of as many parameters; elsewhere nobody knows
     which is which.
     """
     with ExitStack() as hooks:
@@ -149,7 +149,7 @@ def _kept(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def _hooks(
     optimizer: torch.optim.Optimizer, is_placed: bool, on_host: Mapping[str, Any]
 ) -> Iterator[Any]:
-    """Register what torch calls before and after a load; a class of its own may call none."""
+    """Register hooks before and after a load; a script's own optimizer class may not call them."""
     given: list[tuple[dict[str, Any], list[dict[str, Any]], Any]] = []
 
     def before(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -179,8 +179,8 @@ def _put_types_back(
     is_placed: bool,
     on_host: Mapping[str, Any],
 ) -> None:
-    """Give what was loaded its saved types, and the devices on which it was `before`, or else the
-    host if it was there, or those of the saved state if it `is_placed`.
+    """Give the loaded tensors their saved types, and the devices on which they were `before`;
+    without one the host if they were there, or those of the saved state if it `is_placed`.
     """
     numbers = chain.from_iterable(group["params"] for group in given["param_groups"])
     parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
@@ -200,7 +200,7 @@ def _put_types_back(
 
 
 def _moved(loaded: Any, saved: Any, device: torch.device) -> Any:
-    """Return what was loaded, or what was saved if that was moved to a device of another type."""
+    """Return the loaded value, or the saved one if torch moved it to a device of another type."""
     are_tensors = isinstance(loaded, torch.Tensor) and isinstance(saved, torch.Tensor)
     return saved.to(device) if are_tensors and loaded.device.type != device.type else loaded
 
@@ -226,7 +226,7 @@ def _put_groups_back(optimizer: torch.optim.Optimizer, groups: list[dict[str, An
 
 
 def _typed(loaded: Any, saved: Any) -> Any:
-    """Return what was loaded, with the saved tensors in place of those whose type has changed."""
+    """Return the loaded value, with the saved tensors in place of those whose type has changed."""
     if isinstance(saved, torch.Tensor) and isinstance(loaded, torch.Tensor):
         return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device)
     if isinstance(saved, dict) and isinstance(loaded, dict):

@@ -26,7 +26,7 @@ __all__ = ["Ownership", "TiedEntries"]
 
 @dataclass(slots=True, kw_only=True)
 class Ownership:
-    """The objects of a state by what restores them; plain values and loaders stand apart."""
+    """The objects of a state, sorted by what restores them, without plain values and loaders."""
 
     modules: list[torch.nn.Module] = field(default_factory=list)
     optimizers: dict[torch.optim.Optimizer, tuple[torch.optim.Optimizer, ...]] = field(
@@ -42,7 +42,7 @@ class Ownership:
 
     @classmethod
     def of(cls, objects: Mapping[str, Any]) -> "Ownership":
-        """Sort objects by what they are."""
+        """Sort objects by their kinds."""
         sorted_ = cls()
         for name, value in objects.items():
             if isinstance(value, torch.nn.Module):
@@ -77,7 +77,7 @@ class Ownership:
 class TiedEntries:
     """Which entries of a state are one tensor: as the script began, and as it is now.
 
-    It looks at plain values and at those modules that are not built anew for each world.
+    The comparison covers plain values, and modules that are not built anew for each world.
     """
 
     KEY = "_ties"
@@ -94,12 +94,12 @@ class TiedEntries:
         self._places: list[Place] = []
 
     def bind(self) -> None:
-        """Begin a generation: what optimizers train now stays where it is."""
+        """Begin a generation: the tensors that optimizers train now stay where they are."""
         self._look()
         self._places = trained_places(self.modules, self._trained)
 
     def news_of_ties(self) -> dict[str, str]:
-        """Return what another rank must know of the present ties; nothing if it knows them.
+        """Return the present ties for another rank; empty if it knows them already.
 
         Raises: CallError: a module has another tensor in the place of one that is trained.
         """
@@ -109,7 +109,7 @@ class TiedEntries:
         return {} if now == began else {self.KEY: json.dumps(now)}
 
     def adopt(self, told: str | None) -> bool:
-        """Tie the entries as on the rank that told this; return whether any had to change."""
+        """Tie the entries as on the rank that sent `told`; return whether any had to change."""
         began = self._look()
         wanted = began if told is None else Ties(*json.loads(told))
         return retied(self._values, self.modules, self._trained, wanted)

@@ -1,8 +1,8 @@
 """Seeds the generators of random numbers from (seed, rank, epoch, step) at each commit.
 
-So a step that is done again draws the same numbers. A generator's own state would have to be copied
-at each commit (5 kB for torch, 2.5 kB for Python), and a new rank would get it from a peer. Seeding
-is shorter, and it makes two ranks draw different numbers in one step, as dropout needs it.
+So a repeated step draws the same numbers. A generator's own state would have to be copied at each
+commit (5 kB for torch, 2.5 kB for Python), and a new rank would get it from a peer. Seeding is
+shorter, and it makes two ranks draw different numbers in one step, as dropout needs it.
 """
 
 import random
@@ -70,7 +70,7 @@ def reseed(prefix: int, step: int) -> None:
 
 
 class StepSeed:
-    """The seed of one state: what its ranks draw in each step follows from it."""
+    """The seed of one state, which determines what its ranks draw in each step."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -78,7 +78,7 @@ class StepSeed:
         self._prefix, self._epoch = 0, -1
 
     def enter(self, rank: int) -> None:
-        """Draw from now on what this rank draws in its world."""
+        """From now on draw the numbers that this rank draws in its world."""
         self._rank, self._epoch = rank, -1
 
     def reseed(self, epoch: int, step: int) -> None:

@@ -1,6 +1,6 @@
 """Takes off the hooks that `train` put on modules, parameters and optimizers which outlive it.
 
-`train` is called again after each change of world, and registers its hooks again. If the old ones
+`train` is called again after each change of world, and registers its hooks again. If the old hooks
 stayed, ranks that were there before would have each hook twice, and new ranks once: a hook that
 halves a gradient would quarter it on some of them.
 """

@@ -1,6 +1,7 @@
 """`State` holds what must survive a change of world; its commits say up to where work counts.
 
-It is what a script sees. `StateCore` does the work, and the other rooms get it from `core_of`.
+A script sees only the `State`. `StateCore` does the work, and the other rooms get it from
+`core_of`.
 """
 
 from collections.abc import Iterator
@@ -72,7 +73,8 @@ class State:
                 show. Both kinds are read later, without waiting for the device.
 
         Raises:
-            CallError: it is called from another thread, or outside of `train`, or without names.
+            CallError: the script calls it from another thread, or outside of `train`, or without
+                names.
         """
         if unnamed:
             raise CallError("commit() takes its numbers by name: state.commit(loss=loss).")
@@ -81,8 +83,9 @@ class State:
     def epochs(self, count: int, *, steps: int = 0) -> Iterator[int]:
         """Iterate over the epochs that are left; the end of each is a commit, too.
 
-        If the world changes after the loop over the data (in an evaluation, say), that part of the
-        epoch is done again; also where gradients wait for the next epoch's step, until that step.
+        If the world changes after the loop over the data (in an evaluation, say), the script
+        repeats that part of the epoch; also where gradients wait for the next epoch's step, until
+        that step.
 
         Args:
             count: the number of epochs of the whole run.

@@ -101,7 +101,7 @@ class StateCore:
     def commit(self, hist: Tensors | None, scalars: dict[str, float | torch.Tensor]) -> None:
         """End a step, see `State.commit`.
 
-        Raises: CallError: it is called from another thread, or outside of `train`.
+        Raises: CallError: the script calls it from another thread, or outside of `train`.
         """
         if (watch := self._watch) is None or threading.get_ident() != self._thread:
             watch = self._inside("commit()")
@@ -193,7 +193,7 @@ class StateCore:
         return is_sharded(self.of_kind(torch.optim.Optimizer))
 
     def prebuild(self, world: World) -> None:
-        """Build what depends on the world, into which another state will be loaded."""
+        """Build the entries that depend on the world, into which another state will be loaded."""
         self.built, self._loaded, self._on_host = {}, {}, {}
         self.is_broken = self.position != (0, 0)  # It stays so until that is loaded.
         self._build(world)
@@ -204,7 +204,7 @@ class StateCore:
         make_room(self.of_kind(torch.optim.Optimizer))
 
     def leave(self) -> None:
-        """Note that `train` was left, in whatever way; other ranks can still get the state."""
+        """Note that the script has left `train`; other ranks can still get the state."""
         self.guard.disarm()
         self._watch = None
         self._thread = None
@@ -310,9 +310,9 @@ class StateCore:
     def _take(self, step: int, epoch: int) -> None:
         """Make the live state the committed one.
 
-        This is the walk of an ordinary step: what it calls compares a few things that were bound
-        when the world was entered, and enters few files, for each has left the caches since the
-        last commit. What is special goes another way, and out of sight.
+        This is the path of an ordinary step. It compares a few things that were bound when the
+        world was entered, and enters few files, because each file has left the CPU's caches since
+        the last commit. Special cases take another path, in other functions.
         """
         if step & (step - 1) == 0:  # Ever more seldom: it asks all entries for their state.
             self.check()
@@ -371,7 +371,9 @@ class StateCore:
         self._loaded, self._on_host = {}, {}
 
     def _bind(self) -> None:
-        """Sort the entries: what optimizers own, and what is copied at each commit."""
+        """Sort the entries into those that optimizers own, and those that are copied at each
+        commit.
+        """
         owned = Ownership.of(self.objects | self.built)
         self._keep.bind(
             self.values, owned.others, owned.modules, tuple(owned.optimizers), owned.wrappers
@@ -385,7 +387,7 @@ class StateCore:
         self._off_host = {name: each for name, each in every.items() if any(map(is_off_host, each))}
 
     def _hosted(self, entries: dict[str, Any]) -> dict[str, Any]:
-        """Return what optimizers among these entries keep on the host, for `load` elsewhere."""
+        """Return the state that these entries' optimizers keep on the host, for other ranks."""
         every = self._off_host
         if every is None:
             every = {name: optimizers_of(each) for name, each in entries.items()}

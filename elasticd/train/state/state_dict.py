@@ -30,11 +30,11 @@ def saved(value: Any) -> Any:
 
 
 def load(value: Any, state: Any, is_placed: bool = True, on_host: Hosted = ()) -> Any:
-    """Load what `saved` returned, in place if there is a place; return the entry, or a plain value.
+    """Load what `saved` returned, in place if possible; return the entry, or a plain value.
 
-    `is_placed`: its tensors are on the devices on which they were; `on_host`: see `kept_on_host`.
-    Tensors of an optimizer's state that have no place become part of it. The caller must not change
-    them afterwards.
+    `is_placed` says that the state's tensors are on the devices on which they were; for `on_host`
+    see `kept_on_host`. Tensors of an optimizer's state that have no place become part of it. The
+    caller must not change them afterwards.
     """
     if isinstance(value, torch.nn.Module):
         module = unwrapped(value)
@@ -76,7 +76,7 @@ def described(name: str, kind: StateEntryKind, value: Any) -> Iterator[str]:
 def _with_own(module: torch.nn.Module, state: Any) -> Any:
     """Put the module's own tensors into a state whose values are in their memory already.
 
-    torch skips the copy of a tensor to itself, but not that of a view of it, so a state that was
+    torch skips the copy of a tensor to itself, but not the copy of its view, so a state that was
     received in place would be written once more.
     """
     if not isinstance(state, dict):

@@ -7,7 +7,7 @@ __all__ = ["BroadcastStore", "broadcast_from_first"]
 
 
 class BroadcastStore(Protocol):
-    """What is used of a store."""
+    """The methods of a store that the broadcast uses."""
 
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -24,11 +24,11 @@ def broadcast_from_first(
     decide: Callable[[], str],
     wait: Callable[[], None] = lambda: None,
 ) -> str:
-    """Return on all ranks the word that rank 0 decides on; each calls it once for a key.
+    """Return on all ranks the text that rank 0 decides on; each rank calls this once for a key.
 
-    The last rank to read the word deletes it: the store is rank 0's memory, and a run that decides
+    The last rank to read the text deletes it: the store is rank 0's memory, and a run that decides
     once a minute would leave thousands of keys there. Ranks may be many steps apart. Where a rank
-    dies before it has read, the keys of this one call stay. `wait` returns when the word is there.
+    dies before it has read, the keys of this one call stay. `wait` returns when the text is there.
     """
     if rank == 0:
         word = decide()

@@ -6,10 +6,11 @@ host that is gone without a word on stderr, and the constructor gets slices of t
 is shut down from another thread it gives up at the end of a slice, not of the whole time.
 
 The plain connection is begun anew every two seconds: the kernel asks again after 1, 2, 4, 8 and 16
-seconds, so a network that is whole again after 16 would be noticed after 31. A host that answers to
-none of some tries in a row is out of reach, and that is said long before the deadline: the other
-ranks wait for this one, and only it knows why it does not come. A rank that has come, and
-waits at the store for others, sends nothing: there the kernel asks whether the host still answers.
+seconds, so a network that is whole again after 16 would be noticed after 31. A host that answers
+none of several tries in a row is out of reach, and the rank reports this long before the deadline:
+the other ranks wait for this rank, and only it knows why it does not arrive. A rank that has
+arrived, and waits at the store for others, sends nothing: there the kernel's keepalive asks whether
+the host still answers.
 """
 
 import errno
@@ -52,7 +53,7 @@ _SILENCES = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class StoreLost(ElasticdError):
-    """Nothing listens where the store should be, or it does not answer."""
+    """No process listens at the store's address, or the store does not answer."""
 
     def __init__(self, why: str, *, is_silent: bool = False) -> None:
         super().__init__(why)
@@ -120,7 +121,7 @@ def watching(store: Address | None, known: Collection[int]) -> Iterator[None]:
 
 
 def is_of_silent_host(exc: BaseException) -> bool:
-    """Return whether this error says that the store's host answered to nothing."""
+    """Return whether this error means that the store's host answered no packet."""
     return isinstance(exc, StoreLost) and exc.is_silent
 
 
@@ -130,7 +131,7 @@ def _pause(until_s: float, is_over: Callable[[], bool]) -> None:
 
 
 def _is_silence(exc: OSError | RuntimeError) -> bool:
-    """Return whether nobody answered; a refusal is an answer."""
+    """Return whether the error means that no answer came; a refusal is an answer."""
     return isinstance(exc, TimeoutError) or (isinstance(exc, OSError) and exc.errno in _SILENCES)
 
 

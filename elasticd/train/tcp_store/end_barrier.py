@@ -1,8 +1,8 @@
 """The end barrier: no rank leaves before every rank of the world has finished.
 
 A rank that has finished still serves as a source for one that was lost, so it waits, and is called
-into another generation if that happens. Two keys do it, whatever the size of the world: a counter,
-and one for what came of it, which all wait for.
+into another generation if that happens. It needs two keys, whatever the size of the world: a
+counter, and the outcome, for which all ranks wait.
 """
 
 import time

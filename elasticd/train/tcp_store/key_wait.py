@@ -1,7 +1,7 @@
 """Waits for keys of a generation's store as long as the generation lasts.
 
-It asks again and again: a wait of the store's own cannot be interrupted by a planned change, and
-writes two lines to the worker's log whenever a piece of it is over.
+It asks the store again and again: the store's own `wait` cannot be interrupted by a planned change,
+and writes two lines to the worker's log at each timeout.
 """
 
 import time
@@ -15,13 +15,13 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S, _GROWTH = 0.002, 0.5, 1.3
 
 
 class WatchedStore(Protocol):
-    """What is used of a store."""
+    """The methods of a store that the wait uses."""
 
     def check(self, keys: list[str], /) -> bool: ...
 
 
 def await_keys(store: WatchedStore, keys: list[str], is_stale: Callable[[], bool]) -> bool:
-    """Return True once all of them are there, False if the generation ended before.
+    """Return True once all keys are there, False if the generation ended before.
 
     Raises what the store raises when it cannot be reached or was aborted.
     """

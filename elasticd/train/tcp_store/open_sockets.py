@@ -2,12 +2,13 @@
 
 Neither Gloo nor TCPStore offers a way to wake a call that waits for a silent peer. Both read an end
 of file when their socket is shut down, and raise. So this module finds those sockets without help
-from the libraries. A store client's is connected to the store's address. Gloo's are registered in
-an epoll instance together with a pipe and with the listening socket of the same group; the kernel
-lists an instance's sockets in /proc/self/fdinfo. That tells Gloo's sockets from all others of the
-process, also while they still connect, also those of groups that the script made itself.
+from the libraries. A store client's socket is connected to the store's address. Gloo's sockets are
+registered in an epoll instance together with a pipe and with the listening socket of the same
+group; the kernel lists an instance's sockets in /proc/self/fdinfo. That tells Gloo's sockets from
+all others of the process, also while they still connect, also those of groups that the script made
+itself.
 
-Nothing here closes a descriptor that it did not make, and each shutdown goes to a duplicate whose
+The module closes no descriptor that it did not make, and each shutdown goes to a duplicate whose
 inode was compared, so that a number that was closed and given out again does no harm.
 """
 
@@ -100,9 +101,7 @@ def store_links(address: Address, known: Collection[int]) -> list[OpenSocket]:
 
 
 def duplicate_of(link: OpenSocket) -> socket.socket | None:
-    """Return a descriptor of ours for the same connection, which the caller closes; None if it is
-    gone.
-    """
+    """Return a new descriptor of the same connection, for the caller to close; None if it is gone."""
     try:
         return _duplicate(link.number, link.inode)
     except OSError:
@@ -110,16 +109,14 @@ def duplicate_of(link: OpenSocket) -> socket.socket | None:
 
 
 def shut(link: OpenSocket) -> None:
-    """Make the thread that waits on this socket read its end; do nothing if it is gone or is
-    another.
-    """
+    """Make the thread that waits on this socket read an end of file; do nothing if it is gone."""
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         if _state(one) != _LISTEN:
             one.shutdown(socket.SHUT_RDWR)
 
 
 def limit_silence(link: OpenSocket, silence_s: int) -> None:
-    """End the connection when what was sent on it is not acknowledged for so long."""
+    """End the connection when sent bytes are not acknowledged for `silence_s` seconds."""
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_s * 1000)
 
@@ -152,9 +149,10 @@ def is_gone(link: OpenSocket) -> bool:
 def knock(listener: OpenSocket, count: int) -> None:
     """Connect to this listener of Gloo's in place of peers that never did, and hang up.
 
-    A rank of Gloo's that waits to be connected to has no socket that could be shut. A connection
-    begins with the number of the pair that it belongs to, from 0 on; a pair whose connection ends
-    fails, and with it the forming. For a pair that is connected already this does nothing.
+    While a rank of Gloo's waits for a peer to connect, it has no socket that could be shut down. A
+    connection begins with the number of the pair that it belongs to, from 0 on; a pair whose
+    connection ends fails, and with it the forming. For a pair that is connected already this does
+    nothing.
     """
     with suppress(OSError):
         with _duplicate(listener.number, listener.inode) as one:
@@ -192,7 +190,7 @@ def _epoll_members(number: int) -> list[int]:
 
 
 def _duplicate(number: int, inode: int) -> socket.socket:
-    """Return a descriptor of our own for that socket.
+    """Return a new descriptor for this socket.
 
     Raises: OSError: the number is closed, or means something else by now.
     """

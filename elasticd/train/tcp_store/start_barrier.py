@@ -1,7 +1,7 @@
 """The start barrier: waits until every rank of a generation is at its store, so that missing ranks
 can be named.
 
-Each rank also writes on what it trains: a group whose ranks have different backends would never
+Each rank also writes its type of device: a group whose ranks have different backends would never
 form, and none of them could say why.
 """
 
@@ -59,9 +59,10 @@ class Arrivals(NamedTuple):
 
 
 def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "cpu") -> Arrivals:
-    """Wait for all ranks; `kind` is this one's type of device.
+    """Wait for all ranks; `kind` is this rank's type of device.
 
-    Two keys do it, whatever the size of the world: a counter, and one that the last rank sets.
+    The barrier needs two keys, whatever the size of the world: a counter, and a key that the last
+    rank sets.
     """
     store.set(f"here/{rank}", kind)
     seen = store.add("here", 1 if kind == "cpu" else 1 + _GPU)

@@ -12,7 +12,7 @@ LAST_PAUSE_S, GROWTH = 0.05, 1.3
 
 
 class CountingStore(Protocol):
-    """What is used of a store."""
+    """The methods of a store that the vote uses."""
 
     def add(self, key: str, amount: int, /) -> int: ...
     def delete_key(self, key: str, /) -> bool: ...
@@ -27,9 +27,9 @@ def is_unanimous(
     agrees: bool,
     is_stale: Callable[[], bool],
 ) -> bool | None:
-    """Return on rank 0 whether every rank agrees, once all have said so; on others False, at once.
+    """Return on rank 0, once all have voted, whether every rank agrees; on others False at once.
 
-    Each rank calls it once for a key. None: the generation ended before all had called it.
+    Each rank calls it once for a key. It returns None if the generation ended before all had voted.
     """
     # One number counts both: those who came, and, in units above that, those who agree.
     unit = size + 1
