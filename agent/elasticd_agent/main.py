@@ -20,7 +20,7 @@ def run(settings: AgentSettings) -> int:
     """Serve as this node's agent until it is told to end; returns its exit code.
 
     Raises:
-        ElasticdError: it cannot begin; the message says why and what to do.
+        ElasticdError: the agent cannot begin; the message says why and what to do.
     """
     bind(node=settings.node)
     end_on_signals()

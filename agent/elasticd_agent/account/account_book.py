@@ -25,7 +25,7 @@ class AccountBook:
         self._left_s: Mapping[JobName, float] = {}
 
     def of(self, spec: JobSpec, now_s: float) -> JobAccount:
-        """Return the account of a job that is being joined, a new one where there is none."""
+        """Return the account of a job that is being joined; make a new one if there is none."""
         kept = self._kept(now_s)
         account = kept.get(spec.name)
         if account is None or account.spec.uid != spec.uid:

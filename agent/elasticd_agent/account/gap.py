@@ -1,12 +1,12 @@
-"""What the slots of a dead agent did since its last record, worked out by another node. Pure.
+"""How a dead agent's slots spent the time since its last record, as another node infers. Pure.
 
 An agent writes its account a few times a minute, so what it counted since then dies with it. But
-the ranks of a world make each step together. So the slots that it had in training did what a slot
-did that was in the same generation here: steps, then the one that was lost, then what nobody knew
-of yet. A slot that was spare, or whose next worker was on its way, was that until the generation
-ended. What remains is unexplained: where this node was not there, too.
+the ranks of a world make each step together. So its slots that trained did the same as a slot of
+the same generation on this node: steps, then the lost step, then the time until the failure was
+noticed. A slot that was spare, or whose next worker was starting, stayed so until the generation
+ended. The remaining time is unexplained, and so is time at which this node was not in the job.
 
-Two hosts' clocks are not compared: what is compared is for how long each has known a generation.
+Two hosts' clocks are not compared; the nodes compare for how long each has known a generation.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _IN_STEP = frozenset({TimeCause.TRAIN.value, TimeCause.PAUSE.value})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGenerations:
-    """What this node knows of the generations, by its own clock."""
+    """The times of the generations that this node knows, by its own clock."""
 
     began_s: Mapping[Generation, float] = field(default_factory=dict)
     """When this node first saw each of the newest generations."""

@@ -1,10 +1,11 @@
 """The incidents of a job as JSON lines in its folder, for whoever reads logs and not etcd.
 
-What stands in etcd is bounded, and gone a week after the job; this file stays with the logs. Each
-agent adds a line for each change of world that its node went through, the very record that it
-writes to etcd; agents of one machine, or of one network folder, add to the same file. A node that
-is found late, and is so no more, is a line too, of another form: it is no change of world. When the
-file has grown large, it is set aside as `incidents.jsonl.1` in place of the one before.
+The records in etcd are bounded, and are deleted a week after the job; this file stays with the
+logs. Each agent adds a line for each change of world that its node went through, the very record
+that it writes to etcd; agents of one machine, or of one network folder, add to the same file. A
+node that becomes late, or ceases to be late, is a line too, of another form, since that is no
+change of world. When the file has grown large, it is set aside as `incidents.jsonl.1` in place of
+the one before.
 """
 
 import fcntl

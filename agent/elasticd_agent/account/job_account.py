@@ -37,7 +37,7 @@ _BEFORE_COMMIT = frozenset({TimeCause.START, TimeCause.RECOVER, TimeCause.RESIZE
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is known of the worker in one slot."""
+    """The facts about the worker in one slot."""
 
     nonce: Nonce = Nonce(0)
     generation: Generation = Generation(0)
@@ -192,7 +192,7 @@ class JobAccount:
     def count_reported_steps(
         self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float
     ) -> bool:
-        """Count exactly what a script of restart mode reports of its steps.
+        """Count exactly the steps that a script of restart mode reports.
 
         Returns True if with this report all workers here have made their first step.
         """

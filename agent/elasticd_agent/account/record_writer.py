@@ -1,12 +1,12 @@
 """Writes an agent's account and the job's progress to etcd, on the thread of effects.
 
 Every second is written down by exactly one record, whatever fails in between. An agent's record
-holds what it counted since somebody took its sums over. Whoever takes them over, the node of rank
-0, adds them to the progress and deletes the record in one transaction, which holds only if neither
-has changed. The agent sees at its next write that its record is gone, and goes on from there; so it
-does no harm to take over from somebody who lives.
+holds its sums since the last time that they were taken over. The node of rank 0 takes them over: it
+adds them to the progress and deletes the record in one transaction, which holds only if neither has
+changed. The agent sees at its next write that its record is gone, and counts on from there; so it
+does no harm to take over from an agent that lives.
 
-Two hosts' clocks are not compared: what is compared is for how long each has known a generation.
+Two hosts' clocks are not compared; the nodes compare for how long each has known a generation.
 """
 
 import time

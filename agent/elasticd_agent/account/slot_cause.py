@@ -1,7 +1,7 @@
-"""What a slot's time goes to, derived from the core's state after a decision. Pure.
+"""The cause to which a slot's time counts, derived from the core's state after a decision. Pure.
 
-Level-triggered like the core itself: the state is looked at as it is, so it does not matter which
-events led there, nor whether one was missed.
+Level-triggered like the core itself: the function reads the state alone, so it does not matter
+which events led there, or whether one was missed.
 """
 
 import math
@@ -93,7 +93,7 @@ def _while_leaving(state: JobState, worker: Worker | None) -> TimeCause:
 
 
 def _beside_world(state: JobState, slot: Slot) -> TimeCause:
-    """Return the cause for a slot of ours that the world does not name: it was lost, or is about to
+    """Return the cause for a slot of this node that the world does not name: it was lost, or will
     join.
     """
     failure = state.slot_failures.get(slot)

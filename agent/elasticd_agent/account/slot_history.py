@@ -1,8 +1,8 @@
-"""What the slots of this node spent their time on, moment by moment, of the last minutes.
+"""How the slots of this node spent each moment of the last minutes.
 
-The account has sums only. Where another agent died, somebody must know what a slot that trained in
-the same world did between that agent's last word and the end of the generation: all ranks of a
-world make each step together, so it did what a slot here did.
+The account has sums only. If another agent dies, a node must know how a slot of the same world
+spent the time between that agent's last record and the end of the generation: all ranks of a world
+make each step together, so the dead agent's slots did the same as a slot here.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""An answer over HTTP, and the form of those who give one."""
+"""An answer over HTTP, and the signature of the functions that give one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """What a route answers to a GET."""
+    """The answer of a route to a GET."""
 
     status: HTTPStatus = HTTPStatus.OK
     body: bytes

@@ -1,4 +1,4 @@
-"""What `elasticd bundle` asks of a node: files of a job, this agent's own log, and versions.
+"""The node's answers to `elasticd bundle`: files of a job, this agent's own log, and versions.
 
 `/v1/bundle/jobs/<job>` answers with a list of the job's files on this node, as JSON;
 `/v1/bundle/jobs/<job>/<file>` with the end of one of them; `/v1/bundle/agent.log` with the newest
@@ -44,8 +44,8 @@ class BundleFiles:
         password: str = "",
         environ: Mapping[str, str],
     ) -> None:
-        """`log_lines` gives this agent's own log; `password` is that of etcd, and what is secret in
-        `environ`, the agent's own environment, is masked, too.
+        """`log_lines` gives this agent's own log; `password` is etcd's. It is masked, and so are
+        the secrets in `environ`, the agent's own environment.
         """
         self._run_folder, self._folders = run_folder, folders
         self._log_lines = log_lines

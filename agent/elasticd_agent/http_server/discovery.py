@@ -1,8 +1,8 @@
 """`/sd`: all agents of the cluster, for Prometheus' HTTP service discovery.
 
-They are read from etcd at that moment. What cannot be answered is a 503: on an error Prometheus
-keeps the targets that it has, on an empty list it drops them all. That no agent is there is never
-the truth, since one answers.
+They are read from etcd at that moment. If etcd does not answer, the server answers 503: on an error
+Prometheus keeps its targets, on an empty list it drops them all. An empty list is never true, since
+this agent is there.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 `/v1/logs/<job>/<generation>/<rank>/<out|err|times>?offset=N` answers with bytes from there on, at
 most 1 MiB, and the file's size in `X-Elasticd-Size`; `/v1/progress/<job>` with where the ranks of
-this node stand, as JSON. Nothing else: no listing, no other file. A name is checked and a number is
-a number before a path is made of them.
+this node stand, as JSON. It serves nothing else: no listing, no other file. A name is checked and a
+number is a number before a path is made of them.
 """
 
 import os
@@ -57,7 +57,7 @@ class LogFiles:
     def _log_of(self, path: str, query: str) -> tuple[Path, int]:
         """Find the file that a request names, and the offset from which it is wanted.
 
-        Raises: CallError: it names nothing that could be a log of ours.
+        Raises: CallError: it names no file that could be a log of elasticd.
         """
         match path.split("/"):
             case ["", "v1", "logs", job, generation, rank, ("out" | "err" | "times") as stream]:
@@ -76,7 +76,7 @@ class LogFiles:
 def _opened(path: Path) -> BinaryIO:
     """Open a regular file only: opening a pipe that a worker put there could block for ever.
 
-    Raises: OSError: it cannot be opened. CallError: it is no regular file.
+    Raises: OSError: the file cannot be opened. CallError: it is no regular file.
     """
     line = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(line).st_mode):

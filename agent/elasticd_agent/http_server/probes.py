@@ -2,11 +2,11 @@
 
 `/healthz` is a matter of this process alone: 503 if the thread that owns its state has been at one
 thing for over five seconds; forming a world takes none of its time. Its lease is let go after
-thirty, so who restarts an agent for this should ask for longer than that: it ends its workers. What
-etcd refuses to take from this node stands in a second line, and it is ok still: a supervisor
-that restarted the agent for it would end its workers. `/readyz` is 503 until the node is
-registered, while its lease in etcd is not surely alive, and while it waits for the state of a job
-that other nodes have: who ends one node after the other would end the last one that has it.
+thirty, so who restarts an agent for this should ask for longer than that: it ends its workers. A
+write that etcd refuses is shown in a second line, and the answer is still ok: a supervisor that
+restarted the agent for it would end its workers. `/readyz` is 503 until the node is registered,
+while its lease in etcd is not surely alive, and while it waits for the state of a job that other
+nodes have: who ends one node after the other would end the last one that has it.
 """
 
 from collections.abc import Callable

@@ -57,7 +57,7 @@ class AccountRecorder:
             self.write(state, at_s)
 
     def write(self, state: JobState, at_s: float, *, is_last: bool = False) -> None:
-        """Send the account as it stands now.
+        """Send the account's present state.
 
         One write at a time is under way, except for the last.
         """

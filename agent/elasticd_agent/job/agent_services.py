@@ -1,4 +1,4 @@
-"""What the agent that serves a job on this node gives to it."""
+"""The services that the agent gives to the runner of a job."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ __all__ = ["AgentServices", "host_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentServices:
-    """What a runner needs of its agent."""
+    """The services that a runner needs from its agent."""
 
     node: NodeId
     host: str

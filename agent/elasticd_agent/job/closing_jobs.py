@@ -68,7 +68,7 @@ class ClosingJobs:
             end()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for all of them, because the process is about to end."""
+        """Wait for all jobs that are closing, because the process is about to end."""
         for thread, _ in self._closing.values():
             if thread.ident is not None:
                 thread.join(timeout_s)

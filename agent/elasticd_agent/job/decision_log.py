@@ -1,4 +1,4 @@
-"""What a person reads in an agent's log of the decisions about one job."""
+"""Writes the decisions about one job into the agent's log, for people."""
 
 from typing import Any
 

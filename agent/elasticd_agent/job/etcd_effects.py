@@ -70,10 +70,11 @@ class EtcdEffects:
         )
 
     def take_back(self, node: NodeId, incarnation: Incarnation) -> None:
-        """Delete the record of a membership that nobody serves any more, and whose workers ended.
+        """Delete the record of a membership that no runner serves now, and whose workers ended.
 
-        The node's lease would keep it: the others would count on it, and wait for it if it is a
-        proposer. It says no goodbye, since nothing that the core knew of the job can be trusted.
+        The node's lease would keep the record: the other members would count on this one, and wait
+        for it if it is a proposer. The method writes no leave message, since nothing that the core
+        knew of the job can be trusted.
         """
         self.effect_thread.send(
             lambda: self._take_back(node, incarnation),
@@ -201,7 +202,7 @@ class EtcdEffects:
     def _held(self) -> Lease:
         """Return the lease if it is surely alive.
 
-        Raises: Fenced: it is not, so nothing may be written.
+        Raises: Fenced: the lease is not surely alive, so nothing may be written.
         """
         lease = self.lease()
         if lease is None or now_s() >= lease.deadline_s:

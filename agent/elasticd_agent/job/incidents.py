@@ -111,9 +111,9 @@ class Incidents:
 def _committed(incident: Incident, stepped: Sequence[ev.WorkerStepped], since_s: float) -> Incident:
     """Add what the workers reported with their first commits.
 
-    `since_s` is the time from the first report, when all workers ran, to the last of the commits.
-    A change in which processes went on has no `start`: it was first reported because another world
-    had come before its commits were heard of.
+    `since_s` is the time from the first report, when all workers ran, to the last of the commits. A
+    change in which processes went on has no `start`: it was reported first because another world
+    came before its commits arrived.
     """
     slowest = max(stepped, key=lambda each: sum(each.phases_s.values()))
     phases = {**incident.phases_s, **slowest.phases_s}

@@ -1,7 +1,7 @@
-"""Runs on the owner's thread what belongs to one job: a bug of ours there ends that job alone.
+"""Runs one job's calls on the owner's thread, so that a bug in them ends that job alone.
 
 The agent serves other jobs on the same thread, and its end would end their workers too. A broken
-rule of the rendezvous still ends it: what it would do next might be wrong for all nodes.
+rule of the rendezvous still ends the agent: its next actions might be wrong for all nodes.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ log = get_logger()
 
 
 class Crashing(Protocol):
-    """What serves a job and can give it up; a `Runner`."""
+    """The port to an object that serves a job and can give it up; `Runner` implements it."""
 
     def crash(self, why: str) -> None:
         """Leave the job for good: what is known of it cannot be trusted any more."""
@@ -28,9 +28,7 @@ class Crashing(Protocol):
 
 class JobGuard:
     def __init__(self, post: Callable[[Item], None], runners: Mapping[JobName, Crashing]) -> None:
-        """`runners` are those that serve jobs now; the guard looks into it when
-        something breaks.
-        """
+        """`runners` has the runners that serve jobs now; the guard reads it after an error."""
         self._post, self._runners = post, runners
 
     def post_for(self, job: JobName) -> Callable[[Item], None]:

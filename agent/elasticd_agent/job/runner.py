@@ -66,8 +66,8 @@ class Runner:
         past: Generation,
         kept: Workers | None = None,
     ) -> None:
-        """`past`: the newest generation that an earlier incarnation knew; `kept`: the workers that
-        it has left us, with its place."""
+        """`past` is the newest generation that an earlier incarnation knew, `kept` are the workers
+        that it left to this one, with its place."""
         self.spec, self.order = spec, order
         self._host, self._changed = host, changed
         self._log = log.bind(job=spec.name)
@@ -297,7 +297,9 @@ class Runner:
             self._meter.count_progress(worker.rank, worker.generation, told)
 
     def _stepped(self, event: ev.WorkerStepped, at_s: float) -> None:
-        """A change that was told of before anybody had called `elasticd.run` ends with this."""
+        """Take note of steps: they end a change that was reported before any worker called
+        `elasticd.run`.
+        """
         if (more := self._incidents.report_first_commit(event, self.state, at_s)) is not None:
             self._meter.count_more(*more)
             self._recording.write(self.state, at_s)

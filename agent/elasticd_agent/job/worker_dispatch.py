@@ -1,4 +1,4 @@
-"""Brings what a worker says, and what is found out about it, to the job that the worker is of.
+"""Delivers a worker's messages, and the findings about the worker, to the worker's job.
 
 The monitor knows of each process for which job it was started. So a heartbeat costs the same on a
 node with one job and on a node with fifty.
@@ -19,7 +19,7 @@ __all__ = ["WorkerDispatch"]
 
 
 class WorkerDispatch:
-    """One for an agent: it owns the monitor of all workers, and calls their jobs on the owner's
+    """The dispatch of one agent: it owns the monitor of all workers, and calls jobs on the owner's
     thread.
     """
 

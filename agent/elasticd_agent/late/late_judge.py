@@ -1,8 +1,9 @@
 """The node of rank 0 judges which nodes of a job are late, and writes down what it finds.
 
-It is a proposer, so it sees what all members say. Whoever has rank 0 next begins to judge anew, and
-the record tells it what was found before: an entry stays open until somebody who knows the waits of
-all nodes finds that it is over, or until the job is. Nothing is written while nothing changes.
+This node is a proposer, so it sees all members' reports. The next node that has rank 0 begins to
+judge anew, and reads the earlier findings from the record: an entry stays open until a node that
+knows the waits of all nodes finds that it is over, or until the job is over. Nothing is written
+while nothing changes.
 """
 
 import time
@@ -39,7 +40,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Finding:
-    """What is to be written down."""
+    """A finding that is to be written down."""
 
     late: Mapping[NodeId, Lateness]
     unknown: frozenset[NodeId]
@@ -62,7 +63,7 @@ class LateJudge:
         post: Callable[[Callable[[], None]], None],
         tell: Callable[[LateNode], None],
     ) -> None:
-        """`tell` gets each node when it has become late, and again when it is so no more."""
+        """`tell` gets each node when it has become late, and again when it is late no more."""
         self._job, self._on_late, self._tell = job, on_late, tell
         self._store, self._keys = store, keys
         self._effect_thread, self._lease, self._post = effect_thread, lease, post

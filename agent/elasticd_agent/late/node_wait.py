@@ -1,4 +1,4 @@
-"""What a node reports of the waits of its steps, from its workers' heartbeats.
+"""A node's report of the waits in its steps, from its workers' heartbeats.
 
 A node is as late as its slowest rank, which is the one that waits least.
 """

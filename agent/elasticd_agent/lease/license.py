@@ -1,9 +1,10 @@
-"""What follows from this node's lease: who may write, and until when workers may run.
+"""The consequences of this node's lease: who may write, and until when workers may run.
 
-The pools enforce the second themselves, even while this process stands still: each has a license,
-which is the lease's deadline plus its job's isolation limit. Other nodes rely on it: they may start
-a world without this node once that time has passed. So a membership whose lease was lost is never
-licensed again, neither by the lease that follows, nor if etcd comes back just before the old limit.
+The pools enforce the time limit themselves, even while this process stands still: each has a
+license, which is the lease's deadline plus its job's isolation limit. Other nodes rely on it: they
+may start a world without this node once that time has passed. So a membership whose lease was lost
+is never licensed again, neither by the lease that follows, nor if etcd comes back just before the
+old limit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ class Membership(Protocol):
 
 
 class Licenses:
-    """Compare the lease with what memberships and pools were told of it.
+    """Compare the lease with the state that memberships and pools know.
 
     The owner's thread uses it.
     """
@@ -72,9 +73,9 @@ class Licenses:
     def check(self, members: Sequence[Membership], kept: Iterable[Licensed]) -> None:
         """Renew the licenses, then tell the memberships if the lease became sure or unsure.
 
-        In this order: what a membership hears may start its workers, and a pool whose license is
-        over refuses to. `kept` are workers that wait for the next incarnation: they are in no
-        world, so the lease that their node holds is enough for them.
+        The order matters: the news may make a membership start its workers, and a pool whose
+        license is over refuses to start any. `kept` are workers that wait for the next incarnation:
+        they are in no world, so the lease that their node holds is enough for them.
         """
         lease = self._standing.lease
         if lease is not None and lease.deadline_s - self._told_s >= LICENSE_STEP_S:

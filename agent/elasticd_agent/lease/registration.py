@@ -1,8 +1,8 @@
 """This node's standing in etcd: its lease, its record, and whether it may write at all.
 
-The record under `nodes/` makes one life of an agent the node's: others take its word for what
-becomes of the node's workers. So it is written by compare-and-set, also after a lease was lost, and
-only where no other life's record stands. An agent that finds one stands by: two that overwrote each
+The record under `nodes/` makes one life of an agent the node's: other agents rely on its reports
+about the node's workers. So it is written by compare-and-set, also after a lease was lost, and only
+where no other life's record stands. An agent that finds one stands by: two that overwrote each
 other would cost their jobs a generation a turn. A record is taken over only if that agent's machine
 answers that nobody listens there any more.
 """
@@ -145,7 +145,7 @@ class Registration:
         self._post(self._begin_anew)
 
     def _begin_anew(self) -> None:
-        """Seek another lease, once: etcd and the record may both tell of the end of one.
+        """Seek another lease, once: etcd and the record may both report the end of the same lease.
 
         A node with two would renew the licenses of its workers under the newer one alone.
         """
@@ -280,7 +280,8 @@ class Registration:
     def _failed(self, what: str, exc: ElasticdError) -> float:
         """Log once what etcd refuses, or why it does not answer; return when to try again.
 
-        What is refused is tried ever more slowly, and is reported to whoever asks how this node is.
+        A refused write is tried ever more slowly, and is reported to everybody who asks for this
+        node's health.
         """
         pause_s = self._effect_thread.failed_writes.failed(OF_THE_NODE, what, exc)
         if not pause_s:

@@ -53,7 +53,7 @@ _ROUNDING_S = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
-    """What /proc says of a process at one moment."""
+    """The facts in /proc about a process at one moment."""
 
     states: str
     """One letter for each thread; the list may end at the first R."""
@@ -73,7 +73,7 @@ Verdict: TypeAlias = Frozen | Stalled | Resumed
 
 
 class HangDetector:
-    """Keep what is known of each worker's heartbeat.
+    """Keeps the facts about each worker's heartbeat.
 
     The caller gives the time, and must call `look` regularly.
     """

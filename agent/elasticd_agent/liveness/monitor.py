@@ -1,10 +1,9 @@
-"""What an agent hears and sees of the workers that called `elasticd.run`, for all its jobs.
+"""Collects an agent's observations of workers that called `elasticd.run`, for all its jobs.
 
 It feeds the hang detector and passes its verdicts on. It has no thread of its own: its `tick` is
-that of `WorkerSockets` and runs on that thread, after everything that lay unread was heard. A
-thread of its own could run while the listening one does not. It would then take unread heartbeats
-for the silence of all workers, which wait in a collective most of the time and then look dead in
-/proc.
+that of `WorkerSockets` and runs on that thread, after all unread messages were handled. A thread of
+its own could run while the reading one does not. It would then take unread heartbeats for the
+silence of all workers, which wait in a collective most of the time and then look dead in /proc.
 """
 
 import math
@@ -55,7 +54,7 @@ class WorkerMonitor:
         return self._attachments.name
 
     def expect(self, pid: int, *, job: JobName, limit_s: float) -> None:
-        """Expect a process of ours: it may attach, and is watched from then on.
+        """Expect a worker that this agent started: it may attach, and is watched from then on.
 
         `limit_s` is the job's `progress_timeout_s`; 0 means none.
         """
@@ -72,7 +71,7 @@ class WorkerMonitor:
             self._detector.forget(pid)
 
     def job_of(self, pid: int) -> JobName | None:
-        """Return the job that a process was started for; None if it is none of ours any more."""
+        """Return the job that a process was started for; None if it is no worker any more."""
         return self._jobs.get(pid)
 
     def forget(self, pid: int) -> None:

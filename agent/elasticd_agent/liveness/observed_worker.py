@@ -1,4 +1,4 @@
-"""What was heard of one worker and seen of its process, to tell whether it hangs."""
+"""The heartbeats of one worker and the samples of its process, which show whether it hangs."""
 
 from dataclasses import dataclass
 

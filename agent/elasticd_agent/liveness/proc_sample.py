@@ -1,4 +1,4 @@
-"""What /proc says at this moment about a process's threads and its CPU time."""
+"""Reads from /proc the present state of a process's threads and its CPU time."""
 
 import os
 

@@ -1,7 +1,8 @@
-"""What an agent answers when it is asked how far a job's ranks on this node are.
+"""The agent's answer to the question how far a job's ranks on this node are.
 
-The owner's thread reports what it heard of them. How long ago each last wrote anything is looked up
-here, on the thread of the request, because the run folder may be on a file system that hangs.
+The owner's thread reports the ranks' heartbeats. This module looks up how long ago each rank last
+wrote anything, on the thread of the request, because the run folder may be on a file system that
+hangs.
 """
 
 import json
@@ -22,7 +23,7 @@ _HELD_UP = "elasticd_checkpoint_snapshots_held_up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankHeard:
-    """What is known of a rank, and where its output goes."""
+    """The facts about a rank, and the files to which its output goes."""
 
     progress: RankProgress
     outputs: tuple[Path, ...]
@@ -69,7 +70,7 @@ def _checkpoint_age_s(told: Mapping[str, float]) -> float | None:
 
 
 def _keeper_metrics(path: Path | None) -> Mapping[str, float]:
-    """Return what a keeper last told of these two; nothing where it told nothing yet."""
+    """Return the keeper's last values of these two metrics; none where it wrote none."""
     found: dict[str, float] = {}
     with suppress(OSError, ValueError):
         for line in path.read_text(encoding="utf-8").splitlines() if path is not None else ():

@@ -51,7 +51,7 @@ class Stalled:
 
     @property
     def why(self) -> str:
-        """Return what is wrong with it, where others wait for it."""
+        """Return a sentence on what is wrong with the worker, and which workers wait for it."""
         if self.has_returned:
             return "It returned from train."
         return f"No progress for {self.since_s:.0f} s, while others waited for it."
@@ -65,7 +65,7 @@ class Resumed:
 
 
 def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resumed]:
-    """Return those of comparable workers that stand still and are last.
+    """Return the workers, among comparable ones, that stand still and are last.
 
     Each is named once for each limit that it passes, and once when it goes on.
     """
@@ -115,7 +115,9 @@ def _resumed(world: Sequence[WatchedWorker]) -> list[Stalled | Resumed]:
 def _limit_passed(
     worker: WatchedWorker, waiting: Sequence[WatchedWorker], now_s: float
 ) -> StallLimit | None:
-    """Return the longest limit that it passed; `waiting` are the workers here that wait for it."""
+    """Return the longest limit that a worker passed; `waiting` are the workers here that wait for
+    it.
+    """
     beat = worker.beat
     assert beat is not None
     idle_s = now_s - worker.moved_s

@@ -1,4 +1,4 @@
-"""Where the workers of a node stand, written down before one of them is killed.
+"""Writes the stacks of a node's workers to a file before one of the workers is killed.
 
 A worker that still answers reports its own stacks. A frozen one cannot, and must be examined from
 outside while it exists: /proc first, which takes a millisecond, then py-spy, if there is one. All
@@ -204,7 +204,7 @@ class _Spy:
             self._why = str(exc)
 
     def take(self, until_s: float) -> str:
-        """Return what it found by then, or why it found nothing."""
+        """Return py-spy's output at that time, or why there is none."""
         process = self._process
         if process is not None:
             try:

@@ -1,10 +1,10 @@
 """The agent's end of its workers' connections: one socket for all workers of all its jobs.
 
 The socket is abstract, so no file is left behind and none has to be cleared away; any process of
-the machine can connect to it, so the kernel's word about who did (SO_PEERCRED) decides: this
-user's alone, and of these only a worker that the agent knows. A worker may connect before the
-pool's word of its start has arrived, hence a stranger is kept waiting for a moment. A child that
-a worker forked has a number of its own and does not pass for it.
+the machine can connect to it, so the kernel's record of who did (SO_PEERCRED) decides: only
+processes of this user may, and of these only workers that the agent knows. A worker may connect
+before the pool's report of its start has arrived, hence an unknown process is kept waiting for a
+moment. A child that a worker forked has a number of its own and does not pass for it.
 """
 
 import os
@@ -103,7 +103,9 @@ class WorkerSockets:
         self._selector.wake()
 
     def forget(self, pid: int) -> None:
-        """Hear no more of a worker; what `heard` was told already may still be on its way."""
+        """Drop a worker's further messages; messages that `heard` already got may still be on their
+        way.
+        """
         with self._lock:
             self._allowed.discard(pid)
             link = self._attached.pop(pid, None)

@@ -62,9 +62,9 @@ class EffectThread:
 
 
 class _Alarm:
-    """One thread for all that is due later, which is quick: a new one for each might not start.
+    """One thread for all delayed calls, which are quick: a new thread for each might not start.
 
-    Whatever is tried again would then not be, while the lease makes the node look well.
+    Retries would then never run, while the lease makes the node look healthy.
     """
 
     def __init__(self) -> None:

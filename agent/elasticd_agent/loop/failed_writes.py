@@ -1,10 +1,10 @@
-"""Writes to etcd that this node cannot do: logged once, told to whoever asks, tried more slowly.
+"""Writes that etcd refuses: logged once, reported on request, and tried ever more slowly.
 
 The lease of a node lives on where etcd is full, where a permission was taken away or where a
-request is too large; so nobody shuts the node out, and it would repeat its write ten times a
-second without a word. What etcd says is logged when it is something new, and stands in `/healthz`,
-which `elasticd status` and `elasticd run` ask for. Not everything that fails belongs here: an etcd
-that is away is seen in the lease, and is waited for inside the call.
+request is too large; so no node excludes this one, and it would silently repeat its write ten times
+a second. The error of etcd is logged when it is new, and stands in `/healthz`, which `elasticd
+status` and `elasticd run` ask for. Not every failure belongs here: if etcd is away, the lease shows
+it, and the call itself waits.
 """
 
 import threading

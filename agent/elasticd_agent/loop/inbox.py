@@ -42,9 +42,9 @@ class Inbox:
         self._queue.put(item)
 
     def ask(self, question: Callable[[], T], timeout_s: float) -> T | None:
-        """Have the owner answer a question; None: it did not in time. For any other thread.
+        """Have the owner answer a question; None if the time ran out. For any other thread.
 
-        Who asks wants to know something for people: a bug in that must not end the agent.
+        The questions are for people: a bug in an answer must not end the agent.
         """
         told: SimpleQueue[T | None] = SimpleQueue()
 

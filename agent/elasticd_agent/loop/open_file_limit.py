@@ -25,9 +25,9 @@ def raise_limit() -> None:
 
 
 def first_limit() -> int | None:
-    """Return the soft limit that this process began with; None: it is still that.
+    """Return the soft limit that this process began with; None if it has not changed.
 
-    A child of another user must set it itself: the kernel refuses `give_first_limit` there.
+    A child of another user must set the limit itself: the kernel refuses `give_first_limit` there.
     """
     return _first_soft
 

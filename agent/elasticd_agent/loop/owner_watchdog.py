@@ -1,9 +1,10 @@
 """Lets the node's lease expire if the owner's thread hangs.
 
-Keepalives have a thread of their own, so an owner that hangs (a disk that does not answer, an error
-of ours) would look well for ever: a member that hears nothing, a proposer that never proposes. When
-it is at one item for longer than anything takes, its lease is not renewed, and the others go on
-without it. If it goes on before the lease has run out, nothing has happened.
+Keepalives have a thread of their own, so an owner that hangs (a disk that does not answer, a bug)
+would look healthy for ever: a member that handles no event, a proposer that never proposes. If the
+owner works at one item for longer than any item takes, the lease is not renewed, and the other
+nodes go on without this one. If the owner goes on before the lease has run out, nothing has
+happened.
 """
 
 from collections.abc import Callable

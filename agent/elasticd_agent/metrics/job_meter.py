@@ -1,4 +1,4 @@
-"""What happens to one job on this node, counted for its metrics.
+"""Counts the events of one job on this node for its metrics.
 
 A counter counts only what happened while this node had rank 0. So each event of a job is counted
 once, by one node, and the sum over all nodes is right also after rank 0 has moved. Every node that
@@ -25,7 +25,7 @@ __all__ = ["JobCounts", "JobMeter", "JobReading"]
 
 @dataclass(slots=True, kw_only=True)
 class JobCounts:
-    """What this node has counted of a job since it first served it; seconds are seconds."""
+    """The counts of a job since this node first served the job; times are in seconds."""
 
     steps: int = 0
     samples: int = 0
@@ -159,7 +159,9 @@ class JobMeter:
         self._name(beat)
 
     def count_progress(self, rank: Rank, generation: Generation, told: Progressed) -> None:
-        """Count what a script of restart mode says; its processes are of one generation."""
+        """Count the progress that a script of restart mode reports; its processes are of one
+        generation.
+        """
         if rank != 0:
             return
         before = self._told if self._told_in == generation else Progressed(step=0)
@@ -182,7 +184,9 @@ class JobMeter:
         self._name(self._beat)
 
     def count_more(self, before: Incident, after: Incident) -> None:
-        """Count what was not known yet when the change was told of: the way to the first step."""
+        """Count the part of a change that was unknown when it was reported: the time to the first
+        step.
+        """
         if after.generation == self._led and after.generation > 1:
             for phase, seconds in after.phases_s.items():
                 if phase in self._counts.change_seconds:
@@ -236,7 +240,7 @@ class JobMeter:
         self._counts.changes[reason if reason in self._counts.changes else "other"] += 1
 
     def _passed(self, incident: Incident) -> None:
-        """This node has gone through a change, or was overtaken in it."""
+        """Take note that this node went through a change, or was overtaken by the next one."""
         if incident.generation != self._led or incident.generation <= 1:
             return
         for phase, seconds in (*incident.phases_s.items(), ("unnoticed", incident.unnoticed_s)):
@@ -246,6 +250,6 @@ class JobMeter:
 
 
 def _is_told_by(state: JobState) -> bool:
-    """True if this node speaks for the whole job: it has rank 0, or is the first that is left."""
+    """Return True if this node reports for the whole job: it has rank 0, or is the first left."""
     turn = proposers(state)
     return not state.is_fenced and bool(turn) and turn[0] == state.me.node

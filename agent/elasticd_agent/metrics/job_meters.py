@@ -24,7 +24,7 @@ SlotSeconds = Callable[[JobName, float], Mapping[TimeCause, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """What the meters of a node show at one moment."""
+    """The readings of a node's meters at one moment."""
 
     jobs: tuple[JobReading, ...]
     unserved: tuple[JobName, ...]
@@ -75,7 +75,7 @@ class JobMeters:
             del self._ended_s[job], self._meters[job]
 
     def forget(self, job: JobName) -> None:
-        """It is over: whatever waited here for its return waits no more."""
+        """Drop a job that is over, with everything that waited here for its return."""
         self._active.pop(job, None)
         if (meter := self._meters.get(job)) is not None and job in self._ended_s:
             meter.rest(keeps_slots=False)

@@ -37,7 +37,7 @@ class KeeperReading:
         self.is_done = Event()
 
     def wait(self) -> bool:
-        """Wait until it is done; False: it hangs."""
+        """Wait until the reading is done; False if it hangs."""
         return self.is_done.wait(max(0.0, self.until_s - time.monotonic()))
 
 
@@ -54,7 +54,9 @@ class KeeperFiles:
         """A file that was not read in time, and by what: its thread is still at it."""
 
     def begin(self) -> KeeperReading | None:
-        """Read the files of last time already: who asks is about to wait for something else."""
+        """Begin to read the files of the last scrape, because the caller will wait for something
+        else.
+        """
         with self._lock:
             last = self._last
             return self._read(last.files) if last is not None and last.is_done.is_set() else None
@@ -62,7 +64,7 @@ class KeeperFiles:
     def samples(
         self, files: Sequence[tuple[JobName, Path]], begun: KeeperReading | None = None
     ) -> tuple[Sample, ...]:
-        """Return what stands in them, but for those that hang."""
+        """Return the samples of the files, but for files that hang."""
         with self._lock:
             before = self._last
         if before is not None and not before.wait() and not self._give_up(before):

@@ -1,4 +1,4 @@
-"""The answer to one scrape, put together on the thread of whoever asks.
+"""Puts the answer to one scrape together, on the thread of the request.
 
 Imported with the first scrape: an agent that nobody scrapes pays nothing for it.
 """

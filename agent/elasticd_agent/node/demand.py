@@ -1,8 +1,8 @@
 """Feeder: which of the jobs that compete for this node lack nodes.
 
 A job's status and wishes are small and change seldom; they are watched only while there is a choice
-to make. The records say it, and not this node's own part in the job: so the answer is the same
-before the node joins, while it is a spare, and after it has left.
+to make. The answer comes from the records, and not from this node's own part in the job. So it is
+the same before the node joins, while it is a spare, and after it has left.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Remove the records of jobs that ended long ago: every daemon looks after them, none is in charge.
+"""Removes the records of jobs that ended long ago. Every daemon does so; none is in charge.
 
 An agent that serves one job alone does not: its etcd goes with it, or others care for it.
 """
@@ -38,7 +38,7 @@ class EndedJobs:
         after: Callable[[float, Callable[[], object]], None] = later,
         clock: Callable[[], float] = now_s,
     ) -> None:
-        """`keep_s`: for how long records stay at least; 0: for ever."""
+        """`keep_s` is the least time for which records stay, in seconds; 0: for ever."""
         self._store, self._keys, self._effect_thread = store, keys, effect_thread
         self._keep_s, self._after, self._clock = keep_s, after, clock
         self._step_s = min(LOOK_S, keep_s / LOOKS_LEAST)

@@ -26,8 +26,8 @@ class JobList:
 
     `appeared`, `vanished` and `labelled`, with the labels that this node has from now on, are
     called on the owner's thread; `known` once, after the jobs of the first list; `refused` when the
-    one job that this agent is for cannot be read, or asks for other nodes. Of a job that asks for
-    labels which this node has not nothing is told: it competes for no slot here.
+    one job that this agent is for cannot be read, or asks for other nodes. A job that asks for
+    labels which this node lacks is not reported: it competes for no slot here.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class JobList:
             self._ask_again(job)
 
     def _ask_again(self, job: JobName) -> None:
-        """Look again at a job that was left out; of several threads only one does so."""
+        """Read a job again that was left out; of several threads only one does so."""
         if left_out := self._left_out.pop(job, None):
             self._ask(job, *left_out)
 
@@ -123,7 +123,7 @@ class JobList:
             )
 
     def _after_list(self) -> None:
-        """Look whether all jobs of the first list were read, after what was asked for it."""
+        """Check, after the reads for the first list, whether all of its jobs were read."""
         if not self._is_told:
             self._effect_thread.send(lambda: None, self._look_known, self._look_known)
 

@@ -1,8 +1,8 @@
 """What makes this machine a node: its inbox, its lines to etcd and to its peers, its record.
 
-Made before anything that knows of jobs is even imported, or anything that serves HTTP: an agent is
-up and registered in a fraction of the time, and most of what it will need later is loaded while
-nobody waits for it.
+It is made before any module that knows of jobs, or serves HTTP, is imported. So an agent is
+registered in a fraction of the time, and most modules that it needs later are loaded while nobody
+waits.
 """
 
 import secrets
@@ -43,7 +43,7 @@ SLOW_S = 1.0
 class Presence:
     """Open it, then let an `Agent` serve on it; the hooks are called on its thread.
 
-    Nothing is lost before they are set: whatever calls them waits in the inbox until then.
+    No event is lost before the hooks are set: calls of them wait in the inbox until then.
     """
 
     on_peer_died: Callable[[NodeId, Life], None]
@@ -109,7 +109,7 @@ class Presence:
         return folder
 
     def open(self) -> None:
-        """Register this node, then answer who asks it over HTTP.
+        """Register this node, then begin to answer over HTTP.
 
         Raises:
             ElasticdError: etcd cannot be used, or another agent runs under this node's name.

@@ -1,9 +1,10 @@
-"""What keeps a node from being ready although it holds its lease: jobs whose state it waits for.
+"""Whether a node that holds its lease is not ready yet: it may wait for the state of jobs.
 
 A job whose workers crash here again and again holds this node back, takes it in and holds it back
 again: all of that is one wait, whose time goes on where it stood.
 
-The owner's thread looks; any thread may ask. Nothing here waits, and nobody is red for ever.
+The owner's thread looks; any thread may ask. Nothing here blocks, and no node stays not ready for
+ever.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,9 +39,7 @@ class _Wait:
         return self if self.paused_s is not None else replace(self, paused_s=at_s)
 
     def resumed(self, limit_s: float, at_s: float) -> "_Wait":
-        """Go on with it; what passed meanwhile does not count. A new limit has a time of its
-        own.
-        """
+        """Go on with the wait; the time between does not count. A new limit starts at 0."""
         away_s = at_s - self.paused_s if self.paused_s is not None else 0.0
         is_same = self.limit_s == limit_s
         limited_s = self.limited_s + away_s if is_same else at_s

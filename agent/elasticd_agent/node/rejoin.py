@@ -1,10 +1,11 @@
 """The jobs that this node has left and comes back to, and when.
 
-Whatever makes a node join a job again and again, it does not without a pause, and it says so.
+A node that joins a job again and again, for whatever reason, pauses between the joins and logs
+this.
 
-Whoever was left out waits for a while. Whoever was left out because others could not reach it
-comes back only once all members that there are by then can be reached: each vain try would cost
-them a formation.
+A node that was left out waits for a while. A node that was left out because others could not reach
+it comes back only once it can reach all members of that time: each failed try would cost them a
+formation.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -64,7 +65,7 @@ class Rejoins:
         self._waiting[job] = _Comeback(due_s=now_s() + delay_s, has_to_reach=has_to_reach)
 
     def may_join(self, job: JobName) -> bool:
-        """Count one more join of this job; False: it was joined too often, and comes back later."""
+        """Count one more join of this job; return False if it was joined too often for now."""
         at_s = now_s()
         recent = [t for t in self._joins_s.get(job, []) if at_s - t < JOIN_WINDOW_S]
         if len(recent) >= JOINS_AT_ONCE:
@@ -113,7 +114,7 @@ class Rejoins:
 
 
 def _readable(items: Iterable[KeyValue]) -> Iterator[Member]:
-    """Leave out what this version cannot read, as whoever serves the job does."""
+    """Leave out items that this version cannot read, as a runner of the job does."""
     for item in items:
         with suppress(NotSupported):
             yield decode(Member, item.value)

@@ -18,7 +18,7 @@ __all__ = ["SlotClaim", "allot", "claim_of", "rivals"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClaim:
-    """What one job would like of this node."""
+    """The slots of this node that one job would like."""
 
     job: JobName
     order: int
@@ -45,11 +45,11 @@ def claim_of(
     is_stuck: bool = False,
     generation: Generation,
 ) -> SlotClaim:
-    """Say what a job would like here; `state`: of our part in it, None if we have none.
+    """Return a job's claim here; `state` is this node's part in the job, None if it has none.
 
-    `kept`: the slots of workers that wait for our next incarnation in the job. `generation`: of
-    the world for which `lacks_nodes` was said. As long as our part in the job has not seen that
-    world the answer counts for nothing: the job may lack nobody because it has just taken us.
+    `kept` are the slots of workers that wait for the next incarnation here. `generation` is the
+    world of which `lacks_nodes` speaks. Until this node's part in the job has seen that world,
+    `lacks_nodes` does not count: the job may lack no node because it has just taken this one.
     """
     held, is_busy = kept or (), kept is not None
     if state is not None:

@@ -1,8 +1,8 @@
 """Whether this node waits for a job's state that other nodes have (in-process mode). Pure.
 
-Whoever replaces one node after the other (a rollout of a DaemonSet) takes a node that is ready for
-one that the job can go on with. A node whose workers do not have the state yet is none: if the last
-node that has it goes next, and nothing was saved, the job begins anew.
+A controller that replaces one node after the other (a rollout of a DaemonSet) assumes that the job
+can go on with a node that is ready. With a node whose workers do not have the state yet the job
+cannot: if the last node that has the state goes next, and nothing was saved, the job begins anew.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class _Served(Protocol):
 
 
 def limits_s(served: Mapping[JobName, _Served]) -> dict[JobName, float]:
-    """Return for each job served here what `state_limit_s` says of it."""
+    """Return the `state_limit_s` of each job served here."""
     return {job: state_limit_s(each.state) for job, each in served.items()}
 
 
@@ -41,10 +41,10 @@ def held_back(served: Mapping[JobName, _Served]) -> frozenset[JobName]:
 
 
 def state_limit_s(state: JobState) -> float:
-    """Return for how long this node counts as not ready for want of the job's state, at most.
+    """Return for how many seconds at most this node is not ready because it lacks the job's state.
 
-    0 if it lacks none: a process here has it, or nobody has, or no world is about to take this node
-    in.
+    It is 0 if a process here has the state, if no node has, or if no world is about to take this
+    node in.
     """
     if state.stage is not Stage.MEMBER or state.leaving is not None or state.is_over:
         return 0.0
@@ -68,7 +68,7 @@ def _has_it(state: JobState) -> bool:
 def _do_others_have_it(state: JobState) -> bool:
     """Return whether another node's process has the state, as far as the records seen here say.
 
-    Until any of them was seen, the nodes of a standing world are taken to have it.
+    Until a record was seen, the nodes of a standing world are taken to have the state.
     """
     seen = [s.member for s in state.members.values() if s.member.node != state.me.node]
     if seen:

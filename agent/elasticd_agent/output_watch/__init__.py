@@ -1,8 +1,8 @@
-"""What becomes of the files that workers write to: a look at them once a second, on a thread.
+"""Watches the files to which workers write: a thread looks at them once a second.
 
 `silence` decides, purely, that workers have written nothing for too long; `watch` is the thread.
 Workers write into their files directly, so that no byte passes through a process that could end or
-stand still; whatever is wanted of the output is therefore read from the files' sizes.
+stand still; all facts about the output are therefore read from the files' sizes.
 """
 
 __all__: list[str] = []

@@ -3,9 +3,9 @@
 A worker writes into its log directly, through as many descriptors as its C libraries and children
 have. To rename the file would leave them writing into the old one; to copy and truncate it would
 lose what is written in between. Instead the file system is told to give back the room of a part of
-the file (`fallocate` with FALLOC_FL_PUNCH_HOLE): nobody who writes notices, offsets stay what they
-were, and a reader who follows the log goes on. The file keeps its apparent size (`ls -l`) and takes
-less room (`du`).
+the file (`fallocate` with FALLOC_FL_PUNCH_HOLE): the writers notice nothing, offsets stay the same,
+and a reader who follows the log goes on. The file keeps its apparent size (`ls -l`) and takes less
+room (`du`).
 
 What is given back is the middle: the first lines say how a run was set up, the last what happened.
 """
@@ -33,7 +33,7 @@ _libc.fallocate64.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes
 def keep_below(path: Path, limit_bytes: int) -> int:
     """Give back the middle of a log that takes more room than that; return where the hole ends.
 
-    0: it takes less, or is not there.
+    It returns 0 if the log takes less, or does not exist.
 
     Raises:
         OSError: the file system cannot do that (NFS before 4.2, some that live in user space).

@@ -1,8 +1,8 @@
 """Reads one log of a worker as it grows, and gives what is new as whole lines.
 
-The file is kept open, so what was written before it was renamed is still read; another file of that
-name, and one that was made shorter, are read from their begin. Room that was given back
-(`disk_limit`) reads as zeros, which no script prints: they are left out, and told as missing.
+The file is kept open, so lines written before a rename are still read; another file of that name,
+and one that was made shorter, are read from their begin. Room that was given back (`disk_limit`)
+reads as zeros, which no script prints: they are left out, and reported as missing.
 """
 
 import os
@@ -31,9 +31,9 @@ class FollowedLog:
         self._missing = 0
 
     def read(self) -> Iterator[bytes]:
-        """Give the lines that came since the last look, without their ends.
+        """Return the lines that came since the last look, without line ends.
 
-        A file that is not there, or cannot be read now, has none.
+        A file that does not exist, or cannot be read now, has none.
         """
         with suppress(OSError):
             if self._fd is None:

@@ -1,7 +1,8 @@
 """Whether no worker has written anything for too long. Pure; time is the caller's.
 
-Only restart mode is judged by it: there nothing is known of steps, and a job that prints its loss
-and has stopped to do so hangs. That is not certain, so it is off unless a limit is asked for.
+The rule is for restart mode only: there elasticd knows nothing of steps, and a job that printed its
+loss and stopped printing probably hangs. This is not certain, so the rule is off unless the user
+sets a limit.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """It was told silent, and one of them has written something since."""
+    """The job was reported as silent, and one of its workers has written something since."""
 
     pid: int
 
@@ -34,14 +35,14 @@ News: TypeAlias = Silent | Heard
 
 
 class OutputSilence:
-    """How long no worker of one job here has written anything; `limit_s` 0: that is never told.
+    """How long no worker of one job here has written anything; with `limit_s` 0 never reported.
 
-    One clock for all of them: mostly rank 0 prints for all. One that begins or ends counts as
-    output, since the others of its world are then about to do something, too.
+    All workers have one clock, because mostly rank 0 prints for all. A worker that begins or ends
+    counts as output, since the other workers of its world are then about to act, too.
     """
 
     def __init__(self, limit_s: float, pause_s: float) -> None:
-        """`pause_s`: how long after each look the next one is meant to be."""
+        """`pause_s` is the intended time between two looks, in seconds."""
         self._limit_s, self._pause_s = limit_s, pause_s
         self._sizes: dict[int, int] = {}
         self._told: set[int] = set()

@@ -1,4 +1,4 @@
-"""Copies what ranks of this node print to the agent's own stdout: what `kubectl logs` shows.
+"""Copies the output of ranks of this node to the agent's stdout, which `kubectl logs` shows.
 
 Workers write into files, and into nothing else: a pipe that nobody reads would stop them. The
 lines are read from these files, on a thread for each job (its folder may hang), and written to
@@ -41,7 +41,7 @@ class StdoutCopy:
     """The one way to stdout, for all jobs of an agent; any thread may call it."""
 
     def __init__(self, ranks: ForwardedRanks, fd: int | None = None) -> None:
-        """`fd`: where the lines go, which stays open; None: to stdout, if this process has one."""
+        """`fd` gets the lines, and stays open; None: the lines go to stdout, if there is one."""
         self._ranks, self._fd = ranks, fd
         if fd is None and sys.stdout is not None:
             self._fd = sys.__stdout__.fileno() if sys.__stdout__ is not None else None
@@ -109,7 +109,7 @@ class _Followed:
 
 
 class JobForwarding:
-    """One job's; the thread begins with the first rank that is wanted, and ends with `close`."""
+    """The copy of one job; its thread begins with the first wanted rank, and ends with `close`."""
 
     def __init__(self, target: StdoutCopy, job: JobName, *, has_all: bool) -> None:
         self._target, self._job, self._has_all = target, job, has_all
@@ -127,7 +127,7 @@ class JobForwarding:
         )
 
     def follow(self, pid: int, files: "WorkerFiles") -> None:
-        """Take where a process writes from now on; a rank that is not wanted is none of ours.
+        """Take the files to which a process writes from now on; ignore ranks that are not wanted.
 
         A process that was started for a world is named at its start, and again as it enters it.
         """

@@ -1,8 +1,8 @@
 """Looks at the files of one job's workers on this node once a second, on a thread of its own.
 
-It notes when how much stood there, keeps their room below the job's limit, and tells when nobody
-writes any more. The run folder may be on a file system that hangs: then this thread does, and
-nobody else. While it does nobody is told silent.
+It notes the files' sizes with their times, keeps their room below the job's limit, and reports when
+no worker writes any more. The run folder may be on a file system that hangs: then only this thread
+hangs, and no worker is reported as silent meanwhile.
 """
 
 import errno
@@ -35,7 +35,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputLimits:
-    """What a job wants of its output."""
+    """The limits that a job sets for its output."""
 
     silence_s: float = 0.0
     """How long its workers may write nothing; 0: for ever."""
@@ -53,7 +53,9 @@ class _Watched:
 
 
 class OutputWatch:
-    """`told` is called on the thread; it begins with the first process, and ends with `close`."""
+    """Watches one job's output. Its thread calls `told`, begins with the first process, and ends
+    with `close`.
+    """
 
     def __init__(
         self,
@@ -62,9 +64,9 @@ class OutputWatch:
         steps_told: Callable[[int], int] = lambda pid: 0,
         forwarding: JobForwarding | None = None,
     ) -> None:
-        """`steps_told`: how many a process has told of otherwise; that counts as output too.
+        """`steps_told` gives how many steps a process reported; these count as output too.
 
-        `forwarding`: what copies output elsewhere; it hears of the same processes.
+        `forwarding` copies output elsewhere; it gets the same processes.
         """
         self._forwarding = forwarding
         self._limits, self._told, self._steps_told = limits, told, steps_told

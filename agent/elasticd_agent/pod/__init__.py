@@ -1,4 +1,4 @@
-"""What an agent minds where it runs in a container: in a pod, under Docker, or in a systemd unit.
+"""The agent in a container: what it must do in a pod, under Docker, or in a systemd unit.
 
 Its node's name comes from outside (`downward_api`), folders may be missing (`mounts`), memory has a
 limit and the kernel kills who passes it (`memory`), nobody else may be there to reap a process

@@ -22,7 +22,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeName:
-    """What stands in the environment."""
+    """The node's name, as the environment gives it."""
 
     variable: str
     value: str
@@ -32,12 +32,12 @@ class NodeName:
         """The id by which etcd knows this node.
 
         Raises:
-            CallError: it has characters that no name of a node in Kubernetes has.
+            CallError: the name has characters that no name of a node in Kubernetes has.
         """
         return NodeId(checked_name(self.variable, node_id_of(self.value)))
 
     def explain(self) -> None:
-        """Log that the id is not the name, where that is so."""
+        """Log that the id is not the name, if they differ."""
         if self.node != self.value:
             log.info(
                 "node.name_shortened",

@@ -1,8 +1,8 @@
 """Waits for the uploads of keepers before an agent exits whose container ends with it.
 
 A keeper goes on saving for up to a minute after its agent, but not after its container: so an agent
-that is process 1, or was told so, waits for its keepers, once its node is out of the world and
-nobody waits for it any more.
+that is process 1, or was told to wait, waits for its keepers, once its node has left the world and
+no other node waits for it.
 """
 
 import os

@@ -1,10 +1,11 @@
-"""The memory that this container or unit may take, and processes that the kernel killed for it.
+"""The memory limit of this container or unit, and processes that the kernel killed because of it.
 
-A process that was killed by SIGKILL tells nothing of why. The kernel counts those that it kills for
-want of memory, before it sends the signal: a worker that ends by SIGKILL when that number has grown
-is one of them. The count is of the whole container, so who asks first for a kill gets it, and what
-was killed beside (a data loader's process, whose rank then raises) is not put down to a later one.
-Where the kernel kills the whole container (memory.oom.group) nobody is left here who could tell.
+A process that was killed by SIGKILL cannot report the reason. The kernel counts the processes that
+it kills for want of memory, before it sends the signal: a worker that ends by SIGKILL when that
+number has grown is one of them. The count is of the whole container, so who asks first for a kill
+gets it, and what was killed beside (a data loader's process, whose rank then raises) is not put
+down to a later one. Where the kernel kills the whole container (memory.oom.group) nobody is left
+here who could tell.
 """
 
 import time

@@ -37,7 +37,7 @@ def check_temporary(named: str, usual: Iterable[Path] = TEMPORARY) -> None:
 
 
 def check_shared_memory(folder: Path = SHARED) -> None:
-    """Log what a job will miss: a script without a data loader's workers may need none of it."""
+    """Log that jobs may lack shared memory: a script without data workers needs none."""
     if not is_writable(folder):
         log.warning(
             "mount.missing",

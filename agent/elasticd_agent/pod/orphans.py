@@ -1,8 +1,8 @@
-"""What a pool that was killed leaves behind comes to the agent, and is ended here.
+"""Ends the processes that a killed pool leaves behind, and that become the agent's children.
 
-The pool is the guardian of its workers' subtrees. When it is killed itself, its workers die with
-it (the kernel's parent-death signal), but what they had started in sessions of their own would be
-nobody's; as the subreaper above the pool the agent inherits and kills it.
+The pool is the guardian of its workers' subtrees. When it is killed itself, its workers die with it
+(the kernel's parent-death signal), but the processes that they had started in sessions of their own
+would live on. The agent, as the subreaper above the pool, inherits and kills these.
 """
 
 import os
@@ -31,8 +31,8 @@ log = get_logger()
 class Children:
     """The processes that an agent started itself: its pools and keepers. Any thread may use it.
 
-    Whatever else is its child is an orphan. So none may be started while orphans are looked for: it
-    would be taken for one before its number is known.
+    Every other child of the agent is an orphan. So no process may be started while orphans are
+    looked for: it would be taken for an orphan before its number is known.
     """
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class Children:
             self._lock.release()
 
     def start(self, begin: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Have a process started that is one of ours until `forget` or `end`."""
+        """Start a process by `begin`, and count it as the agent's own until `forget` or `end`."""
         with self._lock:
             process = begin()
             self._pids.add(process.pid)
         return process
 
     def adopt(self, pid: int) -> None:
-        """Remember that a process is one of ours although a child of ours has started it."""
+        """Count a process as the agent's own although a child of the agent has started it."""
         self._pids.add(pid)
 
     def forget(self, pid: int) -> None:
@@ -72,10 +72,10 @@ class Children:
         self._pids.discard(pid)
 
     def end(self, pid: int) -> None:
-        """Forget a pool that has ended, and kill and reap all that it left behind.
+        """Forget a pool that has ended, and kill and reap all processes that it left behind.
 
-        Gives up after 0.2 s on a process that no signal ends; it then stays ours and is tried again
-        at the next pool's end.
+        Gives up after 0.2 s on a process that no signal ends; the process then stays counted, and
+        is killed again at the next pool's end.
         """
         self.forget(pid)
         if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):

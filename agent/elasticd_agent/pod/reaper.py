@@ -1,4 +1,4 @@
-"""Reaps processes that die after their parent has gone, for which nobody else waits.
+"""Reaps processes that die after their parent, and for which no other code waits.
 
 The agent is the subreaper of all that its pools start, and in a container often process 1: whatever
 loses its parent becomes its child, and stays in the table of processes until somebody asks how it
@@ -65,7 +65,7 @@ class Reaper:
 
 
 def reap(children: Children) -> bool:
-    """Reap all zombies that are no children of our own making; False: it cannot be told now."""
+    """Reap all zombies that the agent did not start itself; return False if that is unknown now."""
     with children.unchanged() as own:
         if own is None:
             return False

@@ -36,9 +36,9 @@ class WorkerUser:
         return {**kept, "HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
     def give_folder(self, path: Path) -> Path:
-        """Create a folder for this user alone; one that exists stays as it is.
+        """Create a folder for this user alone; a folder that exists stays as it is.
 
-        Raises: CallError: it cannot be created.
+        Raises: CallError: the folder cannot be created.
         """
         try:
             if not path.exists():
@@ -52,10 +52,10 @@ class WorkerUser:
         return path
 
     def begin(self, folders: Mapping[str, Path]) -> None:
-        """Have this process act as this user, who must get at `folders` (by their flags) and at
-        what workers start with.
+        """Have this process act as this user, who needs access to `folders` (by their flags) and to
+        the workers' start files.
 
-        Raises: CallError: it may not, or the user lacks a right; says which.
+        Raises: CallError: the process may not, or the user lacks a right; the message says which.
         """
         try:
             become_effective(self.uid, self.gid, self.groups)
@@ -83,7 +83,7 @@ class WorkerUser:
 def find_worker_user(text: str) -> WorkerUser:
     """Find a user of this machine by name or number.
 
-    Raises: CallError: there is none, or it is one as whom no worker may run.
+    Raises: CallError: there is no such user, or no worker may run as this user.
     """
     try:
         is_number = text.isascii() and text.isdecimal()

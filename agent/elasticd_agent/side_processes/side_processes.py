@@ -46,10 +46,10 @@ class SideProcesses:
         return self._keeper.metrics_path
 
     def open(self) -> None:
-        """Start those that are not started; waits for the disk on which their logs stand.
+        """Start the processes that are not started; wait for the disk on which their logs stand.
 
         Raises:
-            OSError: no process can be made.
+            OSError: the system gives no process.
         """
         self._keeper.open()
         self._writer.open()

@@ -1,9 +1,9 @@
 """Starts a job's writer of event files with the first worker that connects to it.
 
-Only the node of rank 0 needs one, and which that is changes. So the agent listens, as inetd does,
-and the first connection starts the process, which takes the socket over. The agent keeps the socket
-open too: what workers send while there is no writer waits in it, and the next connection starts a
-writer that ended again.
+Only the node of rank 0 needs a writer, and rank 0 moves. So the agent listens, as inetd does, and
+the first connection starts the process, which takes the socket over. The agent keeps the socket
+open too: numbers that workers send while there is no writer wait in the socket, and the next
+connection restarts a writer that has ended.
 """
 
 import errno
@@ -102,7 +102,7 @@ class WriterProcess:
                 raise
 
     def close(self) -> None:
-        """Let the writer write what it was sent; do not wait for it."""
+        """Let the writer write the numbers that it was sent; do not wait for it."""
         with self._lock:
             self._closing.set()
             if self._wake_in >= 0:

@@ -86,7 +86,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _parts(path: Path, rest: list[str]) -> Iterator[Path]:
-    """Return what is read of a module, from its uppermost package on."""
+    """Return the files that Python reads of a module, from its uppermost package on."""
     while os.path.isdir(path):
         yield path
         yield path / "__init__.py"

@@ -1,4 +1,4 @@
-"""What a job's spec brings to each node: texts that become files, and variables that stand in some.
+"""Writes the files of a job's spec on each node, and reads variables whose values stand in files.
 
 A Secret of Kubernetes that is mounted on the nodes is named in the spec and read here, so that its
 value is never in etcd. The values are kept in memory and given to workers alone.
@@ -28,7 +28,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
     A file that begins with `#!` is made executable.
 
-    Raises: OSError: the folder cannot be written. ValueError: a name leads out of it.
+    Raises: OSError: the folder cannot be written. ValueError: a name leads out of the folder.
     """
     for name in files:
         if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):

@@ -13,7 +13,7 @@ _OWNER = "uid"
 def claim(folder: Path, uid: str) -> None:
     """Make the folder this job's, and move logs aside that an earlier job of the same name left.
 
-    They go to `earlier-<k>/`; nothing is deleted. Several agents of one machine may share the
+    The old logs go to `earlier-<k>/`; none is deleted. Several agents of one machine may share the
     folder: a lock lets only the first of them do it.
     """
     make_private(folder)

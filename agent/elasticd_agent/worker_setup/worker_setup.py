@@ -1,4 +1,4 @@
-"""What the workers of one job are started with on this node: a folder, files, environment, order.
+"""Prepares the start of one job's workers on this node: a folder, files, environment, order.
 
 The spec of the job names variables whose values stand in files of this node. They are read when the
 folder is prepared, so that the values are known to the workers alone and never stand in etcd.

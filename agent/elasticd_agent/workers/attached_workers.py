@@ -31,7 +31,7 @@ Tell = Callable[[int, ch.ToWorker], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProgress:
-    """What a worker last reported of itself."""
+    """A worker's last report of its progress."""
 
     generation: Generation = Generation(0)
     step: int = 0
@@ -89,7 +89,7 @@ class AttachedWorkers:
         """Called with what a script of restart mode told; the core is not told of it."""
 
     def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
-        """Expect a process of ours that may attach."""
+        """Expect a process that this agent started and that may attach."""
         self._known[pid] = _Known(slot=slot, nonce=nonce)
 
     def forget(self, pid: int) -> None:
@@ -105,7 +105,7 @@ class AttachedWorkers:
     def shown_progress(self, pid: int) -> WorkerProgress | None:
         """Return the worker's progress, or what a script of restart mode reported.
 
-        It is for people; nothing is decided by it.
+        The progress is for people; no decision depends on it.
         """
         known = self._known.get(pid)
         if known is None or not (known.formed is not None or known.progress.is_told):
@@ -133,15 +133,15 @@ class AttachedWorkers:
         return known is not None and known.is_attached and known.is_inside
 
     def agents_of(self, pid: int, generation: Generation) -> tuple[Peer, ...]:
-        """Return the agents of the other nodes of a world that it was told to enter; none if that
-        is long past.
+        """Return the agents of the other nodes in a world that the worker was told to enter; none
+        if the order is old.
         """
         known = self._known.get(pid)
         return known.agents.get(generation, ()) if known is not None else ()
 
     def has_news(self, pid: int, generation: Generation) -> bool:
-        """Return whether it was told to enter a world after this one: that this one is broken is
-        no event to the core then.
+        """Return whether the worker was told to enter a later world: a failure of this world is no
+        event to the core then.
         """
         known = self._known.get(pid)
         return known is not None and any(told > generation for told in known.ranks)

@@ -1,8 +1,7 @@
-"""What workers left behind in their files, read on the pool's thread, which may wait.
+"""Reads the files that workers left behind, on the pool's thread, which may wait.
 
 The thread that owns all jobs waits for no disk. If a run folder on a network disk does not answer,
-only the account of a failure is lost, not the news of it: after a while the failure is reported
-without the account.
+only the details of a failure are lost: after a while the failure is reported without them.
 """
 
 from collections.abc import Mapping
@@ -85,8 +84,8 @@ class ExitFiles:
 
 
 def _killed(told: ExitReport, why: str) -> ExitReport:
-    """Return why it was killed, above it the last lines of its log; what it raised before is not
-    the reason.
+    """Return why the worker was killed, after the last lines of its log; an earlier exception is
+    not the reason.
     """
     shown = f"{told.traceback.rstrip()}\n{why}".lstrip()
     return replace(told, exception=why, where="", traceback=shown)

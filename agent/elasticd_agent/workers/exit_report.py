@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitReport:
-    """What is known of how a worker ended: from itself, from its error file, or from its output."""
+    """How a worker ended, as far as known: by its own report, its error file, or its output."""
 
     exception: str = ""
     where: str = ""
@@ -70,7 +70,7 @@ def not_started(entry: str, why: str) -> ExitReport:
 
 
 def is_echo(told: ExitReport) -> bool:
-    """Return whether this looks like the consequence of another rank's death."""
+    """Return whether this end looks like the consequence of another rank's death."""
     has_words = told.exception and not _is_exit(told.exception)
     said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
     return TEXT_WORDS.search(said) is not None

@@ -1,8 +1,8 @@
-"""What becomes of a job's state on this node when the job ends before its training does.
+"""Has a job's state saved on this node when the job ends before its training does.
 
 A worker that called `elasticd.run` is asked to save first: it leaves its world after a step that
 all ranks agree on, and answers when that step is durable. Then it is ended like any other worker,
-with what is left of its grace. A worker that does not answer is ended in the same time.
+within the rest of its grace period. A worker that does not answer is ended in the same time.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class FinalSaves:
     """
 
     def __init__(self, attached: AttachedWorkers, *, is_wanted: bool) -> None:
-        """`is_wanted`: true if the job has checkpoints."""
+        """`is_wanted` is True if the job has checkpoints."""
         self._attached, self._is_wanted = attached, is_wanted
         attached.left = self._left
         self._asked: dict[int, _Asked] = {}
@@ -70,8 +70,8 @@ class FinalSaves:
         return True
 
     def resume(self, pid: int) -> None:
-        """Take note that the job goes on, and this worker with it: it may be asked again, with a
-        new time limit.
+        """Take note that the job and this worker go on: the worker may be asked again, with a new
+        limit.
         """
         self._asked.pop(pid, None)
         self.saved = None

@@ -55,9 +55,9 @@ class ForkedPool:
         self._send(signal.SIGKILL)
 
     def wait(self, timeout: float) -> None:
-        """Wait for its end, and that nothing is left of what it guarded. One thread calls it.
+        """Wait until the pool and all processes that it guarded have ended. One thread calls this.
 
-        Raises: subprocess.TimeoutExpired: it has not ended within so many seconds.
+        Raises: subprocess.TimeoutExpired: the pool has not ended within so many seconds.
         """
         if self._is_over:
             return
@@ -84,8 +84,8 @@ class ForkServerClient:
     def __init__(
         self, *, children: Children, env: Mapping[str, str], log_path: Path, path: str = ""
     ) -> None:
-        """`path` names the socket of a server that others have started; empty: start our own, with
-        this environment and a log there, when the first pool is wanted."""
+        """`path` names the socket of a server that another process started. If it is empty, the
+        first pool starts a server, with this environment and a log at `log_path`."""
         self._children, self._env, self._log_path, self._path = children, dict(env), log_path, path
         self._lock = Lock()
         self._connection: ForkServerConnection | None = None
@@ -229,7 +229,7 @@ class ForkServerClient:
             log.warning("fork_server.given_up", why=why)
 
     def _forget(self, connection: ForkServerConnection, *, is_final: bool = False) -> bool:
-        """Have no more pools from this server; return False if another thread has said so."""
+        """Take no more pools from this server; return False if another thread said so before."""
         with self._lock:
             if self._connection is not connection:
                 return False

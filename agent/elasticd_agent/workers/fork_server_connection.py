@@ -1,7 +1,7 @@
 """The connection to one fork server, with a thread of its own that sees it begin and end.
 
-The thread starts the server, because the kernel's word that a parent died goes by thread, and it
-ends a server that hangs, so that whoever gives one up does not wait for it.
+The thread starts the server, because the kernel's parent-death signal depends on the thread. It
+also ends a server that hangs, so that a caller who gives the server up need not wait.
 """
 
 import array
@@ -45,7 +45,7 @@ log = get_logger()
 
 
 class ForkServerConnection:
-    """One server, from its start until it has ended or is given up. Of any thread."""
+    """One server, from its start until it has ended or is given up. Any thread may use it."""
 
     def __init__(self, reach: Reach, ended: Callable[[int], None]) -> None:
         """`reach` is called on the connection's thread, and `ended` with a process that is over.
@@ -73,9 +73,9 @@ class ForkServerConnection:
         return self._is_ready
 
     def ask(self, packet: bytes, fds: Sequence[int] = ()) -> tuple[FromServer, list[int]]:
-        """Send one packet with these descriptors; return the answer and those that come with it.
+        """Send one packet with these descriptors; return the answer and its descriptors.
 
-        Raises: OSError, InvariantBroken: this server is of no more use.
+        Raises: OSError, InvariantBroken: this server cannot be used any more.
         """
         with self._asking:
             try:
@@ -86,7 +86,7 @@ class ForkServerConnection:
                 raise
 
     def give_up(self) -> None:
-        """End the fork server, if it is ours; do not wait for its end."""
+        """End the fork server, if this agent started it; do not wait for its end."""
         with self._closing:
             self._is_given_up = True
             if self._socket is not None:
@@ -162,7 +162,7 @@ class ForkServerConnection:
 
 
 def _wait_for_hang_up(connection: socket.socket) -> None:
-    """Wait until either side has ended the connection; what is read meanwhile is not ours."""
+    """Wait until either side has ended the connection; drop the bytes that are read meanwhile."""
     poll = select.poll()
     poll.register(connection, 0)
     poll.poll()

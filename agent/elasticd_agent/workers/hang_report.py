@@ -1,9 +1,8 @@
-"""What an agent does about workers of one job that hang: it reports them, and has all stacks
-written down before one is killed.
+"""Reports workers of one job that hang, and has all stacks written to files before one is killed.
 
-The world goes on at once without a worker that this agent found to hang. One that only stands still
-may wait for a worker of another node. All nodes decide that together, and each writes down the
-stacks of its own workers when the next world says that one hung.
+The world goes on at once without a worker that this agent found to hang. A worker that only makes
+no progress may wait for a worker of another node. All nodes decide this together, and each writes
+down the stacks of its own workers when the next world says that one hung.
 """
 
 from collections.abc import Callable, Mapping, Sequence

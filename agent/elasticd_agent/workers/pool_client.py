@@ -69,7 +69,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNotStarted:
-    """No process could be made, or its folder could not be used; a later try may succeed."""
+    """The system gave no process, or the folder could not be used; a later try may succeed."""
 
     message: str
 
@@ -127,7 +127,7 @@ class WarmPool:
     ) -> None:
         """Start the thread; `prepare` makes the folder in which the pool's log stands.
 
-        The pool is forked from the fork server if that can be; None: it is always a new program.
+        The pool is forked from the fork server if possible; with None it is always a new program.
 
         Raises: OSError: no descriptor or no thread is left.
         """
@@ -321,7 +321,7 @@ class WarmPool:
 
 
 def _why(exc: OSError | ValueError) -> str:
-    """Return what is wrong with which file."""
+    """Return a sentence on which file is wrong, and why."""
     if isinstance(exc, OSError) and exc.filename:
         return f"{exc.filename}: {exc.strerror}"
     return str(exc)

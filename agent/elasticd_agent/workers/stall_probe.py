@@ -69,8 +69,8 @@ class StallProbe:
         pause_s: float = PAUSE_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`judge` takes a verdict on as it came; the `attached` workers are told of those that are
-        apart from others, and tell whose group is another one by now.
+        """`judge` gets a verdict unchanged. `attached` passes to the workers which nodes are apart
+        from others, and says which workers have another group by now.
         """
         self._post, self._attached, self._judge = post, attached, judge
         self._probe, self._pause_s, self._now_s = probe, pause_s, now_s

@@ -59,7 +59,7 @@ class WorkerProcess:
 def failure_of(
     home: Home, process: WorkerProcess, code: int, told: ExitReport, progress: WorkerProgress | None
 ) -> Failure:
-    """Return how it ended, with what it reported of it."""
+    """Return how the worker ended, with the worker's own report."""
     return Failure(
         node=home.node,
         incarnation=home.incarnation,

@@ -47,7 +47,7 @@ def _unheard(news: object) -> None:
 
 
 class Workers:
-    """Starts and stops workers through the pool and reports what becomes of them.
+    """Starts and stops workers through the pool and reports their ends.
 
     All methods run on the agent's main thread, which waits for no folder and no pool; `post` brings
     the pool's messages there.
@@ -353,8 +353,8 @@ class Workers:
         return failure_of(self.home, process, code, told, progress)
 
     def judge(self, verdict: Verdict) -> None:
-        """Act on a verdict about a process, if it is one of ours; on a standstill only when the
-        other nodes of its world have answered.
+        """Act on a verdict about a worker of this job; on a standstill only when the other nodes of
+        its world have answered.
         """
         self._stall_probe.receive(verdict)
 

@@ -76,7 +76,7 @@ class NcclCommunicators:
     def __init__(
         self, device: torch.device, connect_limit_s: float, env: MutableMapping[str, str] | None
     ) -> None:
-        """`env` is this process's environment, in which torch looks for the limit; None: not set."""
+        """`env` is this process's environment, where torch looks for the limit; None: not set."""
         self._device = device
         self._is_connecting = False
         self._abort: NcclAbort | None = None

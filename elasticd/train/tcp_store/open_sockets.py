@@ -101,7 +101,7 @@ def store_links(address: Address, known: Collection[int]) -> list[OpenSocket]:
 
 
 def duplicate_of(link: OpenSocket) -> socket.socket | None:
-    """Return a new descriptor of the same connection, for the caller to close; None if it is gone."""
+    """Return a new descriptor of the connection, for the caller to close; None if it is gone."""
     try:
         return _duplicate(link.number, link.inode)
     except OSError:
