@@ -1,4 +1,4 @@
-"""Asks one node's agent for what a bundle needs of it.
+"""Asks one node's agent for its part of a bundle.
 
 An agent that does not answer is asked once, so a person waits at most one time-out for each node,
 whatever the number of questions.
@@ -44,7 +44,7 @@ class AgentClient:
         return None
 
     def end(self, name: str, limit_bytes: int) -> bytes | None:
-        """Return the end of one of them; None if it is gone, or nobody answers."""
+        """Return the end of one file; None if the file is gone, or the agent does not answer."""
         return self._get(f"/v1/bundle/jobs/{self._job}/{quote(name)}?bytes={limit_bytes}")
 
     def log(self) -> bytes | None:
@@ -52,7 +52,7 @@ class AgentClient:
         return self._get("/v1/bundle/agent.log")
 
     def versions(self) -> bytes | None:
-        """Return what is installed there, as JSON; None if it does not say."""
+        """Return the versions installed on the node, as JSON; None if the agent does not answer."""
         return self._get("/v1/bundle/versions")
 
     def metrics(self) -> bytes | None:

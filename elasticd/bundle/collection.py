@@ -2,7 +2,8 @@
 
 A thread of its own asks each node, in the order in which a reader would look: what its agent says
 of itself, the stacks, the output of ranks that failed, then the output of the others from the
-newest generation on. What a node did not give in time is listed as missing; nothing waits for it.
+newest generation on. Files that a node did not send in time are listed as missing; nothing waits
+for them.
 """
 
 import threading
@@ -130,7 +131,7 @@ class _Claims:
 
 @dataclass(slots=True, kw_only=True)
 class _Visit:
-    """What one node is asked."""
+    """The questions to one node."""
 
     node: Node
     client: AgentClient

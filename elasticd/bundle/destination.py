@@ -31,12 +31,12 @@ class Destination:
     """The name of the file; empty if it is to be given one."""
 
     def named(self, name: str) -> "Destination":
-        """Return the same with a name for the file, if it has none."""
+        """Return the destination with a name for the file, if it has none."""
         return self if self.name else Destination(folder=self.folder, name=name)
 
     @property
     def url(self) -> str:
-        """The place for people: a path where it is one."""
+        """The destination for people: a path if it is a path, else a URL."""
         between = "" if self.folder.endswith("/") else "/"
         return f"{self.folder}{between}{self.name}".removeprefix("file://")
 
@@ -45,7 +45,7 @@ def destination_of(text: str, flag: str) -> Destination:
     """Read a URL or a path: one that ends with .tar.gz or .tgz is the file, others are folders.
 
     Raises:
-        CallError: it names nothing, is of no known kind, or holds credentials.
+        CallError: the text names nothing, is of no known kind, or holds credentials.
     """
     is_file = text.endswith(SUFFIXES)
     url = checked_url(text, flag=flag)
@@ -64,8 +64,8 @@ def check_writable(
 ) -> None:
     """Write something small there, and delete it.
 
-    A folder of this machine is not made for that: what counts is where it would be made. Who may
-    write and not delete keeps one small object.
+    A folder of this machine is not made for the check: the folder above it is checked. A user who
+    may write and not delete keeps one small object.
 
     Raises:
         CallError, Unavailable: it cannot be written; says why.

@@ -1,7 +1,7 @@
 """The files of a job on one node that a bundle may have: their list, and their ends.
 
 Only names of a closed list of forms may be read, made of words and numbers alone; anything else in
-the folder, and any link that leads elsewhere, does not exist for who asks.
+the folder, and any link that leads elsewhere, does not exist for a caller.
 """
 
 import os
@@ -62,7 +62,7 @@ class JobFiles:
         self._folder = folder
 
     def list(self) -> list[JobFile]:
-        """Return what is there, the newest output first; nothing if there is no folder."""
+        """Return the files, the newest output first; an empty list if there is no folder."""
         found = [*self._outputs(), *self._beside()]
         return found[:FILES_LIMIT]
 
@@ -70,7 +70,8 @@ class JobFiles:
         """Return the end of a file without secrets, from the begin of a line; a limit of 0 means
         all.
 
-        Raises: NotFound: it is none of these files, or is not there. OSError: it cannot be read.
+        Raises: NotFound: the name is none of these files, or the file is gone. OSError: it cannot
+            be read.
         """
         if not _is_known(name):
             raise NotFound(f"{name} is no file of a bundle.")
@@ -135,8 +136,8 @@ def end_of(folder: Path, name: str, mask: Mask, limit_bytes: int) -> bytes:
     """Return the last bytes of a file below a folder, without secrets, from the begin of a line.
 
     Raises:
-        NotFound: it is no file, or leads out of the folder.
-        OSError: it cannot be read.
+        NotFound: the name is no file, or leads out of the folder.
+        OSError: the file cannot be read.
     """
     # It is looked at once it is open: a worker may put a link or a pipe there at any moment.
     try:

@@ -2,8 +2,7 @@
 
 A known secret is searched for as it is and in the spellings in which programs print text (JSON,
 URL, HTML, `repr`). An unknown one is found only by its form: a password in a URL, a token after
-`Bearer`, a private key. A value that a script prints in a form of its own is found by neither,
-which no program can promise.
+`Bearer`, a private key. No program can find a value that a script prints in a form of its own.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The records of a job as they stand in etcd, without what is secret in them. Pure."""
+"""The records of a job as they stand in etcd, without the secrets in them. Pure."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a bundle is made of: files, and what could not be had."""
+"""The parts of a bundle: files, and a list of those that could not be read."""
 
 from dataclasses import dataclass, field
 
@@ -32,7 +32,7 @@ class MissingFile:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What was found, the most telling first, and what was not."""
+    """The files that were found, the most useful first, and those that were not."""
 
     found: list[BundledFile] = field(default_factory=list)
     missing: list[MissingFile] = field(default_factory=list)

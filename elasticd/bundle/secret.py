@@ -53,8 +53,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def secrets_of_environ(environ: Mapping[str, str]) -> list[MaskedValue]:
-    """Return what stands in an environment under a name that says so, and in a file that such a
-    variable names.
+    """Return the values of variables that a name marks as secret, and the contents of files that
+    such variables name.
     """
     found = []
     for name, value in environ.items():
@@ -69,7 +69,7 @@ def secrets_of_environ(environ: Mapping[str, str]) -> list[MaskedValue]:
 def secrets_of_job(
     spec: JobSpec, environ: Mapping[str, str], etcd_password: str = ""
 ) -> list[MaskedValue]:
-    """Return all that is secret for who reads about a job with this environment."""
+    """Return all secrets that a reader of this job's output must not see."""
     found = [*secrets_of_spec(spec, environ), *secrets_of_environ(environ)]
     if etcd_password:
         found.append(MaskedValue(name="etcd-password", value=etcd_password))

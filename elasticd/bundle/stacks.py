@@ -29,7 +29,8 @@ def stacks_from_disk(
     """Return the text of the file below the job's folder.
 
     Raises:
-        NotFound: it is no file of stacks, is not there, or cannot be read; says which.
+        NotFound: the name is no file of stacks, or the file is gone or cannot be read; the message
+            says which.
     """
     files = JobFiles(folder)
     try:

@@ -1,4 +1,4 @@
-"""One compressed file of many, never larger than its limit."""
+"""A compressed archive of many files, never larger than its limit."""
 
 import gzip
 import io
@@ -21,7 +21,7 @@ class Tarball:
     """A tarball that grows in memory, because a bundle may have to report a full disk."""
 
     def __init__(self, top: str, at_unix_s: float, limit_bytes: int = LIMIT_BYTES) -> None:
-        """`top` is the folder that everything in it stands in."""
+        """`top` is the folder in which all files of the archive stand."""
         self._top, self._at_unix_s, self._limit = top, at_unix_s, limit_bytes
         self._buffer = io.BytesIO()
         self._gzip = gzip.GzipFile(

@@ -45,7 +45,7 @@ def versions() -> Mapping[str, str]:
 
 
 def _torch() -> Mapping[str, str]:
-    """Return what torch was built for, from its own file."""
+    """Return the platform for which torch was built, from torch's own file."""
     with suppress(metadata.PackageNotFoundError, OSError, ValueError):
         path = metadata.distribution("torch").locate_file("torch/version.py")
         with open(str(path), encoding="utf-8") as file:

@@ -41,7 +41,7 @@ PACKET_BYTES = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkOrder:
-    """What a pool is to be; answered by PoolForked or ForkRefused."""
+    """The order for a pool; it is answered by PoolForked or ForkRefused."""
 
     job: str
     env: Mapping[str, str]

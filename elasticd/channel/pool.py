@@ -192,7 +192,7 @@ class PoolLearned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolParked:
-    """For each worker of this node another is forked already, which waits for its order."""
+    """A second process for each worker of this node is forked already, and waits for its order."""
 
     workers: int
     private_bytes: int

@@ -23,7 +23,7 @@ def unpack(line: bytes, kinds: Mapping[str, type]) -> Any:
     """Read a message of one of these kinds, by name.
 
     Raises:
-        InvariantBroken: it is none of them, or its fields do not fit.
+        InvariantBroken: the message is none of them, or its fields do not fit.
     """
     try:
         name, plain = json.loads(line)

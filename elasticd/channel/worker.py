@@ -167,7 +167,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """What is typical of the last steps of a rank, in seconds."""
+    """The typical durations of the last steps of a rank, in seconds."""
 
     steps: int = 0
     """How many steps this is about; 0 if none yet, and nothing is known."""
@@ -259,7 +259,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """What a script of restart mode reported by `elasticd.progress`, five times a second at most.
+    """The report of a script of restart mode by `elasticd.progress`, five times a second at most.
 
     It comes without Attached, and makes no attachment. Sums and durations are of this process.
     """

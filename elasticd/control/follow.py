@@ -1,7 +1,7 @@
-"""Follows one job: it yields what a person wants to know while it runs.
+"""Follows one job: it yields news for a person while the job runs.
 
-Two watches, on `world` and `status`, and a slow re-read that repairs what a watch missed or says
-that etcd does not answer. The follower only reads; if it dies, the job does not notice.
+It has two watches, on `world` and `status`, and a slow re-read, which repairs gaps of a watch or
+reports that etcd does not answer. The follower only reads; if it dies, the job does not notice.
 """
 
 import queue
@@ -43,7 +43,7 @@ class WorldFormed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """No world can be formed now; it says what the job waits for."""
+    """No world can be formed now; the message says for what the job waits."""
 
     message: str
 

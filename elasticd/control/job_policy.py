@@ -1,4 +1,4 @@
-"""Gives a running job a policy, or takes it back. The autoscaler decides what follows from it.
+"""Gives a running job a policy, or removes it. The autoscaler acts on the policy.
 
 Both are one transaction that holds only while this very job is active. A job that ends meanwhile,
 or another one that has its name by then, is left as it is.
@@ -83,7 +83,7 @@ def _no_policy(job: JobName) -> NotFound:
 def _active(store: ReadableStore, keys: Keys, spec: JobSpec) -> KeyValue:
     """Return the mark of the active job.
 
-    Raises: NotFound: it is over, or another one has its name.
+    Raises: NotFound: the job is over, or another one has its name.
     """
     item = store.get(keys.active_job(spec.name))
     if item is None or decode(Active, item.value).uid != spec.uid:

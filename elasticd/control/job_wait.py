@@ -1,7 +1,7 @@
 """Waits until a job is over, or until a node is free of work, from records alone.
 
-If a cluster's etcd does not answer, it is waited for: it comes back, and the job's end stands in
-it. The private etcd of a local run ends with the run, and then the end stands in its archive: the
+If a cluster's etcd does not answer, the function waits for it: etcd comes back, and has the job's
+end. The private etcd of a local run ends with the run, and then the end stands in its archive: the
 caller gets None and opens the records anew.
 """
 

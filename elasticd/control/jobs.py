@@ -115,7 +115,7 @@ def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
     """Read the spec of a job, running or ended.
 
     Raises:
-        NotFound: there is none; says which names are near.
+        NotFound: there is no such job; the message lists similar names.
     """
     item = store.get(keys.spec(job))
     if item is None:
@@ -218,7 +218,7 @@ def forget(
 ) -> None:
     """End a job that no node serves any more, so that its name is free again.
 
-    `who` does that, for the job's last sentence.
+    `who` names the caller in the job's last sentence.
 
     Raises:
         NotFound: no such job, or it is over.

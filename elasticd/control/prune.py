@@ -29,7 +29,7 @@ second."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What was removed of one job, or would be."""
+    """The records of one job that were removed, or would be."""
 
     job: JobName
     records: int
@@ -62,7 +62,7 @@ def prune(
 ) -> Iterator[Pruned]:
     """Remove the records of these jobs, or of all that are over; yield each when it is done.
 
-    Raises: NotFound: there is no such job. Refused: it is not over.
+    Raises: NotFound: there is no such job. Refused: the job is not over.
     """
     ended = ended_jobs(store, keys)
     for job in jobs:

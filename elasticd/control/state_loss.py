@@ -1,8 +1,7 @@
-"""What a person's wish would throw away: a job's state that exists only in its processes.
+"""Whether a person's command would lose a job's state that exists only in its processes.
 
-Such a wish is refused unless it is forced. A job in restart mode keeps its state itself, and one
-with `--checkpoint` saves it before it ends. A node that only has what others have too loses
-nothing.
+Such a command is refused unless it is forced. A job in restart mode keeps its state itself, and one
+with `--checkpoint` saves it before it ends. A node whose state other nodes have too loses nothing.
 """
 
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ __all__ = ["check_drain", "check_stop"]
 def check_stop(store: ReadableStore, keys: Keys, job: JobName) -> None:
     """Check that the end of the job loses nothing.
 
-    Raises: Refused: it has trained, and saves nothing.
+    Raises: Refused: the job has trained, and saves nothing.
     """
     if _is_saved(store, keys, job) or not _holders(_members(store, keys, job)):
         return
@@ -36,9 +35,9 @@ def check_stop(store: ReadableStore, keys: Keys, job: JobName) -> None:
 def check_drain(
     store: ReadableStore, keys: Keys, node: NodeId, others: Iterable[NodeId] = ()
 ) -> None:
-    """Check that every job on the node goes on elsewhere with what it has trained.
+    """Check that every job on the node goes on elsewhere with its trained state.
 
-    `others`: nodes that count as drained, though etcd does not say so.
+    `others` are nodes that count as drained, though etcd does not say so.
 
     Raises: Refused: the node has the only copy, and no other node could take it over.
     """

@@ -1,8 +1,9 @@
 """Who may see what the dashboard shows, and who may change something through it. Pure.
 
-A browser sends what any open page asks for, with all cookies of this address; so there are no
-cookies. Data and changes need a token in a header, which another page's script can neither read nor
-send here unasked. The token is never part of an address, so no logged or mailed address reveals it.
+A browser sends the requests of any open page, with all cookies of this address; so the dashboard
+has no cookies. Data and changes need a token in a header, which another page's script can neither
+read nor send here unasked. The token is never part of an address, so no logged or mailed address
+reveals it.
 """
 
 import hmac

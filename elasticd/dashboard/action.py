@@ -59,7 +59,8 @@ _KINDS: dict[str, type[ScaleRequest | StopRequest | DrainRequest | UndrainReques
 def read_action(body: bytes) -> ActionRequest:
     """Read an action: an object with `action`, its name, and exactly the values that this one has.
 
-    Raises: CallError: it is none of them, or a value is missing, superfluous, or of another type.
+    Raises: CallError: the action is unknown, or a value is missing, superfluous, or of another
+        type.
     """
     try:
         given = json.loads(body)

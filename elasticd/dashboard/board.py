@@ -1,4 +1,4 @@
-"""What is known at one moment, and what a page that knows an earlier moment still needs. Pure."""
+"""The data of one moment, and the difference for a page that has an earlier moment's. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ __all__ = ["Board", "JobPage", "delta"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """What the page shows of one job."""
+    """The data that the page shows of one job."""
 
     view: Plain
     changes: tuple[Plain, ...] = ()

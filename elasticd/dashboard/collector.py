@@ -86,7 +86,7 @@ node. It raises an ElasticdError if they cannot be had."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """What one source had, and what its ranks reported."""
+    """The jobs of one source, and the reports of its ranks."""
 
     source: Opened
     reports: tuple[JobReport, ...]

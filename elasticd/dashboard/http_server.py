@@ -1,4 +1,4 @@
-"""What a browser is served: the page, what is known now, and what changes, as it changes.
+"""The HTTP answers to a browser: the page, the present data, and changes as they come.
 
 `/` is the page, without anything that is secret. `/api/state?job=NAME` answers with all that is
 known of the lists and of that job, as JSON; `/api/events?job=NAME` with the same and then, for as

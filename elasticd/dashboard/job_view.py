@@ -1,8 +1,8 @@
-"""What the page shows of jobs and nodes, as plain values. Pure.
+"""The page's data of jobs and nodes, as plain values. Pure.
 
 Times are unix seconds, so that nothing changes only because time goes by; the page counts ages.
-What changes seldom (a change of world is final once its nodes have gone through it) stands apart
-from what changes each second, and is sent once.
+Data that change seldom (a change of world is final once its nodes have gone through it) stand apart
+from data that change each second, and are sent once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -94,9 +94,9 @@ def node_row(report: NodeReport) -> Plain:
 def job_view(
     report: JobReport, ranks: Sequence[RankProgress], say: Sentences, *, at_unix_s: float
 ) -> Plain:
-    """Return what is shown of one job, without its changes and samples.
+    """Return the page's data of one job, without its changes and samples.
 
-    `at_unix_s`: of the ranks.
+    `at_unix_s` is the time of the ranks' reports.
     """
     spec, time = report.spec, report.time
     world = report.world if report.status.phase is Phase.RUNNING else None
@@ -179,7 +179,7 @@ def _moment(ago_s: float | None, at_unix_s: float) -> int | None:
 
 
 def change_view(report: JobReport, change: ChangeReport, say: Sentences) -> Plain:
-    """Return one change of world with all that is known of it."""
+    """Return one change of world with all of its details."""
     return {
         "generation": change.generation,
         "at": change.at_unix_s,

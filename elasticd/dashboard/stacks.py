@@ -49,9 +49,9 @@ class StacksCache:
         self._readers = ThreadPoolExecutor(READINGS_AT_ONCE, thread_name_prefix="stacks")
 
     def get(self, key: StacksKey, read: Callable[[], str]) -> StacksText:
-        """Return the text, which `read` returns unless it was read a moment ago.
+        """Return the text; call `read` unless the text was read a moment ago.
 
-        `read` raises an ElasticdError that says why there is none.
+        `read` raises an ElasticdError that says why there is no text.
         """
         with self._lock:
             known = self._kept.get(key)

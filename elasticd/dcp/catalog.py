@@ -39,7 +39,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """What a checkpoint holds, by DCP's names."""
+    """The contents of a checkpoint, by DCP's names."""
 
     metadata: Metadata
     pieces: Mapping[tuple[str, tuple[int, ...]], int]
@@ -50,8 +50,8 @@ class Catalog:
     _stand_ins: Mapping[int, int]
 
     def value(self, name: str, tensor: Callable[[int], torch.Tensor]) -> Any:
-        """Return a value that is no tensor; `tensor` returns those in it, by the
-        manifest's index.
+        """Return a value that is no tensor; `tensor` returns tensors in it, by the manifest's
+        index.
         """
         return _filled(self._values[name], lambda each: tensor(self._stand_ins[id(each)]))
 

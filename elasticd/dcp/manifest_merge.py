@@ -36,7 +36,7 @@ Key = str | tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value that is no tensor, flattened; `tensors` are those in it, by index in `Written`."""
+    """A flattened value that is no tensor; `tensors` are those in it, by index in `Written`."""
 
     skeleton: str
     tensors: tuple[int, ...]

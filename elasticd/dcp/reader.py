@@ -1,10 +1,10 @@
 """`Reader`: torch.distributed.checkpoint loads what elasticd saved.
 
 Each rank finds the newest good checkpoint by itself: `read_metadata` may be called by one rank
-alone, and knows nothing of the process group that a load uses. What the ranks found travels with
-the plans that DCP gathers anyway. The coordinator takes the oldest, and a rank that found another
-one plans again. Only whether all blocks were good is asked of all ranks afterwards, so that all or
-none go back to the checkpoint before.
+alone, and knows nothing of the process group that a load uses. The ranks' findings travel with the
+plans that DCP gathers anyway. The coordinator takes the oldest, and a rank that found another one
+plans again. Only whether all blocks were good is asked of all ranks afterwards, so that all or none
+go back to the checkpoint before.
 """
 
 import io
@@ -58,7 +58,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Agreed:
-    """What the coordinator sends to each rank."""
+    """The message of the coordinator to each rank."""
 
     number: int
     size: int
@@ -108,8 +108,8 @@ class Reader(StorageReader):
     def read_metadata(self) -> Metadata:
         """Find the checkpoint and describe it, without asking another rank.
 
-        Raises: NotFound: there is none. CallError: the one that was asked for, or all there are,
-        are damaged.
+        Raises: NotFound: there is no checkpoint. CallError: the requested checkpoint, or every one,
+        is damaged.
         """
         self._damaged = []
         self._found = self._newest()

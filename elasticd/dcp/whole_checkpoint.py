@@ -32,8 +32,8 @@ def load(bucket: Bucket, entry: LogEntry) -> tuple[Header, Any]:
     """Return the header and the nested state of a checkpoint, its tensors on the CPU.
 
     Raises:
-        Damaged: it is not as it was written.
-        NotSupported: this torch lacks a dtype of it.
+        Damaged: the checkpoint is not as it was written.
+        NotSupported: this torch lacks one of its dtypes.
     """
     manifest = read_manifest(bucket, entry)
     header = manifest.header

@@ -40,7 +40,7 @@ __all__ = ["Writer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What the coordinator sends to each rank, in its plan."""
+    """The message of the coordinator to each rank, in the rank's plan."""
 
     snapshot: Snapshot
     share: int

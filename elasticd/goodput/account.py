@@ -40,7 +40,7 @@ class Account:
 
     `now_s` is one agent's clock.
 
-    A time before what is already settled counts as the end of that.
+    A time before the settled time counts as its end.
     """
 
     settled: Mapping[TimeCause, float] = field(default_factory=dict)
@@ -65,7 +65,8 @@ class Account:
     ) -> "Account":
         """Divide the slot's time up to `until_s`: `parts` first, then `rest`.
 
-        `rest` is by default what the slot is held for. Time of a cause in `WHOLE` is not divided.
+        `rest` is by default the cause for which the slot is held. Time of a cause in `WHOLE` is not
+        divided.
         """
         held = self.slots.get(slot)
         if held is None or until_s <= held.since_s:
@@ -108,7 +109,7 @@ class Account:
         return self._with_open(now_s, frozenset(TimeCause))
 
     def counted(self, now_s: float) -> Mapping[TimeCause, float]:
-        """Return what will never be taken back: it only grows, and lags by a step or a recovery."""
+        """Return the seconds that are final: they only grow, and lag by a step or a recovery."""
         return self._with_open(now_s, WHOLE)
 
     def _with_open(self, now_s: float, causes: frozenset[TimeCause]) -> Mapping[TimeCause, float]:

@@ -8,7 +8,7 @@ __all__ = ["WHOLE", "TimeCause"]
 class TimeCause(StrEnum):
     """One word for each second of each slot: the same in account, record, metric and table.
 
-    It is not `records.reason.Cause`, which says what part of the restart budget pays.
+    Another enum, `records.reason.Cause`, says which part of the restart budget pays.
     """
 
     TRAIN = "train"

@@ -7,9 +7,10 @@ they wait for, and the difference is what it costs.
 
 Three rules keep noise from being taken for a late node. A median over dozens of steps counts, so
 single slow steps do not matter. The waits must lie apart, not only their medians: two thirds of its
-waits below two thirds of the others'. And this must last: for a short time if the difference is
-much larger than the spread of the waits, for a long time if it is not, as on a machine whose cores
-others use too. Rejected: a z-score over the nodes, which needs many of them, and finds none of two.
+waits below two thirds of the others'. The difference must last: for a short time if the difference
+is much larger than the spread of the waits, for a long time if it is not, as on a machine whose
+cores others use too. Rejected: a z-score over the nodes, which needs many of them, and finds none
+of two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,7 +64,7 @@ class _Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateJudgement:
-    """What is known of the nodes of a world. It is immutable: `judged` returns the next one."""
+    """The findings about the nodes of a world. It is immutable: `judged` returns the next one."""
 
     cases: Mapping[NodeId, _Case] = field(default_factory=dict)
     is_complete: bool = False
@@ -85,7 +86,7 @@ class LateJudgement:
 
 
 def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
-    """Compare a node with the others; None if nothing is known of it, or of any other one."""
+    """Compare a node with the others; None if its waits, or all others', are unknown."""
     own = waits.get(node)
     others = [wait for name, wait in waits.items() if name != node and wait.steps]
     if own is None or not own.steps or not others:
@@ -109,11 +110,10 @@ def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
 def judged(
     before: LateJudgement, waits: Mapping[NodeId, NodeWait | None], now_s: float
 ) -> LateJudgement:
-    """Return who is late, by what the nodes of the world report now; None if one has reported
-    nothing yet.
+    """Return which nodes are late, by the world's present reports; None if a report is missing.
 
-    `now_s` is the clock of the judging node. For a node of which nothing is known, the last finding
-    stays; one that is not in the world any more is forgotten.
+    `now_s` is the clock of the judging node. For a node without known waits, the last finding
+    stays; a node that has left the world is forgotten.
     """
     if len(waits) == 1:
         return LateJudgement(is_complete=True)

@@ -39,7 +39,7 @@ class WaitReport:
         """While waits change too often: their share of a step, and since when it counts."""
 
     def due(self, wait: NodeWait, nodes: int, now_s: float) -> NodeWait | None:
-        """Return what to report, now that these waits were measured; None if nothing is new."""
+        """Return the report to send after this measurement of waits; None if nothing is new."""
         every_s = max(WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE * nodes)
         if self._filled_s:
             self._writes = min(WRITES, self._writes + (now_s - self._filled_s) / every_s)

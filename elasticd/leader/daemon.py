@@ -33,7 +33,7 @@ log = get_logger()
 
 
 class Evaluation(Protocol):
-    """What is done as long as one term lasts."""
+    """The work of the leader during one term."""
 
     def evaluate(self) -> float | None:
         """Look at everything once, and do what is to be done about it.
@@ -70,9 +70,9 @@ class Daemon:
     ) -> None:
         """`begin` is called with each term for which this process is elected.
 
-        `evaluates_unsure`: evaluate also while etcd does not say whether it still leads; such an
-        evaluation sees by its term that it may not write to etcd, and whatever else it does is
-        harmless if another one leads by now.
+        With `evaluates_unsure` it evaluates also while etcd does not say whether this process still
+        leads. Such an evaluation sees by its term that it may not write to etcd, and its other acts
+        are harmless if another process leads by now.
 
         `gap_s`: the next evaluation begins this long after the last one at the earliest, however
         often `wake` is called. `told_lead` is called in each round with whether this process leads.
@@ -181,7 +181,7 @@ class Daemon:
     def _await_etcd(self) -> None:
         """Ask etcd until it answers.
 
-        Raises: CallError: it refuses.
+        Raises: CallError: etcd refuses.
         """
         pause_s = RETRY_S
         while not self._is_stopping:

@@ -1,9 +1,9 @@
 """Who leads: a key in etcd under a lease, which is put only where there is none.
 
-All writes of a term are compared with the revision at which the key was put. It is another one in
-each term, so a former leader, which may not know yet that it is none, writes nothing. Its own clock
-tells it sooner: from the lease's deadline on it does not lead. It leads again if etcd comes back
-and still has its lease, since nobody else can have been elected then.
+All writes of a term are compared with the revision at which the key was put. The key is another one
+in each term, so a former leader, which may not know yet that it does not lead, writes nothing. Its
+own clock tells it sooner: from the lease's deadline on it does not lead. It leads again if etcd
+comes back and still has its lease, since nobody else can have been elected then.
 
 Rejected: a queue of candidates, as in etcd's own election. All processes that stand by know the
 same, so it does not matter which is next.
@@ -105,7 +105,7 @@ class Election:
 
     @property
     def leader(self) -> Leader | None:
-        """Return who leads, as it was last seen; None if nobody does, or a newer version's."""
+        """Return the leader as last seen; None if there is none, or one of a newer version."""
         seen = self._seen
         with suppress(NotSupported):
             return decode(Leader, seen.value) if seen is not None else None
@@ -150,7 +150,7 @@ class Election:
             self._watch = self._store.watch(KeyRange(key=self._key), self._take)
 
     def _stand(self) -> None:
-        """Put the key if there is none.
+        """Put the key if there is no key yet.
 
         A put whose answer got lost is given up with its lease: the next try has another one.
         """
@@ -210,7 +210,7 @@ class Election:
         self._wake()
 
     def _say_leader(self) -> None:
-        """Log who leads, if it is another one than before."""
+        """Log the leader, if it is another one than before."""
         seen, term = self._seen, self._term
         if seen is None or (term is not None and seen.mod_revision == term.standing.revision):
             return
@@ -220,7 +220,7 @@ class Election:
                 log.info("leader.seen", name=leader.name, version=leader.version)
 
     def _judge(self, as_of: int | None = None) -> None:
-        """End the term if the key is not ours any more, as of a revision that knows of it."""
+        """End the term if this process's key is gone, as of a revision after it was put."""
         term, seen = self._term, self._seen
         if term is None:
             return

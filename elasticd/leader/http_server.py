@@ -25,7 +25,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class Counts(Protocol):
-    """What a process counts of itself."""
+    """The counters of a process."""
 
     def exposition(self, *, is_alive: bool = True) -> bytes:
         """Return all counts in Prometheus' text format; a process that is not alive

@@ -16,7 +16,7 @@ class CpuShare:
     """A budget that fills with time; a request that overdraws it waits."""
 
     def __init__(self, share: float) -> None:
-        """`share`: the part of one CPU, above 0 and at most 1."""
+        """`share` is the part of one CPU, above 0 and at most 1."""
         self._share = share
         self._lock = threading.Lock()
         self._paid_until_s = -BURST_S

@@ -1,6 +1,6 @@
 """Whole messages out of a stream of bytes: exact reads, a length before each message, or lines.
 
-What a message says, and who may send one, is the business of each protocol above.
+Each protocol above decides the content of messages, and who may send them.
 """
 
 import socket
@@ -20,7 +20,7 @@ class LineReader:
     """Collects what was received, and gives the lines that are complete."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes`: the longest line that anybody has a reason to send."""
+        """`limit_bytes` is the longest line that a peer has a reason to send."""
         self._limit_bytes = limit_bytes
         self._received = bytearray()
         self._searched = 0

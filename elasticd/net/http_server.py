@@ -177,8 +177,9 @@ class BoundedServer(ThreadingHTTPServer):
     ) -> None:
         """Prepare to serve at most `connections` at once.
 
-        `silence_s`: how long a client may send or take nothing. `context`: serve TLS with it.
-        `cpu_share`: the part of one CPU that all answers together may take; None for any.
+        `silence_s` is how long a client may send or take nothing. With a `context` the server
+        speaks TLS. `cpu_share` is the part of one CPU that all answers together may take; None for
+        any.
         """
         self._cpu_share = CpuShare(cpu_share) if cpu_share is not None else None
         self._context, self._silence_s = context, silence_s

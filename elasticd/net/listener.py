@@ -45,7 +45,7 @@ def address_of(listener: socket.socket) -> tuple[str, int]:
 
 
 def host_port(host: str, port: int) -> str:
-    """Return HOST:PORT as a URL has it, where an IPv6 address stands in brackets."""
+    """Return HOST:PORT for a URL, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

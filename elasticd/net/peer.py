@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, by the kernel's word: any process of the machine can
+"""Which process is at the other end of a unix socket, by the kernel: any process of the machine can
 connect to an abstract one.
 """
 

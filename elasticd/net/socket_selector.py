@@ -69,7 +69,7 @@ class SocketSelector(Generic[T]):
         self._selector.register(sock, selectors.EVENT_READ, kept)
 
     def watch_writing(self, sock: socket.socket, kept: T, *, is_wanted: bool) -> None:
-        """Also tell, or no more, when the connection takes more bytes."""
+        """Also report when the connection takes more bytes; without `is_wanted` stop reporting."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_wanted else 0)
         self._selector.modify(sock, events, kept)
 
@@ -98,7 +98,7 @@ class SocketSelector(Generic[T]):
         accepted(sock)
 
     def _until_heard_s(self, timeout_s: float | None) -> float | None:
-        """Listen again if the pause is over; otherwise wait no longer than for that."""
+        """Listen again if the pause is over; otherwise wait at most until its end."""
         if self._full_until_s is None:
             return timeout_s
         left_s = self._full_until_s - time.monotonic()

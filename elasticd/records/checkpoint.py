@@ -70,7 +70,7 @@ class CheckpointSpec:
 def read_every(flag: str, text: str | None) -> Every:
     """Read `60s`, `5m`, `1h` or `100steps`; a number alone is seconds.
 
-    Raises: CallError: it is none of these.
+    Raises: CallError: the text is none of these.
     """
     if text is None:
         return Every(seconds=60.0)
@@ -93,7 +93,7 @@ def read_every(flag: str, text: str | None) -> Every:
 def read_upload_every(flag: str, text: str | None, every: Every) -> Every | None:
     """Read how often a snapshot is uploaded where one is taken of each step; None elsewhere.
 
-    Raises: CallError: it is no time, or snapshots are not taken of each step.
+    Raises: CallError: the text is no time, or snapshots are not taken of each step.
     """
     if every.steps != 1:
         if text is None:
@@ -111,7 +111,7 @@ def read_upload_every(flag: str, text: str | None, every: Every) -> Every | None
 def read_bandwidth(flag: str, text: str | None) -> int:
     """Read `200MB/s` or `1GiB/s` in bytes per second; 0 if it was not given.
 
-    Raises: CallError: it is something else, or too small.
+    Raises: CallError: the text is something else, or the rate is too small.
     """
     if text is None:
         return 0

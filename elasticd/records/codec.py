@@ -30,7 +30,7 @@ _PLAIN = {int, str, float, bool, type(None)}
 def encode(record: object) -> bytes:
     """Return a record's bytes, with its kind and its schema.
 
-    Raises: NotSupported: it is too large for etcd.
+    Raises: NotSupported: the record is too large for etcd.
     """
     plain = to_plain(record)
     assert isinstance(plain, dict)
@@ -182,7 +182,7 @@ def _mapping_reader(key_kind: Any, item_kind: Any) -> Callable[[Any], Any]:
 
 
 def _enum_reader(kind: type[Enum]) -> Callable[[Any], Any]:
-    """Return what reads an enum; one that has OTHER takes an unknown word for that."""
+    """Return a reader for an enum; an enum that has OTHER reads an unknown word as OTHER."""
     words = {member.value: member for member in kind}
     other = kind.__members__.get("OTHER")
 

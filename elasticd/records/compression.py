@@ -29,7 +29,7 @@ _FIRST_BYTE = b"\x78"
 def compressed(plain: bytes, what: str) -> bytes:
     """Return what to store for these bytes of JSON.
 
-    Raises: NotSupported: they are too many even when compressed; `what` names the record.
+    Raises: NotSupported: the bytes are too many even when compressed; `what` names the record.
     """
     value = plain if len(plain) <= RECORD_LIMIT_BYTES else zlib.compress(plain, _LEVEL)
     if len(value) > RECORD_LIMIT_BYTES or len(plain) > PLAIN_LIMIT_BYTES:
@@ -43,7 +43,7 @@ def compressed(plain: bytes, what: str) -> bytes:
 def decompressed(value: bytes, what: str) -> bytes:
     """Return the JSON of a stored record.
 
-    Raises: NotSupported: it is too long, or damaged.
+    Raises: NotSupported: the record is too long, or damaged.
     """
     if len(value) > RECORD_LIMIT_BYTES:
         raise NotSupported(f"The {what} record of {len(value)} bytes is over the limit.")

@@ -1,4 +1,4 @@
-"""A job: what to run, how many of it, what was wished since, and where it stands."""
+"""A job: its spec, the wishes for its size or its end, and its status."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -259,7 +259,7 @@ may have. Other writers' wishes do not count."""
 
 
 def size_want(wants: Mapping[str, Want]) -> Want | None:
-    """Return the wish that decides the size; None if nobody has one."""
+    """Return the wish that decides the size; None if there is no wish."""
     found = (wants.get(writer) for writer in WRITERS)
     return next((want for want in found if want is not None and want.nodes is not None), None)
 
@@ -281,9 +281,7 @@ def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> 
 
 
 def is_stuck(status: JobStatus) -> bool:
-    """Return whether the job had begun, and waits for nodes to go on with: it keeps those that it
-    has.
-    """
+    """Return whether the job had begun, and waits for more nodes: it keeps the ones that it has."""
     return status.phase is Phase.WAITING and status.generation > 0
 
 

@@ -210,7 +210,7 @@ class Peer:
 
 
 class _Listening(Protocol):
-    """What is used of a member, or of a node of a world."""
+    """The fields of a member, or of a node of a world, that a reader of addresses uses."""
 
     @property
     def node(self) -> NodeId: ...
@@ -278,7 +278,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What outlives the lease: exits of one generation's ranks, and a node's goodbye."""
+    """The record that outlives the lease: exits of a generation's ranks, and a node's goodbye."""
 
     node: NodeId
     incarnation: Incarnation

@@ -1,8 +1,8 @@
 """The id of a node by its name in Kubernetes, for all who must translate the one into the other.
 
-A name there may have 253 characters, an id of ours has 63 (it is a segment of a key and the name of
-a file). The agent in a pod and the operator, which drains nodes from outside, call the same
-function.
+A name in Kubernetes may have 253 characters, an id in elasticd has 63 (it is a segment of a key and
+the name of a file). The agent in a pod and the operator, which drains nodes from outside, call the
+same function.
 """
 
 import hashlib

@@ -54,10 +54,10 @@ class Reason(StrEnum):
 
     @property
     def is_planned(self) -> bool:
-        """Return whether somebody wished for the change: a drain, a stop, another size, a join.
+        """Return whether the change was asked for: a drain, a stop, another size, a join.
 
         The workers then get `shutdown_timeout_s` of the job to stop, otherwise `failure_timeout_s`.
-        `_ORDERLY` has the reasons that nobody wished for and that are no fault either. Whether one
+        `_ORDERLY` has the reasons that were not asked for and that are no fault either. Whether one
         change can be made without an abort is another question: `WorldChange.is_orderly`.
         """
         return self in _PLANNED
@@ -69,7 +69,7 @@ class Reason(StrEnum):
 
     @property
     def cause(self) -> "Cause | None":
-        """Return the part of the restart budget that pays for it; None if nothing does."""
+        """Return the part of the restart budget that pays for the change; None if no part does."""
         return _CAUSES.get(self)
 
 

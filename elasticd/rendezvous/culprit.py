@@ -24,7 +24,7 @@ gone."""
 
 
 def has_ended_by_signal(failure: Failure) -> bool:
-    """Return whether something struck the process itself: nobody else's end does that."""
+    """Return whether a signal ended the process: another rank's end never causes a signal."""
     return bool(failure.signal) and failure.signal != _OWN_END and not failure.is_secondary
 
 

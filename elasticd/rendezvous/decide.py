@@ -315,9 +315,7 @@ def _reread_interval_s(state: JobState) -> float:
 
 
 def _has_same_view(before: JobState, state: JobState) -> bool:
-    """Return whether nothing changed that decides who the proposers are, and where; mostly it is
-    so.
-    """
+    """Return whether the proposers and their addresses are surely the same, as they mostly are."""
     return (
         before.members is state.members
         and before.world is state.world

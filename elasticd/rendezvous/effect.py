@@ -1,7 +1,7 @@
-"""What an agent shall do about one job, in the imperative.
+"""The effects that an agent shall carry out for one job; their names are imperatives.
 
-One function of the shell carries each out and answers with exactly one event, also when it fails.
-The shell drops those that write if the lease's deadline has passed by then.
+One function of the shell carries each effect out and answers with exactly one event, also when it
+fails. The shell drops effects that write if the lease's deadline has passed by then.
 """
 
 from dataclasses import dataclass
@@ -161,9 +161,7 @@ class StopWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseStore:
-    """Take note that this fresh store of ours is a world's now; those of older worlds may be
-    closed.
-    """
+    """Take note that this fresh store of the node is a world's now; older worlds' may be closed."""
 
     store: StoreAddress
     is_begun: bool = True

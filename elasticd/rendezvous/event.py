@@ -175,7 +175,7 @@ class SlotsGranted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersKept:
-    """An earlier incarnation of ours left these attached workers behind, in no world."""
+    """An earlier incarnation of this node left these attached workers behind, in no world."""
 
     workers: tuple[tuple[Slot, Nonce], ...]
     with_state: tuple[Slot, ...] = ()
@@ -303,7 +303,7 @@ class WorkerBroken(_OfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStalled:
-    """A worker made no progress for too long: it hangs, or waits for one that does."""
+    """A worker made no progress for too long: it hangs, or waits for a worker that hangs."""
 
     stall: Stall
 

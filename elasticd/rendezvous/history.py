@@ -31,9 +31,9 @@ def oldest_kept(world: World) -> Generation:
 
 
 def unneeded_results(state: JobState, world: World) -> tuple[NodeId, ...]:
-    """Return nodes whose results say nothing of the standing world or of the next one.
+    """Return nodes whose results are of neither the standing world nor the next one.
 
-    Spot machines come under new names all the time. A member keeps its result, whatever it says.
+    Spot machines come under new names all the time. A member keeps its result in any case.
     """
     standing = state.world
     if standing is None:

@@ -1,7 +1,7 @@
 """The rules that no decision may break, checked after each one: in the simulator and live.
 
 The check is cheap: a decision that proposes nothing and starts nothing is checked in constant time.
-A broken rule is our own bug; the agent stops rather than act on it.
+A broken rule is a bug of elasticd; the agent stops rather than act on the decision.
 """
 
 from elasticd.errors import InvariantBroken
@@ -27,7 +27,7 @@ def check(
 ) -> None:
     """Compare the decision with the rules of the rendezvous.
 
-    `learned` is the state with the event in it, before anything was done about it.
+    `learned` is the state with the event in it, before the decision.
 
     Raises:
         InvariantBroken: with the number of the rule and what was about to happen.

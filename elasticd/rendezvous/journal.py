@@ -38,7 +38,7 @@ def line(now_s: float, event: Event, effects: tuple[Effect, ...]) -> str:
 
 
 def replay(lines: Iterable[str]) -> str | None:
-    """Decide everything again; return the first difference in words, None if there is none.
+    """Make all decisions again; return the first difference in words, or None.
 
     Raises: NotSupported: the lines are no journal that this version can read.
     """

@@ -1,4 +1,4 @@
-"""What this node should report of itself, derived from its state and never stored twice."""
+"""This node's record, derived from its state and never stored twice."""
 
 import dataclasses
 

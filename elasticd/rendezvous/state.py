@@ -94,7 +94,7 @@ class SeenMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A process of ours, from the order to start it until nothing of it is left."""
+    """A process of this node, from the order to start it until none of its processes is left."""
 
     slot: Slot
     nonce: Nonce
@@ -147,7 +147,7 @@ class Pace:
     """When we first heard of that step, or last of a pause."""
 
     def further(self, now: "Pace", *, is_paused: bool) -> "Pace":
-        """Return what is known after the report `now`."""
+        """Return the pace after the report `now`."""
         is_same = not is_paused and (now.generation, now.step) == (self.generation, self.step)
         return dataclasses.replace(now, stepped_s=self.stepped_s if is_same else now.at_s)
 
@@ -181,7 +181,7 @@ class Timing:
 # Not slotted: a copy of a dict costs a tenth of setting sixty slots one by one.
 @dataclass(frozen=True, kw_only=True)
 class EtcdView:
-    """What was asked of etcd, what it showed, and what that says of the standing world."""
+    """The reads from etcd, their answers, and the facts about the standing world."""
 
     members: PersistentMap[SeenMember] = field(default_factory=PersistentMap)
     """All members if `has_all_members`, otherwise the proposers that we watch."""
@@ -251,7 +251,7 @@ class CauseWait:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanState:
-    """What this agent plans or has proposed: the next world, or a status."""
+    """The plan or proposal of this agent: the next world, or a status."""
 
     formation_deadline_s: float | None = None
     is_formation_late: bool = False
@@ -275,7 +275,7 @@ class PlanState:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPart:
-    """This node's own part: its workers, what became of them, and what it has written of itself."""
+    """This node's own part: its workers, their ends, and the record that it has written."""
 
     stage: Stage = Stage.MEMBER
     is_fenced: bool = False

@@ -39,9 +39,7 @@ class StepEvents:
         sender.begin(generation, -1, is_writer=True)
 
     def report(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
-        """Take the numbers of a step; return what a person should be told now, which is mostly
-        nothing.
-        """
+        """Take the numbers of a step; return a message for the user, which is mostly empty."""
         # A handler of a signal may tell of a step too, right where its own thread holds the lock.
         if not self._lock.acquire(timeout=LOCK_LIMIT_S):
             return []

@@ -2,10 +2,10 @@
 
 The call costs two or three microseconds. It keeps the report, and sends it to the agent five times
 a second at most, over a connection that is opened at the first call and on which nothing ever comes
-back. What the agent does not take at once is dropped, since a newer report always follows; the last
-one is sent as the process ends. Rejected: a thread that sends (it would have to be started anew in
-each fork, and a script without threads should not get one by a line that reports a number); a file
-(nobody reads it five times a second).
+back. A report that the agent does not take at once is dropped, since a newer report always follows;
+the last report is sent as the process ends. Rejected: a thread that sends (it would have to be
+started anew in each fork, and a script without threads should not get one by a line that reports a
+number); a file (nobody reads it five times a second).
 
 A report does not attach the process: the agent still treats it as one of restart mode.
 """

@@ -209,7 +209,7 @@ def never() -> bool:
 
 
 class ReadableStore(Protocol):
-    """What those use who only look at records. A call blocks for at most the store's timeout.
+    """The methods for readers of records. A call blocks for at most the store's timeout.
 
     Raises, from every call:
         Unavailable: no endpoint answered in time, or there is no quorum.

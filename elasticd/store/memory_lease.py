@@ -24,7 +24,7 @@ class Grant:
 
 
 class Leases(Protocol):
-    """What a lease needs of its store."""
+    """The methods of its store that a lease needs."""
 
     def lease_deadline_s(self, lease_id: LeaseId, /) -> float: ...
     def end_lease(self, lease_id: LeaseId, /, *, is_lost: bool) -> None: ...

@@ -62,14 +62,14 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGroup:
-    """One cgroup; what it cannot say is None. Each property reads its file anew."""
+    """One cgroup; a value that it does not have is None. Each property reads its file anew."""
 
     folder: Path
     files: _Files
 
     @property
     def limit(self) -> MemoryLimit | None:
-        """Return its own limit; None if it has none."""
+        """Return the limit of this cgroup itself; None if it has none."""
         path = self.folder / self.files.limit
         found = _number(path)
         if found is None or found >= _NO_LIMIT:
@@ -117,8 +117,8 @@ def memory_limit(proc: Path = PROC, groups: Path = GROUPS) -> MemoryLimit | None
 def oom_kill_count(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
     """Return how many processes of our own group the kernel killed for want of memory so far.
 
-    None if no group says it. The count of the outermost group covers the whole machine, so only the
-    innermost group that has one is asked.
+    It returns None if no group has the count. The count of the outermost group covers the whole
+    machine, so only the innermost group that has one is read.
     """
     found = (group.oom_kill_count for group in memory_groups(proc, groups))
     return next((each for each in found if each is not None), None)

@@ -43,8 +43,8 @@ def configure(
 ) -> None:
     """Send the log to stderr; `is_json` None: as JSON unless stderr is a terminal.
 
-    `has_thread`: whoever logs never waits for stderr, since another thread writes. What was logged
-    just before the process is killed may be missing then. `lines_kept`: so many of the newest lines
+    With `has_thread` no caller waits for stderr, since another thread writes; then lines logged
+    just before the process is killed may be missing. `lines_kept` is how many of the newest lines
     stay in memory for `recent_lines`.
     """
     global _ring
@@ -81,14 +81,13 @@ def configure(
 def recent_lines() -> list[str]:
     """Return the newest lines that were logged, the oldest of them first; any thread.
 
-    They are there also where stderr takes none of them.
+    They are kept also where stderr takes no lines.
     """
     return _ring.lines()
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a file for what a process of ours prints; if none can be opened, the output goes
-    nowhere.
+    """Open a file for a child process's output; if that fails, the output is dropped.
 
     A full disk must not keep a process from being started.
     """

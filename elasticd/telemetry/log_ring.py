@@ -17,7 +17,7 @@ class LogRing:
     """Keeps at most so many lines; any thread may add one, and read them."""
 
     def __init__(self, count: int) -> None:
-        """`count`: lines that are kept; 0: none."""
+        """`count` is how many lines are kept; 0: none."""
         self._count = count
         self._lines: deque[str] = deque()
         self._size = 0

@@ -22,7 +22,7 @@ class LogThread:
     """Hands lines to `write` in their order; any thread may put one."""
 
     def __init__(self, write: Callable[[str, int], None]) -> None:
-        """`write` takes a line, and how many before it were lost; it must not raise."""
+        """`write` takes a line, and how many lines before it were lost; it must not raise."""
         self._write = write
         self._lines: deque[tuple[str, int]] = deque()
         self._lost = 0

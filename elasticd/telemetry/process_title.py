@@ -2,7 +2,8 @@
 
 Workers are forked from one pool, so all of them would be shown with its command line. What `ps`
 shows is read from the memory in which the kernel put the arguments when the program was started; it
-is ours, and in a forked child a copy, so it can be written over. No more fits than stood there.
+is ours, and in a forked child a copy, so it can be written over. The new text may be no longer than
+the old one.
 
 Rejected: setproctitle (a compiled dependency for twenty lines), and PR_SET_MM, with which a title
 could be of any length: many kernels and all sandboxes refuse it.
@@ -43,7 +44,7 @@ def set_title(title: str, name: str) -> None:
 
 
 def rename(title: str, name: str) -> None:
-    """Do the same for a process that became another rank; a title that is not ours stays."""
+    """Change the title of a process that became another rank, if elasticd set the title."""
     if _is_ours:
         set_title(title, name)
     else:

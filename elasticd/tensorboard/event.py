@@ -56,7 +56,7 @@ def event(at_unix_s: float, step: int, values: Sequence[tuple[bytes, float | His
 
 
 def tag(name: str) -> bytes:
-    """Return a name as a value in `event` has it; what is no Unicode becomes a question mark."""
+    """Return a name as a value in `event` has it; invalid Unicode becomes a question mark."""
     return field_bytes(1, name.encode("utf-8", "replace"))
 
 

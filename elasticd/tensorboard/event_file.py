@@ -46,7 +46,7 @@ class EventFile:
 
     @classmethod
     def of(cls, name: str) -> "EventFile | None":
-        """Read a name; None if it is none of ours."""
+        """Read a name; None if the file is not elasticd's."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None

@@ -96,7 +96,7 @@ class ScalarPacker:
     """
 
     def __init__(self, names: bytes, count: int, kind: int = _SCALARS) -> None:
-        """`count`: the numbers of a step."""
+        """`count` is how many numbers a step has."""
         self._format = struct.Struct(f"{_STEP_HEAD}{len(names)}s{count}d")
         self._names, self._kind = names, kind
         self._size = self._format.size - _HEAD.size
@@ -114,9 +114,9 @@ def pack_histograms(at_unix_s: float, step: int, names: bytes, values: Sequence[
 
 
 def unpack(heard: bytearray) -> list[Message]:
-    """Take the complete frames from the front of what was received.
+    """Take the complete frames from the front of the received bytes.
 
-    Raises: ValueError: it is no frame of ours.
+    Raises: ValueError: the bytes are no frame of elasticd's.
     """
     found: list[Message] = []
     start = 0

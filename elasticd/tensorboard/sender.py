@@ -46,7 +46,7 @@ class Sender:
     """Any thread may call `scalars`, `histograms`, `poll` and `end`; none waits for the writer."""
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`name` is that of the writer's abstract socket (ELASTICD_EVENT_WRITER)."""
+        """`name` is the name of the writer's abstract socket (ELASTICD_EVENT_WRITER)."""
         self._name, self._clock = name, clock
         self._lock = Lock()
         self._kept: deque[tuple[int, bytes]] = deque()
@@ -71,7 +71,7 @@ class Sender:
         """Begin as a rank of this generation, of which `step` steps count; rank 0 connects to the
         writer.
 
-        `step` -1: not known; the first step that is sent says it.
+        A `step` of -1 is not known; the first step that is sent shows it.
         """
         with self._lock:
             self._close()
@@ -101,7 +101,7 @@ class Sender:
             self._add(step, frame)
 
     def poll(self) -> list[str]:
-        """Send what was not sent before; return what a person should be told now."""
+        """Send the steps that were not sent before; return a message for the user."""
         with self._lock:
             self._push()
             self._listen()

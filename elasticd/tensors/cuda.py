@@ -1,7 +1,7 @@
 """The few calls to CUDA (or to HIP, by the same names), always for a named device.
 
-Torch means "the current device" and "the current stream" wherever none is named, and a thread of
-ours has others than the script's.
+Torch means "the current device" and "the current stream" wherever none is named, and elasticd's
+threads have others than the script's.
 """
 
 import time
@@ -49,7 +49,7 @@ def on(device: torch.device) -> AbstractContextManager[object]:
 
 
 def synchronize(tensors: Iterable[torch.Tensor]) -> None:
-    """Wait for all that any thread has queued on the devices of these tensors."""
+    """Wait for all work that any thread has queued on the devices of these tensors."""
     for device in {each.device for each in tensors if each.is_cuda}:
         torch.cuda.synchronize(device)
 

@@ -38,7 +38,7 @@ class LocalShard(NamedTuple):
     def rows_of(self, index: int, piece: Piece) -> PieceRows | None:
         """Return the rows of a piece in which an element is here; None if there is none.
 
-        `index` is that of the piece in its manifest.
+        `index` is the piece's index in its manifest.
         """
         if not self.tensor.numel() or 0 in piece.shape:
             return None
@@ -68,9 +68,9 @@ def local_rows(pieces: Sequence[Piece], shards: Sequence[LocalShard | None]) -> 
 
 
 def local_part(tensor: torch.Tensor) -> LocalShard:
-    """Return what is here of a tensor.
+    """Return the part of a tensor that this rank holds.
 
-    Raises: NotSupported: it is sharded in a way that is no box.
+    Raises: NotSupported: the tensor is sharded so that the part is no box.
     """
     if not is_distributed(tensor):
         return LocalShard(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)

@@ -2,8 +2,8 @@
 
 torch caches what it found out about operations on DTensors, by their arguments, and two meshes of
 one shape are equal to it, although this process may have had another rank in the older one and its
-groups are gone. What it then returns is a tensor on the old mesh: the right numbers, marked as
-another rank's part of the whole, and saved as that.
+groups are gone. torch then returns a tensor on the old mesh: the right numbers, marked as another
+rank's part of the whole, and saved as that.
 """
 
 import sys

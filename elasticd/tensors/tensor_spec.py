@@ -71,8 +71,8 @@ def views(
     """Return tensors over memory, each with the elements of one piece; `starts` are their first
     bytes.
 
-    A piece that is not aligned to its type, as those of another writer may be, is copied. What is
-    to be written to must be aligned, as `share_layout.laid_out` does it.
+    A piece that is not aligned to its type, as those of another writer may be, is copied. Pieces
+    that are to be written to must be aligned, as `share_layout.laid_out` aligns them.
     """
     found = []
     for piece, start in zip(pieces, starts, strict=True):

@@ -3,10 +3,11 @@
 A script may begin with one tensor in two places and put another tensor into one of them later, or
 the reverse. A new process has what the script begins with. If it filled that with the values of
 both places, the second would overwrite the first; and of two places that are one elsewhere, only
-one would change in training. So a state whose places share otherwise than the script began says
-which of them are one, and who takes it over shares alike before it is filled.
+one would change in training. So a state whose places share otherwise than at the script's beginning
+names the places that are one tensor, and a rank that takes the state over makes them share before
+it fills them.
 
-Parameters that an optimizer trains are left where they are: who exchanges one of these in its
+Parameters that an optimizer trains stay where they are: a script that replaces one of these in its
 module is refused (`check_trained`).
 """
 

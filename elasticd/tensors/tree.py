@@ -71,7 +71,8 @@ def flatten(name: str, value: object) -> Tree:
 def check_tensor(path: str, value: torch.Tensor) -> None:
     """Refuse a tensor whose bytes are not its values.
 
-    Raises: CallError: it is sparse, quantised, without memory or a shape, or of a class of its own.
+    Raises: CallError: the tensor is sparse, quantised, without memory or a shape, or of a class of
+        its own.
     """
     if torch.nn.parameter.is_lazy(value):
         raise CallError(
@@ -93,7 +94,7 @@ def check_tensor(path: str, value: torch.Tensor) -> None:
 def unflatten(tree: Tree) -> Any:
     """Put together what `flatten` took apart; the tensors are those of the tree, not copies.
 
-    Raises: Fenced: the skeleton is not one of ours, so its sender is no peer of this version.
+    Raises: Fenced: the skeleton is not elasticd's, so its sender is no peer of this version.
     """
     try:
         _, node = json.loads(tree.skeleton)

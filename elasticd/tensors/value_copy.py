@@ -26,7 +26,7 @@ ValueCopy = Any
 
 
 class _Kept:
-    """The tensor that was there, and what was in it."""
+    """A tensor of the value, and the elements that it had."""
 
     __slots__ = ("_copy", "_original")
 

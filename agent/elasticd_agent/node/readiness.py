@@ -39,7 +39,7 @@ class _Wait:
         return self if self.paused_s is not None else replace(self, paused_s=at_s)
 
     def resumed(self, limit_s: float, at_s: float) -> "_Wait":
-        """Go on with the wait; the time between does not count. A new limit starts at 0."""
+        """Go on with the wait; the time between does not count. A new limit begins now."""
         away_s = at_s - self.paused_s if self.paused_s is not None else 0.0
         is_same = self.limit_s == limit_s
         limited_s = self.limited_s + away_s if is_same else at_s

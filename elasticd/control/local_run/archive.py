@@ -48,7 +48,7 @@ def archive(items: Iterable[KeyValue], path: Path) -> None:
     """Write records to a file, whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     text = archive_text(items)
     partial = path.with_suffix(".partial")

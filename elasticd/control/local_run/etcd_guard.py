@@ -46,7 +46,7 @@ class EtcdGuard:
     def __call__(self) -> None:
         """Start etcd again if it has ended.
 
-        Raises: EnvironmentProblem: it ends again and again, and not for want of room.
+        Raises: EnvironmentProblem: etcd ends again and again, and the disk is not full.
         """
         if not self._is_ended(self._etcd.pid) or self._now_s() < self._not_before_s:
             return

@@ -32,7 +32,7 @@ class LocalForkServer:
     def start(self, env: Mapping[str, str], log_path: Path) -> str:
         """Start the fork server; return the path of its socket, empty if it cannot start.
 
-        An agent that has no such path, or finds that the server is of no use to it, does without.
+        An agent without such a path, or that cannot use the server, starts its pools itself.
         """
         self._folder = private_folder()
         if self._folder is None:

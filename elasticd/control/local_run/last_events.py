@@ -28,8 +28,8 @@ def wait_for_event_writers(
     """Wait until the event writers below this process have ended; return False if steps were not
     written.
 
-    `say` gets a sentence about it if that takes long. `known` are those that lived at the job's
-    end: of one that has ended since, and that nobody has reaped, only the number is left.
+    `say` gets a sentence if the wait takes long. `known` are the writers that lived at the job's
+    end: of a writer that has ended since, and is not reaped, only the process number is left.
     """
     begun_s = now_s()
     say_s, until_s = begun_s + SAY_AFTER_S, begun_s + LIMIT_S

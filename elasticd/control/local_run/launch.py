@@ -1,10 +1,11 @@
 """The processes that `elasticd run` starts on this machine, and how they surely end.
 
-Agents are children in sessions of their own, so that Ctrl-C on the terminal reaches only us and we
-decide who is told. Three things keep a process from being left behind: an agent asks the kernel for
-SIGTERM when we die (it does so itself: a hook between fork and exec is not safe beside grpc's
-threads), a pool kills its workers when its agent is gone, and we are a subreaper, so that whatever
-still got away is found below us and killed at the end.
+Agents are children in sessions of their own, so that Ctrl-C on the terminal reaches only this
+process, which decides which agents end. Three things keep a process from being left behind: an
+agent asks the kernel for SIGTERM when this process dies (it does so itself: a hook between fork and
+exec is not safe beside grpc's threads), a pool kills its workers when its agent is gone, and this
+process is a subreaper, so that processes that still escaped become its children and are killed at
+the end.
 """
 
 import ctypes
@@ -169,7 +170,7 @@ def is_dead(pid: int) -> bool:
 
 
 def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
-    """Let what is left below us end by itself, then kill it; return how many were killed."""
+    """Let the descendants that are left end by themselves, then kill them; return how many."""
     deadline_s = time.monotonic() + grace_s
     _reap()
     while (left := _descendants()) and time.monotonic() < deadline_s:

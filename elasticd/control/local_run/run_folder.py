@@ -1,4 +1,4 @@
-"""A job's folder: who uses it, and what stands where in it.
+"""A job's folder: its lock, and the places of the files in it.
 
 <run folder>/<job>/gen-<n>/rank-<r>.{out,err}   what the workers wrote; never deleted
                    prepared/                    what they wrote before they had a rank
@@ -123,13 +123,13 @@ class JobFolder:
         (self.path / "endpoint").unlink(missing_ok=True)
 
     def remove(self, *, has_logs: bool, is_dry_run: bool = False) -> None:
-        """Forget the run: its records, and with `has_logs` all that elasticd keeps here.
+        """Remove the run's records, and with `has_logs` all files of elasticd in the folder.
 
         A script's own files stay, and with them the folder.
 
         Raises:
-            Refused: it is in progress.
-            CallError: something cannot be removed.
+            Refused: the run is in progress.
+            CallError: a file cannot be removed.
         """
         try:
             if not self._take_lock():
@@ -158,9 +158,9 @@ class JobFolder:
             self.release()
 
     def _take_lock(self) -> bool:
-        """Lock the file that stands there now; return False if another process has it.
+        """Lock the present lock file; return False if another process has locked it.
 
-        Raises: OSError: it cannot be opened or created.
+        Raises: OSError: the file cannot be opened or created.
         """
         path = self.path / "lock"
         while True:
@@ -197,9 +197,9 @@ class JobFolder:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that only its owner can read; one that exists stays as it is.
+    """Create a folder that only its owner can read; a folder that exists stays as it is.
 
-    Raises: OSError: it cannot be created.
+    Raises: OSError: the folder cannot be created.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 

@@ -91,7 +91,7 @@ class LocalRun:
     ) -> None:
         """Put the session together.
 
-        `look_after` is called often, to care for what the job runs on; `trouble` asks a node what
+        `look_after` is called often, to restart etcd if it has ended; `trouble` asks a node what
         etcd refuses to take from it.
         """
         self._store, self._keys, self._spec = store, keys, spec

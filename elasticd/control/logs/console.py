@@ -32,7 +32,7 @@ EVERY_RANK = -1
 
 
 class Choice(Protocol):
-    """What is shown of a job's output."""
+    """The part of a job's output that is shown."""
 
     def streams(self, rank: int, local_rank: int) -> int:
         """Return which streams of this rank are shown: OUT, ERR, both or 0."""

@@ -1,7 +1,7 @@
 """The part of a log whose room was given back (`--log-max`), found by a few reads. Pure.
 
-It reads as zeros. A log has at most one such hole, which begins at a multiple of a block and is as
-long as blocks are; a script that prints 4,096 zero bytes in a row is taken for one.
+The hole reads as zeros. A log has at most one, which begins at a multiple of a block and is as long
+as blocks are; a script that prints 4,096 zero bytes in a row is taken for one.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ class Gap(NamedTuple):
 def find_gap(read: Read, data: bytes, offset: int, size: int) -> Gap | None:
     """Return the hole that begins in `data`, which was read at `offset` of a log of `size` bytes.
 
-    None if there is none. Its end is found by halving: a few small reads, however long it is.
+    It returns None if there is no hole. It finds the end by bisection: a few small reads, however
+    long the hole is.
     """
     # Rounded up: a block of zeros in the middle of the data lies on a border of blocks.
     first = -offset % BLOCK_BYTES

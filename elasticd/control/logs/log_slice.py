@@ -1,4 +1,4 @@
-"""The part of a log that is asked for: its last lines, or what was written since a time.
+"""The requested part of a log: its last lines, or the lines since a time.
 
 A log is read by offsets, wherever it stands; the part whose room was given back (`--log-max`) is
 passed over, with a line that says so.
@@ -32,7 +32,7 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSlice:
-    """What is to be shown of a log."""
+    """The part of a log that is to be shown."""
 
     lines: int | None = None
     """The number of last lines; None for all."""
@@ -68,7 +68,7 @@ class LogSlice:
 
 
 def read_slice(log: OpenLog, wanted: LogSlice) -> Iterator[bytes]:
-    """Yield what is wanted of a log, as it stands now."""
+    """Yield the wanted part of a log, as the log is now."""
     offset = wanted.begin(log)
     if offset is None:
         return

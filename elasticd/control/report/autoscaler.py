@@ -1,4 +1,4 @@
-"""What stands in etcd about the autoscaling of one job, put together for reading. Pure.
+"""The records in etcd about the autoscaling of one job, joined for readers. Pure.
 
 A record that this version cannot read is named and left out: the rest of the job must stay visible,
 also while a newer autoscaler sizes it.
@@ -49,7 +49,7 @@ class Autoscaling:
         return self.newest(len(self.written))
 
     def newest(self, count: int) -> tuple[Decision, ...]:
-        """Return at most so many of them."""
+        """Return the newest decisions, at most `count`."""
         found = (_decision(value) for value in self.written[max(0, len(self.written) - count) :])
         return tuple(each for each in found if each is not None and each.uid == self.uid)
 
@@ -59,8 +59,8 @@ def autoscaling(
 ) -> Autoscaling | None:
     """Collect the autoscaler's records of this job; None if it has none.
 
-    `values`: the records under `jobs/<job>/` by their keys. Records of an earlier job of the same
-    name, which have another `uid`, do not count.
+    `values` are the records under `jobs/<job>/` by their keys. Records of an earlier job of the
+    same name, which have another `uid`, do not count.
     """
     troubles: list[str] = []
     policy = _record(Policy, values.get(keys.policy(job)), uid, troubles)

@@ -1,4 +1,4 @@
-"""One change of world, put together from what its nodes wrote. Pure.
+"""One change of world, joined from the incidents that its nodes wrote. Pure.
 
 Every member of a world writes an incident about its beginning, with what that node saw and measured
 on its own clock. Together they are one change. The reason and culprit are the proposer's and equal

@@ -1,8 +1,8 @@
 """Which stacks show why a world ended: those of a rank that hung, or of all where none wrote.
 
 The agents write them before they end the ranks of that world, each node into a file of its own
-(`incidents/gen-<n>.<node>.stacks.txt` in the job's folder). What stands here names the files; who
-reads them is another's affair: the dashboard asks the nodes, a page has what is on this machine.
+(`incidents/gen-<n>.<node>.stacks.txt` in the job's folder). This module only names the files.
+Others read them: the dashboard asks the nodes, a page has the files of this machine.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What stands in etcd about nodes, put together for reading. Pure over a snapshot."""
+"""The records in etcd about nodes, joined for readers. Pure over a snapshot."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

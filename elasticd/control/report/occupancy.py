@@ -1,7 +1,8 @@
-"""Who holds the nodes' slots, and what that means for a job that waits.
+"""Which jobs hold the nodes' slots, and what that means for a job that waits.
 
-The records of a job without a world say which of its nodes are being prepared. Why it has no others
-stands elsewhere: in the worlds and members of other jobs, and in the nodes' records.
+The records of a job without a world say which of its nodes are being prepared. The reason why it
+has no other nodes stands elsewhere: in the worlds and members of other jobs, and in the nodes'
+records.
 """
 
 from collections.abc import Iterable, Mapping
@@ -81,7 +82,7 @@ def uses_of(
 
 
 def read_cluster(store: ReadableStore, keys: Keys) -> ClusterOccupancy:
-    """Read the nodes, and what the jobs that are not over hold of them."""
+    """Read the nodes, and the slots that jobs which are not over hold there."""
     uses: list[Use] = []
     for item in store.list(keys.active).items:
         job = JobName(item.key.removeprefix(keys.active))

@@ -1,4 +1,4 @@
-"""What stands in etcd about jobs, put together for reading. Pure over a snapshot."""
+"""The records in etcd about jobs, joined for readers. Pure over a snapshot."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -105,7 +105,7 @@ class JobReport:
 
     @property
     def message(self) -> str:
-        """Return what its status says; for a job that nobody serves yet, what it waits for."""
+        """Return the status's message; for a job that no node serves yet, what it waits for."""
         if self.status.message or self.status.phase is not Phase.PENDING:
             is_running = self.status.phase is Phase.RUNNING
             stays = kept_on(self.world, self.members) if is_running else ""
@@ -210,7 +210,7 @@ def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
 
 
 def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
-    """Add to jobs that wait for nodes who holds those nodes."""
+    """Add to jobs that wait for nodes the jobs that hold these nodes."""
     reports = list(reports)
     if not any(_is_waiting(report) for report in reports):
         return reports

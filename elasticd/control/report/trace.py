@@ -22,7 +22,7 @@ Event = dict[str, object]
 def chrome_trace(
     job: str, changes: Sequence[ChangeReport], incidents: Iterable[Incident]
 ) -> dict[str, object]:
-    """Return the trace as JSON has it."""
+    """Return the trace as JSON."""
     told = [incident for incident in incidents if not incident.is_announced and incident.at_unix_s]
     nodes = {name: number for number, name in enumerate(sorted({i.node for i in told}), start=1)}
     events = [_name(_JOB, f"job {job}"), *(_name(number, name) for name, number in nodes.items())]

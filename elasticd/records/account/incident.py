@@ -69,7 +69,7 @@ class Incident:
 
 
 def announced(world: World) -> Incident:
-    """Return what is known of a generation when it begins.
+    """Return the incident of a generation as far as it is known at the beginning.
 
     It stands in the proposer's place until that has arrived itself and writes more. So no
     generation is missing, even if nobody arrives before the next one.

@@ -11,7 +11,7 @@ SIZES_LIMIT = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeMeasured:
-    """What was measured at one number of nodes, in windows within one generation each."""
+    """The measurements at one number of nodes, in windows within one generation each."""
 
     nodes: int
     step_s: float

@@ -1,4 +1,4 @@
-"""One decision of the autoscaler: what it saw, what it chose and promised, and what came of it."""
+"""One decision of the autoscaler: what it saw, what it chose and promised, and the outcome."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Rule(StrEnum):
 
 
 class DecisionOutcome(StrEnum):
-    """What came of a decision."""
+    """The outcome of a decision."""
 
     OPEN = "open"
     """The outcome is not known yet."""

@@ -8,7 +8,7 @@ __all__ = ["Leader"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """What the autoscaler or the operator that leads writes under its lease, for people."""
+    """The record that the leading autoscaler or operator writes under its lease, for people."""
 
     name: str
     """`host:pid`."""

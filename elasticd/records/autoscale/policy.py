@@ -32,7 +32,7 @@ PRICE = "price"
 
 
 class MetricKind(StrEnum):
-    """What a value above the target means."""
+    """The meaning of a value above the target."""
 
     LOAD = "load"
     """A value above the target asks for more nodes: a queue, a lag, the use of a device."""
@@ -41,7 +41,7 @@ class MetricKind(StrEnum):
 
 
 class RateUnit(StrEnum):
-    """What a rate limits."""
+    """The quantity that a rate limits."""
 
     NODES = "nodes"
     PERCENT = "percent"

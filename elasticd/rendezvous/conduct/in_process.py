@@ -83,7 +83,7 @@ def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
 
 
 def _is_called(state: JobState, worker: Worker, mine: WorldNode | None) -> bool:
-    """Return whether the standing world names a worker that was not told so yet."""
+    """Return whether the standing world names a worker that does not know yet."""
     wanted = desired_generation(state)
     if mine is None or wanted is None or worker.told >= wanted:
         return False
@@ -91,7 +91,7 @@ def _is_called(state: JobState, worker: Worker, mine: WorldNode | None) -> bool:
 
 
 def is_membership_over(state: JobState) -> bool:
-    """Return whether this incarnation can be in no world any more, and did not ask for that."""
+    """Return whether this incarnation can enter no world any more, and did not ask to leave."""
     is_out = is_shut_out(state) and state.leaving is None
     return state.stage is Stage.VOID or state.is_replaced or is_out
 
@@ -236,9 +236,7 @@ def _is_ending(state: JobState) -> bool:
 
 
 def _is_under_way(state: JobState, mine: WorldNode) -> bool:
-    """Return whether all of our living workers in the world have stepped in it; True if
-    none lives.
-    """
+    """Return whether all of this node's living workers have stepped in the world; True for none."""
     world = state.world
     assert world is not None
     if desired_generation(state) is None:

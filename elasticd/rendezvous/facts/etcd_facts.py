@@ -1,4 +1,4 @@
-"""Takes facts from etcd into the state: the half of `decide` that only listens.
+"""Takes facts from etcd into the state: the half of `decide` that causes no effects.
 
 Each function takes one event and returns the new state, with a note to look at the world if the
 fact could matter to it. All are cheap: a pass over all members happens when a list arrives or a
@@ -301,7 +301,7 @@ def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | 
 
 
 def _with_time_to_form(state: JobState, now_s: float) -> JobState:
-    """Restart the world's time to form, because nobody could use the rest of it."""
+    """Restart the world's time to form, because its nodes could not use the rest of that time."""
     deadline_s = now_s + state.spec.formation_timeout_s
     return replace(state, is_formation_late=False, formation_deadline_s=deadline_s)
 

@@ -89,7 +89,7 @@ class WorldChange:
 
     @property
     def cause(self) -> Cause | None:
-        """Return what pays for it: a slot in which nothing works is no error of the script."""
+        """Return the budget that pays for it: a slot that never works is no error of the script."""
         if self.begins_anew:
             return None
         return Cause.NODE_LOSS if self.is_of_slot else self.reason.cause
@@ -310,7 +310,7 @@ def offers_state(state: JobState, change: WorldChange, member: Member) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedError:
-    """What is known of an error that all ranks of a world may share."""
+    """The facts about an error that all ranks of a world may share."""
 
     failure: Failure | None = None
     """The error, as soon as one rank has ended with it and no other rank with anything else."""
@@ -370,7 +370,7 @@ def has_newcomer(state: JobState, world: World, target: int) -> bool:
 
 
 def has_new_process(state: JobState, node: WorldNode, seen: SeenMember) -> bool:
-    """Return whether a node of the world offers a process that is not in it."""
+    """Return whether a node of the world offers a process that is not in the world."""
     if not state.is_in_process or not is_candidate(state, seen):
         return False
     inside = {(worker.slot, worker.nonce) for worker in node.workers}

@@ -78,10 +78,10 @@ def _keepers(
 
 
 def handover_until_s(state: JobState, change: WorldChange, now_s: float) -> float | None:
-    """Return until when the standing world goes on for them; None for as long as it takes.
+    """Return until when the standing world goes on for the handover; None means without a limit.
 
     A drain leaves time. A machine that goes by itself leaves a part of its grace; and none where
-    the job has checkpoints, since what would be waited for is then worth less than the last save.
+    the job has checkpoints, since the last save then costs less than the wait.
     """
     if change.reason is Reason.DRAINED:
         return None

@@ -1,4 +1,4 @@
-"""What happened to one node's part in the world, as far as its records say."""
+"""The condition of one node's part in the world, as far as its records say."""
 
 from elasticd.records.ids import Incarnation, NodeId, life_of
 from elasticd.records.member import Member, SlotOffer
@@ -44,9 +44,7 @@ def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
 
 
 def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
-    """Return whether it is proved that no worker of this node's part in the world can go on with
-    it.
-    """
+    """Return whether it is certain that no worker of this node's part can go on in the world."""
     if is_finished(state, world, node) or has_left(state, node):
         return True
     if is_dead(state, node.incarnation):
@@ -84,7 +82,7 @@ def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
 
 
 def is_useless(member: Member) -> bool:
-    """Return whether every slot of it was given up: it starts no process any more."""
+    """Return whether every slot of the member was given up: it starts no process any more."""
     return bool(member.slots) and {offer.slot for offer in member.slots} <= set(member.given_up)
 
 

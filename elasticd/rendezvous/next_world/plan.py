@@ -134,7 +134,7 @@ def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | Non
 
 
 def _wait_for_taker(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
-    """Return the wait for a node that can take the state over, if there is one and time for it."""
+    """Return the wait for a node that can take the state over, if there is one and enough time."""
     taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
     if not taker or (until_s is not None and now_s >= until_s):
         return None
@@ -188,10 +188,10 @@ def _choose(
 
 
 def _at_step(state: JobState, change: WorldChange, now_s: float) -> int | Wait | None:
-    """Return where those that train leave the standing world, if they can leave it in order.
+    """Return the step after which the ranks leave the standing world, if they can leave in order.
 
-    It is far enough ahead that everybody hears of it in time. A rank that hears of it later names a
-    later step, and all go on to that.
+    The step is far enough ahead that all ranks learn of it in time. A rank that learns of it later
+    names a later step, and all ranks go on to that step.
     """
     world = state.world
     if not state.is_in_process or not change.is_orderly or world is None or state.is_world_ended:

@@ -135,6 +135,6 @@ def is_refilled(state: JobState, now_s: float) -> bool:
 
 
 def budget_of(state: JobState, now_s: float) -> Budget:
-    """Return what is used of the budget."""
+    """Return the used part of the budget."""
     assert state.status is not None
     return Budget() if is_refilled(state, now_s) else state.status.budget

@@ -188,8 +188,7 @@ def unended(state: JobState, chosen: Sequence[SeenMember], generation: Generatio
 
 
 def cause_wait(state: JobState, change: WorldChange, now_s: float) -> CauseWait | None:
-    """Return how long the change waits for what ranks may still tell of its cause; None: it does
-    not.
+    """Return how long the change waits for ranks' reports of its cause; None if it does not wait.
 
     The world has one such wait: where a collective broke, the ranks did not all raise the same.
     """
@@ -208,7 +207,7 @@ def cause_wait(state: JobState, change: WorldChange, now_s: float) -> CauseWait 
 
 
 def is_culprit_awaited(state: JobState) -> bool:
-    """Return whether ranks that have said nothing may tell who broke the collective of others."""
+    """Return whether ranks that have not reported yet may know which rank broke the collective."""
     awaited = state.cause_wait
     return awaited is not None and awaited.reason is Reason.COLLECTIVE_BROKEN
 

@@ -1,4 +1,4 @@
-"""One gRPC channel to one address of etcd, and the calls that we make on it."""
+"""One gRPC channel to one address of etcd, and the calls that elasticd makes on it."""
 
 import os
 import time
@@ -115,7 +115,7 @@ class Channel:
         """Do one call.
 
         Raises:
-            grpc.RpcError: it failed.
+            grpc.RpcError: the call failed.
             ValueError: the channel was closed meanwhile.
         """
         try:
@@ -135,7 +135,7 @@ class Channel:
         self.answered_s = time.monotonic()
 
     def close(self) -> None:
-        """Abort all calls and streams on it."""
+        """Abort all calls and streams on the channel."""
         self._channel.close()
 
 

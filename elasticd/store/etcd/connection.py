@@ -80,7 +80,7 @@ class EtcdConnection:
         """Do a call on whichever member carries it out.
 
         Raises:
-            Ambiguous: it is not repeatable and may have been carried out.
+            Ambiguous: the call is not repeatable and may have been carried out.
             Unavailable, Refused, Fenced: see `Store`.
         """
         began_s = time.monotonic()

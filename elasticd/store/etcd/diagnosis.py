@@ -29,7 +29,7 @@ _SHORTEST_S = 0.1
 def diagnose(
     addresses: Sequence[Address], settings: StoreSettings, failure: EtcdFailure, *, limit_s: float
 ) -> ElasticdError:
-    """Return what to raise, by `limit_s` on the monotonic clock (a little later at worst).
+    """Return the error to raise, by `limit_s` on the monotonic clock (a little later at worst).
 
     An address where etcd answers says more than one that is dead, so it goes first; a wrong
     certificate is only reported if no address is better.

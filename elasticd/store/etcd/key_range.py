@@ -1,4 +1,4 @@
-"""Translates ranges of keys, and what stands in them, between our types and etcd's."""
+"""Translates ranges of keys and their contents between elasticd's types and etcd's."""
 
 from typing import Any
 

@@ -202,8 +202,8 @@ class LeaseKeeper:
     def _disown(self, lease: EtcdLease) -> None:
         """Give up a lease of an etcd that has lost its past since.
 
-        A backup has leases too, and this one may be in it; but not what its holder wrote under it
-        afterwards, nor what others did. So its holder begins anew, as after any lost lease.
+        A backup has leases too, and may have this one, but not the later writes of its holder or of
+        others. So the holder begins anew, as after any lost lease.
         """
         self.forget(lease)
         lease.lose()

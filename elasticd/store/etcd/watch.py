@@ -299,7 +299,7 @@ class WatchHub:
         return True
 
     def _pass_on(self, watch: EtcdWatch, events: Any) -> bool:
-        """Give the watch what is new to it; return False if it could not take that."""
+        """Give the watch the events that are new to it; return False if it could not take them."""
         # A revision is never parted over two answers (we do not ask for fragments), and what was
         # seen is not given again. The header's revision may run ahead of the events: not used.
         seen = watch.revision

@@ -166,7 +166,7 @@ class EmbeddedEtcd:
         """Start etcd, and return when it answers.
 
         Raises:
-            Unavailable: it ended at once or did not answer in time; the message names its log.
+            Unavailable: etcd ended at once or did not answer in time; the message names its log.
         """
         if self._is_private:
             self._sockets = private_folder()

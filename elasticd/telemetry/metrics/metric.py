@@ -1,4 +1,4 @@
-"""What is said of one metric before it has any value: its name, its type, its labels."""
+"""The description of one metric, without values: its name, its type, its labels."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,7 @@ class MetricType(StrEnum):
 
 
 class MetricUnit(StrEnum):
-    """What is counted or measured; always the base unit."""
+    """The unit of what is counted or measured; always the base unit."""
 
     NONE = ""
     SECONDS = "seconds"

@@ -1,7 +1,7 @@
 """`python -m elasticd.tensorboard.writer NAME`: reads settings as JSON from stdin, then runs until
 its end.
 
-NAME, which is that of its socket, makes writers visible among processes
+NAME is the name of its socket. It makes writers visible among processes
 (`control/local_run/launch.py`). The end of stdin means that the agent or the job has ended; what
 was sent is still written.
 """

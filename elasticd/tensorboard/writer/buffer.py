@@ -1,7 +1,7 @@
-"""What a writer has received and not written yet, and which part of it goes into the next file.
+"""The steps that a writer has received and not written, and those that go into the next file.
 
-A part is what one rank 0 sent in one generation. Each begins with the step from which on everything
-written before is void, so each step is shown once, however often it was done.
+A part has the steps that one rank 0 sent in one generation. Each begins with the step from which on
+everything written before is void, so each step is shown once, however often it was done.
 """
 
 from collections import deque
@@ -65,7 +65,7 @@ class Buffer:
     def take(self, part: FilePart, message: Scalars | Histograms) -> bool:
         """Keep a step; return False if there is no room, and it is left out.
 
-        Raises: ValueError: it is no message of ours.
+        Raises: ValueError: the message is not elasticd's.
         """
         record = self._record(message)
         with self._lock:
@@ -92,13 +92,13 @@ class Buffer:
             return self._parts[0] if self._parts else None
 
     def end(self, part: FilePart) -> None:
-        """Take note that nothing more comes of a part."""
+        """Take note that a part is complete."""
         part.is_ended = True
 
     def due(self, interval_s: float, *, is_over: bool = False) -> tuple[FilePart, int] | None:
         """Return the oldest part that is to be written, and how many records of it.
 
-        Parts that ended without a record are dropped. `is_over`: everything is due.
+        Parts that ended without a record are dropped. With `is_over` everything is due.
         """
         with self._lock:
             while self._parts and self._parts[0].is_ended and not self._parts[0].records:
@@ -168,8 +168,7 @@ def contents(
 ) -> tuple[bytes, int]:
     """Return the bytes of a file and its last step; -1 if nothing is in it. Pure.
 
-    `start`: steps from this one on are void in earlier files, and steps before it are complete
-    there.
+    From step `start` on, steps in earlier files are void; before it they are complete there.
     """
     chosen = [each for each in records if start is None or each[0] >= start]
     if not chosen:

@@ -64,7 +64,7 @@ class Connections:
                     sock.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Read what has been sent, to its end; then no more."""
+        """Read the bytes that were sent, to their end, and close."""
         self._closing.set()
         self._thread.join(DRAIN_S + 1.0)
 

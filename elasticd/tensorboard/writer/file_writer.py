@@ -57,7 +57,7 @@ class _Pending:
 
 
 class FileWriter:
-    """One thread uses it."""
+    """Writes event files. One thread uses it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class FileWriter:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`folder` is that of the job below the URL; `tell` is given what a person should know."""
+        """`folder` is the job's below the URL; `tell` gets sentences that a person should read."""
         self._buffer, self._open_bucket = buffer, open_bucket
         self._folder, self._uid, self._node, self._job = folder, uid[:UID_LETTERS], node, job
         self._tell, self._clock, self._wall_clock = tell, clock, wall_clock

@@ -1,4 +1,4 @@
-"""A writer's metrics, in a file that its agent serves; as a keeper of checkpoints has one."""
+"""A writer's metrics, in a file that its agent serves, like the file of a keeper."""
 
 import os
 import time
