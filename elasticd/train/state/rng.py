@@ -78,7 +78,7 @@ class StepSeed:
         self._prefix, self._epoch = 0, -1
 
     def enter(self, rank: int) -> None:
-        """From now on draw the numbers that this rank draws in its world."""
+        """Draw, from now on, the numbers that this rank draws in its world."""
         self._rank, self._epoch = rank, -1
 
     def reseed(self, epoch: int, step: int) -> None:
