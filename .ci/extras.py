@@ -40,7 +40,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="elasticd-extras-") as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
-        _pip(python, "install", found[0])
+        _pip(python, "install", "--no-compile", found[0])  # Nothing of it is run.
         for is_newest in (False, True):
             if is_newest:
                 _pip(python, "install", "--upgrade", "pip")
