@@ -65,7 +65,9 @@ def _is_saved(store: ReadableStore, keys: Keys, job: JobName) -> bool:
     it wants.
     """
     status = _status(store, keys, job)
-    if status is None or not status.is_in_process or status.phase.is_final:
+    if status is None or status.phase.is_final:
+        return True
+    if not status.is_in_process and not any(m.is_in_process for m in _members(store, keys, job)):
         return True
     return find_spec(store, keys, job).checkpoint is not None
 

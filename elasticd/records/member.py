@@ -190,6 +190,13 @@ class Member:
         """Return where its last worker stands, if none of them makes progress."""
         return self.stall or self.short_stall
 
+    @property
+    def is_in_process(self) -> bool:
+        """Return whether one of its workers waits in, or trains under, `elasticd.run`; the job's
+        status says so only when it is written next.
+        """
+        return any(offer.is_prepared for offer in self.slots)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:

@@ -383,7 +383,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
 def _awaited(source: RecordSource, spec: JobSpec) -> JobReport | None:
     """Return how the job stands once its workers have saved what they have, if they do."""
     report = read_job(source.store, source.keys, spec.name)
-    if report is None or not report.status.is_in_process:
+    if report is None or not report.is_in_process:
         return report
     wait_s = spec.shutdown_timeout_s + STOP_SLACK_S
     jobs.wait_left(source.store, source.keys, spec.name, timeout_s=wait_s)

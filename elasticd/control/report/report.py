@@ -96,9 +96,14 @@ class JobReport:
         return size_want(self.wants)
 
     @property
+    def is_in_process(self) -> bool:
+        """Return whether its workers train under `elasticd.run`, as far as etcd knows."""
+        return self.status.is_in_process or any(m.is_in_process for m in self.members)
+
+    @property
     def reports_steps(self) -> bool | None:
         """Return whether it reports how many steps it has made; None if it is too young to know."""
-        if self.status.is_in_process or (self.time is not None and self.time.has_steps):
+        if self.is_in_process or (self.time is not None and self.time.has_steps):
             return True
         is_old = self.time is not None and self.time.generation_s >= STEPS_EXPECTED_S
         return False if is_old and self.status.phase is Phase.RUNNING else None

@@ -72,7 +72,7 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
         deleted=PersistentMap(),
         has_all_members=event.watched is None,
         is_in_process=state.is_in_process
-        or any(_is_prepared(member) for member, _, _ in event.members),
+        or any(member.is_in_process for member, _, _ in event.members),
     )
     if any(_ended_pause(state, seen, members.get(seen.member.node)) for seen in before.values()):
         state = _with_time_to_form(state, now_s)
@@ -90,7 +90,7 @@ def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
         return state
     seen = _seen(state.members, member, event.create_revision, event.mod_revision, now_s)
     arrived = state.arrived + _arrival(state, seen) - _arrival(state, before)
-    if not state.is_in_process and _is_prepared(member):
+    if not state.is_in_process and member.is_in_process:
         # Whoever comes later must be told so.
         state = schedule_proposal(replace(state, is_in_process=True), Reason.JOINED, now_s=now_s)
     state = replace(
@@ -313,10 +313,6 @@ def _arrival(state: JobState, seen: SeenMember | None) -> int:
     member = seen.member
     is_here = state.world.has(member.node, member.incarnation)
     return int(is_here and member.arrived == state.world.generation)
-
-
-def _is_prepared(member: Member) -> bool:
-    return any(offer.is_prepared for offer in member.slots)
 
 
 def _named(state: JobState, world: World) -> frozenset[Incarnation]:

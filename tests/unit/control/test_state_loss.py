@@ -53,6 +53,8 @@ def store_with(
 
 
 HOLDER = member(A, has_state=True)
+SCRIPT_HOLDER = member(A, has_state=True, is_prepared=False)
+RESTARTS = replace(TRAINS, is_in_process=False)
 
 
 def test_only_copy_is_not_drained_away() -> None:
@@ -67,7 +69,7 @@ def test_only_copy_is_not_drained_away() -> None:
         store_with(HOLDER, member(B, has_state=True)),
         store_with(HOLDER, member(B, has_state=False)),
         store_with(HOLDER, member(B, has_state=False, is_prepared=False)),
-        store_with(HOLDER, status=replace(TRAINS, is_in_process=False)),
+        store_with(SCRIPT_HOLDER, status=RESTARTS),
         store_with(HOLDER, spec=replace(SPEC, checkpoint=CheckpointSpec(url="/x", owner="o"))),
         store_with(member(A, has_state=False)),
         store_with(),
@@ -107,6 +109,15 @@ def test_job_that_saves_nothing_is_not_stopped_by_mistake() -> None:
     with pytest.raises(Refused, match="--force"):
         check_stop(store_with(HOLDER), KEYS, JOB)
     check_stop(store_with(member(A, has_state=False)), KEYS, JOB)
-    check_stop(store_with(HOLDER, status=replace(TRAINS, is_in_process=False)), KEYS, JOB)
+    check_stop(store_with(SCRIPT_HOLDER, status=RESTARTS), KEYS, JOB)
     saved = replace(SPEC, checkpoint=CheckpointSpec(url="/x", owner="o"))
     check_stop(store_with(HOLDER, spec=saved), KEYS, JOB)
+
+
+def test_job_in_its_first_step_is_known_by_its_workers() -> None:
+    """The status says that they train under `elasticd.run` only when it is written next."""
+    young = store_with(HOLDER, status=RESTARTS)
+    with pytest.raises(Refused, match="--force"):
+        check_stop(young, KEYS, JOB)
+    with pytest.raises(Refused, match="--force"):
+        check_drain(young, KEYS, A)

@@ -12,6 +12,7 @@ from elasticd.cli.jobs import cluster_change, wait
 from elasticd.cli.main import main
 from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
+from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
@@ -130,6 +131,24 @@ def test_stop_says_what_is_not_over_in_time(
     assert "add --wait" in capfd.readouterr().err
     assert main(["drain", "a", "--undo", "--wait"]) == 2
     assert "--undo is done at once" in capfd.readouterr().err
+
+
+def test_stop_of_a_job_in_its_first_step_waits_for_what_it_saves(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its members say that it trains under `elasticd.run` before its status does."""
+    offer = SlotOffer(slot=Slot(0), nonce=Nonce(1), is_prepared=True)
+    key = KEYS.member(JOB, node("a").node)
+    put(store, KEYS.spec(JOB), replace(SPEC, checkpoint=CheckpointSpec(url="/x", owner="o")))
+    put(store, key, replace(member("a"), slots=(offer,)))
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING))
+
+    def save_and_leave(seconds: float) -> None:
+        store.commit(Txn(then=(Delete(key=key),)))
+
+    monkeypatch.setitem(jobs.wait_left.__kwdefaults__, "pause", save_and_leave)
+    assert main(["stop", JOB]) == 0
+    assert not store.list(KEYS.members(JOB)).items
 
 
 def test_drain_waits_until_no_job_holds_the_node(
