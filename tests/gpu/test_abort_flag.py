@@ -24,7 +24,6 @@ KINDS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "Adam": lambda each: torch.optim.Adam(each, fused=True, amsgrad=True),
     "AdamW": lambda each: torch.optim.AdamW(each, fused=True),
     "momentum": lambda each: torch.optim.SGD(each, lr=0.1, momentum=0.9, fused=True),
-    "Adagrad": lambda each: torch.optim.Adagrad(each, fused=True),
 }
 
 
@@ -107,6 +106,14 @@ def test_step_is_made_or_left_out_by_the_flag_as_the_device_comes_to_it(
     case.core.settle_back()
     assert case.core.is_clean
     case.watch.group.close()
+
+
+def test_torch_itself_refuses_a_fused_adagrad_on_a_card() -> None:
+    """It has that for the CPU alone; from a torch that has it, it belongs to the others here."""
+    weight = torch.nn.Parameter(torch.ones(4, device=CARD))
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(RuntimeError, match="fused=True"):
+        torch.optim.Adagrad([weight], fused=True).step()
 
 
 def test_commit_does_not_wait_for_what_was_queued_after_the_step() -> None:

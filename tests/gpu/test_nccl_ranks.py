@@ -10,6 +10,7 @@ from tests.gpu.card import note
 
 SCRIPT = Path(__file__).parent / "scripts" / "nccl_ranks.py"
 STEPS = 60
+pytestmark = pytest.mark.timeout(180)
 
 
 class Said:
@@ -27,8 +28,13 @@ class Said:
         ]
         again = [each for each in later if int(each[-1]) > int(fault[-1])]
         others = [each for each in again if each[7] != fault[7]]
-        fresh = [each for each in again if each[5] == fault[5]]
+        before = {each[7] for each in self.lines if float(each[1]) <= float(fault[1])}
+        fresh = [each for each in again if each[7] not in before]
         return tuple(float(each[0][1]) - float(fault[1]) for each in (others, fresh))  # type: ignore[return-value]
+
+    def processes(self) -> int:
+        """Return how many processes have entered a world."""
+        return len({each[7] for each in self.lines if each[0] == "enter"})
 
 
 def trained(folder: Path, *args: str, agents: int = 2) -> tuple[set[str], Path]:
@@ -69,6 +75,7 @@ def test_killed_rank_leaves_no_trace_in_the_weights(
     weights, folder = trained(tmp_path / "run", *args)
     assert weights == undisturbed
     others, fresh = Said(folder).first_after("kill")
+    assert Said(folder).processes() == 4, "only the ranks that were killed were replaced"
     label = f"NCCL, kill at {point}{', flag' if flag else ''}"
     note(f"{label}: to the next commit of the other rank", others, "s")
     note(f"{label}: to that of the new process", fresh, "s")
@@ -81,16 +88,19 @@ def test_rank_that_hangs_is_replaced(tmp_path: Path, undisturbed: set[str], kind
     assert weights == undisturbed
     others, _ = Said(folder).first_after(kind)
     note(f"NCCL, {kind}: to the next commit of the other rank", others, "s")
-    enters = [each for each in Said(folder).lines if each[0] == "enter"]
-    assert len({each[7] for each in enters}) == 3, "only the rank that hung was replaced"
+    assert Said(folder).processes() == 3, "only the rank that hung was replaced"
 
 
 def test_three_ranks_lose_one(tmp_path: Path) -> None:
-    """Two survivors keep their processes."""
-    plain, _ = trained(tmp_path / "plain", agents=3)
-    weights, folder = trained(tmp_path / "run", "--fault", "20:1:reduced:kill", agents=3)
+    """Two survivors keep their processes.
+
+    All draw the same: the order in which three are summed up depends on where in DDP's bucket a
+    number stands, and that differs between a replica's first step and its second.
+    """
+    plain, _ = trained(tmp_path / "plain", "--alike", agents=3)
+    faults = ("--fault", "20:1:reduced:kill")
+    weights, folder = trained(tmp_path / "run", "--alike", *faults, agents=3)
     assert len(weights) == 1 and weights == plain
     others, _ = Said(folder).first_after("kill")
     note("NCCL, three ranks, kill: to the next commit of another rank", others, "s")
-    enters = [each for each in Said(folder).lines if each[0] == "enter"]
-    assert len({each[7] for each in enters}) == 4
+    assert Said(folder).processes() == 4

@@ -87,6 +87,7 @@ def torchrun(folder: Path, env: dict[str, str]) -> Call:
     return Call(command, folder, {**os.environ, **env, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("launcher", [elasticd, torchrun], ids=["elasticd", "torchrun"])
 def test_restart_after_a_kill(tmp_path: Path, launcher: Callable[..., Call]) -> None:
     """Only figures, no limit."""

@@ -1,7 +1,9 @@
 """torch's default process group: made, aborted, taken down, again and again in one process."""
 
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import torch
@@ -89,8 +91,34 @@ def drop() -> None:
 
 def abort_all() -> None:
     """Abort all groups of NCCL at once; torch has forgotten them then. It may not return."""
+    _abort_together(list(distributed_c10d._world.pg_names))
     world = dist.group.WORLD
     if world is None:
         return
     # Torch 2.6 takes no argument for this group alone, and would leave the script's own be.
     distributed_c10d._abort_process_group(world)
+
+
+def _abort_together(groups: Sequence[Any]) -> None:
+    """Abort several groups at the same time; one alone is left to what comes next.
+
+    Torch means to do that, but since each of its aborts has a thread of its own, NCCL does not know
+    that they belong together. What is freed with the first waits for the kernels of the second.
+    """
+    if len(groups) < 2:
+        return
+    errors: list[Exception] = []
+
+    def abort(group: Any) -> None:
+        try:
+            group.abort()
+        except Exception as exc:  # It is raised where somebody waits for all of them.
+            errors.append(exc)
+
+    threads = [Thread(target=abort, args=(each,), daemon=True) for each in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -3,8 +3,8 @@
 The kernels of a collective whose peer is gone spin on the device for ever, and nothing but an abort
 ends them. An abort is the only way out of a group, planned or not: `destroy_process_group` flushes
 what is under way, so it waits for peers that may have left in the other way. All communicators are
-aborted within one ncclGroupStart and End, since one after the other they wait for each other as
-soon as two of them have kernels under way (pytorch#119797). The abort may itself not return
+aborted at the same time, since one after the other they wait for each other as soon as two of them
+have kernels under way (pytorch#119797). The abort may itself not return
 (NVIDIA/nccl#1777), so it has a thread of its own and a limit, past which the process ends: nobody
 can form another group in it, and its slot gets a new one.
 

@@ -1,7 +1,8 @@
 """A training of ranks that share one card and talk over NCCL, with faults at given points.
 
 NCCL refuses two ranks of one host on one card; with a host of its own for each, they talk over
-sockets, and all else is as on two machines.
+sockets, and all else is as on two machines. NVLink between machines is not looked for: the two
+would be found in one domain of it, since they are one card.
 
 `--fault STEP:RANK:POINT:KIND`: the point is before the forward pass (begin), before the optimizer's
 step (reduced) or before the commit (stepped); KIND is kill, stop (SIGSTOP) or spin (a kernel that
@@ -21,12 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 import elasticd
 
 os.environ["NCCL_HOSTID"] = f"host-of-{os.getpid()}"
+os.environ["NCCL_MNNVL_ENABLE"] = "0"
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--fault", action="append", default=[])
 parser.add_argument("--abort-flag", action="store_true")
 parser.add_argument("--width", type=int, default=512)
+parser.add_argument("--alike", action="store_true", help="all ranks draw the same")
 args = parser.parse_args()
 FAULTS = [each.split(":") for each in args.fault]
 SPIN_CYCLES = 1 << 40
@@ -66,7 +69,8 @@ def train(state: elasticd.State, world: elasticd.World) -> None:
     replica = DistributedDataParallel(state.model)
     say("enter", world)
     while state.step < args.steps:
-        draw = torch.Generator().manual_seed(1000 * state.step + world.rank)
+        own = 0 if args.alike else world.rank
+        draw = torch.Generator().manual_seed(1000 * state.step + own)
         batch = torch.randn(64, 16, generator=draw).to(world.device)
         fault("begin", world)
         state.optimizer.zero_grad()

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 # NCCL refuses two ranks of one host on one card.
 os.environ["NCCL_HOSTID"] = f"host-of-{os.getpid()}"
+os.environ["NCCL_MNNVL_ENABLE"] = "0"
 os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 

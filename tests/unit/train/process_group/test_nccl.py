@@ -230,6 +230,38 @@ def test_abort_that_fails_ends_the_process_and_is_told(gpu: FakeGpu, ended: list
     assert ended == ["NCCL could not be aborted (RuntimeError: unhandled cuda error)"]
 
 
+class OwnGroup:
+    """One of two whose aborts wait for each other, as what is freed waits for all kernels."""
+
+    def __init__(self, both: threading.Barrier, error: Exception | None = None) -> None:
+        self._both, self._error = both, error
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self._both.wait(LIMIT_S)
+        self.is_aborted = True
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("unhandled cuda error")])
+def test_groups_of_a_script_are_aborted_at_the_same_time(
+    gpu: FakeGpu, ended: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """One after the other the first waits for the second; what fails is told."""
+    group = made(gpu)
+    group.form()
+    both = threading.Barrier(2)
+    names = {OwnGroup(both): "0", OwnGroup(both, error): "1"}
+    monkeypatch.setattr(distributed_c10d, "_pg_names", names)
+    group.close()
+    assert all(each.is_aborted for each in names)
+    if error is None:
+        assert not ended and gpu.names()[-1] == "abort", "torch forgets them then"
+    else:
+        assert ended == ["NCCL could not be aborted (RuntimeError: unhandled cuda error)"]
+
+
 def test_environment_keeps_torch_from_ending_the_process() -> None:
     """What must be is set; what somebody may know better is left where it stands."""
     env = {"NCCL_NVLS_ENABLE": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
