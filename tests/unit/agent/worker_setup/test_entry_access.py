@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -14,25 +15,54 @@ from tests.fixtures.other_user import NOBODY, open_folder
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another user")
 
 CODE = f"""
-import json, os, sys
+import json, os, sys, traceback
 from dataclasses import replace
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.process.effective_user import become_effective
 from elasticd_agent.worker_setup.entry_access import check_access
 from tests.unit.control.world_case import SPEC
 
-kind, entry, args, python, cwd, path, is_for_good = json.loads(sys.argv[1])
-if is_for_good:
-    os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
-    os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
-else:
-    become_effective({NOBODY}, {NOBODY}, [])
-spec = replace(SPEC, entry_kind=EntryKind(kind), entry=entry, args=tuple(args), python=python)
-try:
-    check_access(spec, cwd, {{"PYTHONPATH": path}} if path else {{}})
-except PermissionError as exc:
-    print(exc)
+
+def tell(kind, entry, args, python, cwd, path, is_for_good):
+    if is_for_good:
+        os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
+        os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+    else:
+        become_effective({NOBODY}, {NOBODY}, [])
+    spec = replace(SPEC, entry_kind=EntryKind(kind), entry=entry, args=tuple(args), python=python)
+    try:
+        check_access(spec, cwd, {{"PYTHONPATH": path}} if path else {{}})
+    except PermissionError as exc:
+        return str(exc)
+    return ""
+
+
+for case in iter(sys.stdin.readline, ""):
+    if (child := os.fork()) == 0:
+        try:
+            answer = [tell(*json.loads(case)), ""]
+        except BaseException:
+            answer = ["", traceback.format_exc()]
+        os.write(1, (json.dumps(answer) + chr(10)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
 """
+
+
+class Asker(Protocol):
+    """A function that asks one question after the other, each in a process of its own."""
+
+    def __call__(
+        self,
+        folder: Path,
+        kind: str,
+        entry: str,
+        *args: str,
+        python: str = "",
+        path: str = "",
+        is_for_good: bool = False,
+    ) -> str:
+        """Return what is told of an entry for the user nobody; empty if nothing is refused."""
 
 
 @pytest.fixture
@@ -41,22 +71,32 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-def told(
-    folder: Path,
-    kind: str,
-    entry: str,
-    *args: str,
-    python: str = "",
-    path: str = "",
-    is_for_good: bool = False,
-) -> str:
-    """Return what is told of an entry for the user nobody; empty if nothing is refused."""
-    case = json.dumps([kind, entry, args, python, str(folder), path, is_for_good])
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, case], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+@pytest.fixture(scope="module")
+def told() -> Iterator[Asker]:
+    """Fork the process of each question from one that has imported what it calls."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as asked:
+        questions, answers = asked.stdin, asked.stdout
+        assert questions is not None and answers is not None
+
+        def ask(
+            folder: Path,
+            kind: str,
+            entry: str,
+            *args: str,
+            python: str = "",
+            path: str = "",
+            is_for_good: bool = False,
+        ) -> str:
+            case = json.dumps([kind, entry, args, python, str(folder), path, is_for_good])
+            questions.write(case + "\n")
+            questions.flush()
+            said, failure = json.loads(answers.readline())
+            assert not failure, failure
+            return str(said)
+
+        yield ask
 
 
 def closed_file(path: Path, mode: int = 0o600) -> Path:
@@ -72,7 +112,7 @@ def closed_folder(path: Path, mode: int = 0o700) -> Path:
     return path
 
 
-def test_script_that_cannot_be_read_is_named_with_what_to_do(folder: Path) -> None:
+def test_script_that_cannot_be_read_is_named_with_what_to_do(told: Asker, folder: Path) -> None:
     """The file itself is closed: one right is missing."""
     closed_file(folder / "train it.py")
     assert told(folder, "script", "train it.py") == (
@@ -81,7 +121,7 @@ def test_script_that_cannot_be_read_is_named_with_what_to_do(folder: Path) -> No
     )
 
 
-def test_folder_that_cannot_be_entered_is_named(folder: Path) -> None:
+def test_folder_that_cannot_be_entered_is_named(told: Asker, folder: Path) -> None:
     """The uppermost of them, also where a link leads into it."""
     closed = closed_folder(folder / "home")
     closed_file(closed / "project" / "train.py", 0o644)
@@ -94,7 +134,7 @@ def test_folder_that_cannot_be_entered_is_named(folder: Path) -> None:
         )
 
 
-def test_working_directory_is_looked_at_first(folder: Path) -> None:
+def test_working_directory_is_looked_at_first(told: Asker, folder: Path) -> None:
     """Workers enter it before they read anything."""
     closed = closed_folder(folder / "here")
     said = told(closed, "script", "train.py")
@@ -103,7 +143,7 @@ def test_working_directory_is_looked_at_first(folder: Path) -> None:
     )
 
 
-def test_program_and_interpreters_have_to_be_run(folder: Path) -> None:
+def test_program_and_interpreters_have_to_be_run(told: Asker, folder: Path) -> None:
     """One of `--no-python`, one of `--python`, one of the spec; a script that a program reads is
     its own affair, that of an interpreter is not.
     """
@@ -122,7 +162,7 @@ def test_program_and_interpreters_have_to_be_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["pack", "pack/__init__.py", "pack/deep", "pack/deep/train.py"])
-def test_each_part_of_a_module_is_looked_at(folder: Path, closed: str) -> None:
+def test_each_part_of_a_module_is_looked_at(told: Asker, folder: Path, closed: str) -> None:
     """Python reads the packages above a module first, and the folder of each."""
     for name in ("pack/__init__.py", "pack/deep/__init__.py", "pack/deep/train.py"):
         closed_file(folder / name, 0o644)
@@ -136,7 +176,9 @@ def test_each_part_of_a_module_is_looked_at(folder: Path, closed: str) -> None:
     assert " the module " in told(folder, "command", "/bin/sh", "-u", "-m", "pack.deep.train")
 
 
-def test_closed_folder_counts_only_if_the_module_is_found_nowhere_else(folder: Path) -> None:
+def test_closed_folder_counts_only_if_the_module_is_found_nowhere_else(
+    told: Asker, folder: Path
+) -> None:
     """Python passes over what it cannot look into."""
     closed = closed_folder(folder / "closed")
     closed_folder(folder / "json")  # A namespace package at best: the library's comes first.
@@ -151,7 +193,7 @@ def test_closed_folder_counts_only_if_the_module_is_found_nowhere_else(folder: P
     assert told(folder, "module", "mine", path=path) == ""
 
 
-def test_what_is_missing_or_open_is_not_refused(folder: Path) -> None:
+def test_what_is_missing_or_open_is_not_refused(told: Asker, folder: Path) -> None:
     """Whether it is there, the interpreter says: a file may come with a later start."""
     closed_file(folder / "train.py", 0o644)
     os.mkfifo(folder / "pipe", 0o644)
@@ -162,7 +204,7 @@ def test_what_is_missing_or_open_is_not_refused(folder: Path) -> None:
     assert told(folder, "command", "no-such-program") == told(folder, "command", "./none") == ""
 
 
-def test_agent_without_another_user_names_its_own(folder: Path) -> None:
+def test_agent_without_another_user_names_its_own(told: Asker, folder: Path) -> None:
     """A script in a home that the agents' user may not enter is as common there."""
     closed_file(folder / "train.py")
     said = told(folder, "script", "train.py", is_for_good=True)
