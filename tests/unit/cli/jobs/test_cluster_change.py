@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_stop_of_a_job_in_its_first_step_waits_for_what_it_saves(
     def save_and_leave(seconds: float) -> None:
         store.commit(Txn(then=(Delete(key=key),)))
 
-    monkeypatch.setitem(jobs.wait_left.__kwdefaults__, "pause", save_and_leave)
+    monkeypatch.setattr(jobs, "wait_left", partial(jobs.wait_left, pause=save_and_leave))
     assert main(["stop", JOB]) == 0
     assert not store.list(KEYS.members(JOB)).items
 
