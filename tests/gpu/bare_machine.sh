@@ -4,6 +4,10 @@
 set -euo pipefail
 wheels=$(realpath "${1:?usage: bare_machine.sh WHEELS [REPORT [FILE...]]}")
 shift
+compgen -G "$wheels/*.whl" >/dev/null || {
+  echo "bare_machine.sh: there are no wheels in $wheels: fetch them with python -m tests.gpu.wheels." >&2
+  exit 2
+}
 cd "$(dirname "$0")/../.."
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT

@@ -123,7 +123,7 @@ def _notes(policy: Policy, report: JobReport) -> list[str]:
         notes.append(
             f"the job has not said yet how many steps it has made: [{by_steps[0]}] waits for that"
         )
-    if is_running and not report.status.is_in_process and not policy.allow_restarts:
+    if is_running and not report.is_in_process and not policy.allow_restarts:
         notes.append(
             "the job runs in restart mode: nothing is done unless the policy says "
             "allow_restarts = true"

@@ -180,7 +180,7 @@ def oldest_kept(report: JobReport) -> int:
 
 def uncounted_lines(report: JobReport) -> list[str]:
     """Return what the phases of all changes leave out."""
-    if not report.status.is_in_process:
+    if not report.is_in_process:
         why = "the time until a failure could be noticed"
         if "step" not in report.lost_s:
             why += ", and what the script needs to come back"
