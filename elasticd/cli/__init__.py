@@ -1,5 +1,5 @@
 """The command line: parse, load, call, print, return an exit code; no logic.
 
-The only place that reads the environment and the only one that prints. Imports are lazy, command
-by command: an agent must be up within half a second and import neither torch nor rich.
+Only this package reads the environment, and only this package prints. Each command is imported
+when it is called: an agent must be up within half a second and import neither torch nor rich.
 """

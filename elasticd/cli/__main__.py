@@ -1,4 +1,4 @@
-"""`python -m elasticd.cli`: how `elasticd run` starts the agents of this machine."""
+"""`python -m elasticd.cli`: `elasticd run` starts the agents of this machine with this module."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The flags and variables that say which etcd, and the store that is opened by them."""
+"""The flags and variables that name an etcd, and the store that is opened with them."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ __all__ = [
 
 ETCD_PASSWORD = "ELASTICD_ETCD_PASSWORD"  # noqa: S105  # the name of a variable
 Values = Mapping[str, Any]
-"""What click parsed; None for a flag that was not given."""
+"""The values that click parsed; None for a flag that was not given."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -125,10 +125,10 @@ def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings |
 def required_settings(
     values: Values, environ: Mapping[str, str], *, who: str, hint: str = ""
 ) -> StoreSettings:
-    """Build the settings as `settings_from` does, for a daemon that is nothing without etcd.
+    """Build the settings as `settings_from` does, for a daemon that cannot work without etcd.
 
-    Raises: CallError: no etcd was named, or what was given for it cannot be used. The sentence
-        begins with `who` and ends with `hint`.
+    Raises: CallError: no etcd was named, or a setting cannot be used. The sentence begins with
+        `who` and ends with `hint`.
     """
     settings = settings_from(values, environ)
     if settings is None:
@@ -141,7 +141,7 @@ def required_settings(
 def endpoints(urls: str) -> tuple[str, ...]:
     """Split and check a list of endpoints; `host:port` counts as http.
 
-    Raises: CallError: one is no endpoint, there is none, or they are of several schemes.
+    Raises: CallError: an endpoint is malformed, there is none, or the schemes are not all equal.
     """
     found = []
     for url in filter(None, (part.strip() for part in urls.split(","))):
@@ -164,8 +164,8 @@ def endpoints(urls: str) -> tuple[str, ...]:
 
 
 def log_dir_of(values: Values, environ: Mapping[str, str]) -> str:
-    """Return the run folder that was named: by the flag, our variable, or torchrun's; empty if none
-    was.
+    """Return the run folder from the flag, from our variable, or from torchrun's variable; empty if
+    none of them is set.
     """
     return _given(values, environ, "log_dir") or environ.get("PET_LOG_DIR", "")
 
@@ -179,7 +179,7 @@ def keys_of(values: Values, environ: Mapping[str, str]) -> Keys:
 
 
 def open_store(settings: StoreSettings, keys: Keys) -> Store:
-    """Connect and ask one thing, so that a wrong address or password shows at once."""
+    """Connect and make one request, so that a wrong address or password raises an error at once."""
     store = prepare_store(settings)
     try:
         store.get(keys.root)
@@ -190,21 +190,21 @@ def open_store(settings: StoreSettings, keys: Keys) -> Store:
 
 
 def prepare_store(settings: StoreSettings) -> Store:
-    """Return the store of a daemon, which asks nothing yet: etcd may come up after it.
+    """Return the store of a daemon without a request to etcd: etcd may start after the daemon.
 
-    Raises: CallError: an address is not understood or a TLS file cannot be read.
+    Raises: CallError: an address is malformed or a TLS file cannot be read.
     """
-    from elasticd.store.etcd.store import EtcdStore  # grpc: 150 ms that no other command should pay
+    from elasticd.store.etcd.store import EtcdStore  # grpc takes 150 ms, so only users import it
 
     return EtcdStore(settings)
 
 
 def _hide_with_password(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    """Hide this process if it is about to know the password; a callback of that flag.
+    """Hide this process if it is about to know the password; click calls this for the flag.
 
-    click calls it for every command that takes the flags, given or not, before the command itself:
-    for a daemon, for one that only looks, and for one that follows a run for days. Who only parses
-    the words of a command, outside the group, has called none.
+    click calls the function before each command that takes the flags, even if none is given: before
+    a daemon, a command that only reads, and a command that follows a run for days. Code that only
+    parses the words of a command, outside the group, does not call a command, so nothing is hidden.
     """
     names = (ETCD_PASSWORD, f"{ETCD_PASSWORD}_FILE")
     is_called = ctx.parent is not None and not ctx.resilient_parsing

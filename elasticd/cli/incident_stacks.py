@@ -1,4 +1,4 @@
-"""Reads the stacks of an incident, wherever they are: on this machine's disk, or on a node."""
+"""Reads the stacks of an incident from this machine's disk or from a node."""
 
 import os
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ PAGE_ROOM = 4 << 20
 
 
 class Source(Protocol):
-    """The part of a source of records that is needed here."""
+    """The part of a record source that this module needs."""
 
     @property
     def settings(self) -> StoreSettings | None: ...
@@ -37,14 +37,14 @@ class Source(Protocol):
 def read_stacks(
     source: Source, spec: JobSpec, generation: Generation, node: NodeId, known: Node | None
 ) -> str:
-    """Return the stacks that a node wrote in a generation; `known` is what is registered of it.
+    """Return the stacks that a node wrote in a generation; `known` is the node's record, or None.
 
-    In a cluster its agent is asked, and then this machine's disk is looked at, where the run folder
-    may be as well.
+    In a cluster the function asks the node's agent, and then reads this machine's disk, which may
+    have the run folder as well.
 
     Raises:
-        NotFound: they are not there.
-        Unavailable: they are on a node that cannot be asked.
+        NotFound: there are no such stacks.
+        Unavailable: the stacks are on a node that does not answer.
     """
     if source.settings is None:
         return _local_stacks(source, spec, generation, node)
@@ -72,8 +72,8 @@ def local_stacks_by_change(
 ) -> Mapping[Generation, Mapping[NodeId, str]]:
     """Return the stacks of the ranks that hung, by the generation of the change and the node.
 
-    Where all ranks were silent these are the stacks of all nodes. Only of a run on this machine,
-    and only those whose file is there; the newest come first if there is no room for all.
+    If all ranks were silent these are the stacks of all nodes. The function reads only a run on
+    this machine, and only files that exist. If there is no room for all, the newest are kept.
     """
     found: dict[Generation, dict[NodeId, str]] = {}
     room = PAGE_ROOM if source.settings is None else 0
@@ -95,12 +95,12 @@ def local_stacks_by_change(
 def _local_stacks(source: Source, spec: JobSpec, generation: Generation, node: NodeId) -> str:
     """Return the stacks from this machine's disk.
 
-    Raises: NotFound: they are not there; says where they were looked for.
+    Raises: NotFound: there are no such stacks; the message names the folder that was searched.
     """
     name = stacks_name(generation, node)
     own = [Path(spec.run_folder)] if spec.run_folder else []
     is_cluster = source.settings is not None
-    # Records of a run on this machine stand beside its files, also where somebody unpacked them.
+    # The records of a local run are beside its files, even in a copy of its run folder.
     folders = [*own, source.run_folder] if is_cluster else [source.run_folder, *own]
     why = f"There is no folder {folders[0] / spec.name} of this run."
     for folder in [run_folder / spec.name for run_folder in folders]:

@@ -1,4 +1,4 @@
-"""Labels of nodes as they are written in a call: `KEY=VALUE`, any number of them."""
+"""Reads labels of nodes from a call: `KEY=VALUE`, any number of them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,10 +8,10 @@ __all__ = ["labels_of"]
 
 
 def labels_of(flag: str, pairs: Iterable[str]) -> Mapping[str, str]:
-    """Return labels by their keys; empty texts are left out.
+    """Return the labels as a mapping; empty texts are left out.
 
     Raises:
-        CallError: one is not of that form, or a key has two values.
+        CallError: a label is not of the form `KEY=VALUE`, or a key has two values.
     """
     labels: dict[str, str] = {}
     for pair in filter(None, pairs):

@@ -1,5 +1,5 @@
-"""A command group that imports a command only to call it: `elasticd agent` must not
-wait for rich.
+"""A command group that imports a command only when it is called: `elasticd agent` must not wait
+for rich.
 """
 
 import importlib
@@ -16,7 +16,7 @@ Table = Mapping[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
-    """Knows each command by its name and one line of help."""
+    """A group that holds each command's name and one line of help, but not the command."""
 
     def __init__(self, *args: Any, table: Table, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -36,9 +36,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is called; those of the table are imported for it.
+        """Return the called command; a command of the table is imported now.
 
-        Raises: UsageError: there is no such command; the sentence names those with a similar name.
+        Raises: UsageError: there is no such command; the message lists similar names.
         """
         name = args[0]
         if not (name in self._table or name.startswith("-") or ctx.resilient_parsing):

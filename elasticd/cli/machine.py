@@ -1,4 +1,4 @@
-"""What this machine has: GPUs, CPUs, an address that others reach, and the user. No torch."""
+"""Facts about this machine: its GPUs, CPUs, address and user. This module imports no torch."""
 
 import ipaddress
 import os
@@ -23,16 +23,16 @@ def gpu_count(
 
 
 def cpu_count() -> int:
-    """Return the CPUs that this process may use, as torchrun counts them."""
+    """Return the number of CPUs that this process may use, as torchrun counts them."""
     return len(os.sched_getaffinity(0))
 
 
 def submitter() -> str:
-    """Return who calls, as `user@host`; the user's number if the machine knows no name for it."""
+    """Return the caller as `user@host`; the user's number if the machine has no name for it."""
     number = os.getuid()
     try:
         user = pwd.getpwuid(number).pw_name
-    except KeyError:  # A container that runs under a number alone.
+    except KeyError:  # The user of this container has no name.
         user = str(number)
     return f"{user}@{socket.gethostname()}"
 
@@ -41,14 +41,14 @@ def own_address(
     endpoints: Sequence[str],
     sources: Callable[[str, int], Iterable[str]] | None = None,
 ) -> str:
-    """Return the address of the interface that leads to etcd: where other nodes reach this machine.
+    """Return the address of the interface that leads to etcd; other nodes reach this machine there.
 
-    All endpoints are asked in turn, since one may be this machine itself, whose own name often
-    resolves to 127.0.1.1, or may not resolve at all (pytorch#73380). Loopback is an answer only if
-    every endpoint literally says so: with any other name it would be registered for machines that
-    find only themselves there.
+    The function tries each endpoint in turn, since an endpoint may be this machine itself. A
+    machine's own name often resolves to 127.0.1.1, or does not resolve (pytorch#73380). A loopback
+    address is returned only if every endpoint is written as loopback: otherwise other machines
+    would read the address from etcd, and connect to themselves.
 
-    Raises: EnvironmentProblem: no endpoint leads to an address that other machines could reach.
+    Raises: EnvironmentProblem: no endpoint leads to an address that other machines can reach.
     """
     parsed = [urlsplit(endpoint) for endpoint in endpoints]
     hosts = [parts.hostname or "127.0.0.1" for parts in parsed]
@@ -66,9 +66,9 @@ def own_address(
 
 
 def sources_towards(host: str, port: int) -> Iterator[str]:
-    """Return the addresses from which this machine would call; none if the name leads nowhere.
+    """Return the source addresses of connections to a host; none if its name does not resolve.
 
-    A connected UDP socket sends nothing but makes the kernel choose a route and a source address.
+    Connecting a UDP socket sends nothing, but the kernel chooses a route and a source address.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)

@@ -1,7 +1,7 @@
-"""The command group, and how an error looks to a person.
+"""The command group, and the messages for errors.
 
-An `ElasticdError` and a wrong call end as one plain sentence on stderr; a traceback is for our own
-bugs. Commands are named in a table and imported when they are called.
+An `ElasticdError` or a wrong call prints one plain sentence on stderr; only our own bugs print a
+traceback. A table has the names of the commands; a command is imported when it is called.
 """
 
 import difflib
@@ -125,11 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # `elasticd logs JOB | head`: the reader has gone.
+        # The reader of a pipe has ended, as in `elasticd logs JOB | head`.
         _silence(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as exc:
-        # A full disk, no descriptors left, a folder that was deleted: not a bug of ours.
+        # This is not our bug: a full disk, no free descriptors, or a deleted folder.
         what = f"{exc.strerror or exc}{f': {exc.filename}' if exc.filename else ''}"
         complain(f"The system refused a call ({what}): mend that, and try again.")
         _silence(sys.stdout)
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complain(sentence: str) -> None:
-    """Print one plain sentence about what went wrong, if anything can be printed at all."""
+    """Print one plain sentence about an error on stderr; do nothing if stderr cannot be written."""
     try:
         print("elasticd: " + " ".join(sentence.split()), file=sys.stderr, flush=True)  # noqa: T201
     except (OSError, ValueError):
@@ -145,10 +145,10 @@ def complain(sentence: str) -> None:
 
 
 def _prepare_streams() -> None:
-    """Make every text printable: odd bytes, and streams that were closed."""
+    """Make every text printable, even with undecodable bytes or with closed standard streams."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            # The number must be taken too: the next file to be opened would get what is printed.
+            # The descriptor must be open: otherwise the next opened file would get the output.
             opened = os.open(os.devnull, os.O_RDWR)
             if opened != number:
                 os.dup2(opened, number)
@@ -160,10 +160,10 @@ def _prepare_streams() -> None:
 
 
 def _meant(exc: click.UsageError) -> click.UsageError | None:
-    """Name the flags that begin like an unknown one, or else those that are similar.
+    """Return an error that names the flags that begin like an unknown flag, or else similar flags.
 
-    click compares the dashes too, so that `--etcd` is similar to `--onec`, and names each flag
-    with underscores as well.
+    click's own message is worse: click also compares the dashes, so that `--etcd` is similar to
+    `--onec`, and it lists each flag a second time with underscores.
     """
     if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
         return None
@@ -183,7 +183,7 @@ def _meant(exc: click.UsageError) -> click.UsageError | None:
 
 
 def _of_script(exc: click.UsageError) -> str:
-    """Tell where flags of a script stand, if an unknown one may be such a flag."""
+    """Return where to write flags of a script, if an unknown flag may belong to the script."""
     is_run = exc.ctx is not None and exc.ctx.command.name == "run"
     if is_run and isinstance(exc, click.NoSuchOption):
         return " Flags of the script itself come after it: `elasticd run [FLAGS] SCRIPT [ARGS]`."
@@ -191,7 +191,7 @@ def _of_script(exc: click.UsageError) -> str:
 
 
 def _silence(stream: TextIO) -> None:
-    """Keep the interpreter from flushing, at its end, to a file that takes nothing."""
+    """Prevent the interpreter's last flush from failing on a stream that cannot be written."""
     with suppress(OSError, ValueError):
         stream.flush()
         return

@@ -1,4 +1,4 @@
-"""Numbers and names that come as text, with an error that names the flag."""
+"""Reads numbers and names from text; an error names the flag."""
 
 import signal
 import time
@@ -32,8 +32,9 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return the type of a flag; click's own range says that a letter is no "valid
-    integer range".
+    """Return the click type of a flag for a whole number of at least `least`.
+
+    click's own range reports a letter as no "valid integer range".
     """
 
     def integer(text: str) -> int:
@@ -49,9 +50,9 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def not_empty(value: str) -> str:
-    """Refuse the empty text that an unset variable leaves, as in `--checkpoint "$URL"`.
+    """Refuse an empty text, which an unset variable gives, as in `--checkpoint "$URL"`.
 
-    Raises: BadParameter: it is empty.
+    Raises: BadParameter: the text is empty.
     """
     if not value:
         raise click.BadParameter("it is empty: give a value, or leave the flag out")
@@ -59,9 +60,9 @@ def not_empty(value: str) -> str:
 
 
 def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
-    """Read a whole number.
+    """Read a whole number; return `default` for None.
 
-    Raises: CallError: it is something else, or too small.
+    Raises: CallError: the text is no whole number, or the number is below `least`.
     """
     if text is None:
         return default
@@ -75,9 +76,9 @@ def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
 
 
 def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0) -> float:
-    """Read a duration in seconds.
+    """Read a duration in seconds; return `default` for None.
 
-    Raises: CallError: it is something else, shorter than `least_s` or endless.
+    Raises: CallError: the text is no number, or the duration is below `least_s` or infinite.
     """
     if text is None:
         return default
@@ -91,18 +92,18 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
 
 
 def check_least(flag: str, value_s: float, least_s: float) -> None:
-    """Refuse a duration that is too short to work with.
+    """Refuse a duration that is shorter than the least possible.
 
-    Raises: CallError: it is below `least_s`.
+    Raises: CallError: the duration is below `least_s`.
     """
     if value_s < least_s:
         raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
 
 
 def checked_lease_ttl_s(ttl_s: float) -> float:
-    """Return the value of `--lease-ttl`.
+    """Return the value of `--lease-ttl`, in seconds.
 
-    Raises: CallError: etcd grants no lease that is so short.
+    Raises: CallError: the value is below the shortest lease that etcd grants.
     """
     if ttl_s < LEAST_LEASE_TTL_S:
         raise CallError(
@@ -112,9 +113,9 @@ def checked_lease_ttl_s(ttl_s: float) -> float:
 
 
 def size(flag: str, text: str | None, *, least: int) -> int:
-    """Read a size in bytes, as in 500K, 100M or 2G (of 1024 each); 0 if it was not given.
+    """Read a size such as 500K, 100M or 2G, in powers of 1024; return bytes, 0 for None.
 
-    Raises: CallError: it is something else, or too small.
+    Raises: CallError: the text is no size, or the size is below `least` bytes.
     """
     if text is None:
         return 0
@@ -135,7 +136,7 @@ def is_signal(name: str) -> bool:
 def duration(text: str) -> float:
     """Read a duration for click: "90", "90s", "1.5m", "2h" or "1d", in seconds.
 
-    Raises: BadParameter: it is no duration.
+    Raises: BadParameter: the text is no duration.
     """
     number, unit_s = (text[:-1], UNITS_S[text[-1]]) if text[-1:] in UNITS_S else (text, 1.0)
     try:
@@ -148,11 +149,11 @@ def duration(text: str) -> float:
 
 
 def moment(text: str) -> float:
-    """Read a time for click: "10m" or "10m ago", or as in 2026-11-23T14:02.
+    """Read a time for click: "10m" or "10m ago", or a date such as 2026-11-23T14:02.
 
-    The result is in seconds since 1970; a time without a zone is one of this machine's.
+    The result is in seconds since 1970; a time without a zone is in this machine's zone.
 
-    Raises: BadParameter: it is no time.
+    Raises: BadParameter: the text is no time.
     """
     with suppress(click.BadParameter):
         return time.time() - duration(text.removesuffix("ago").rstrip())
@@ -166,5 +167,5 @@ def moment(text: str) -> float:
 
 
 def duration_option(flag: str, name: str, help: str) -> Callable[[F], F]:
-    """Add a flag that takes a duration; None if it is not given."""
+    """Return a decorator that adds a flag for a duration in seconds, None if it is not given."""
     return click.option(flag, name, type=duration, metavar="TIME", help=help)

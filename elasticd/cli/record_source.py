@@ -1,4 +1,4 @@
-"""Where the records are that a command needs: a cluster's etcd, a local run's, or its file."""
+"""Opens the records that a command needs: a cluster's etcd, a local run's etcd, or its archive."""
 
 import difflib
 import os
@@ -29,15 +29,15 @@ class RecordSource:
     is_archive: bool = False
     """True if the run is over, so that nothing can be changed."""
     has_ended: Callable[[], bool] = never
-    """Return whether the local run ended since this was opened, and its private etcd with it."""
+    """Returns whether the local run, and its private etcd, ended after the records were opened."""
 
 
 @contextmanager
 def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, JobName]]:
-    """Open where this job's records are; without a name, the newest local run.
+    """Open the records of a job, or of the newest local run if `job` is None.
 
     Raises:
-        NotFound: no such local run; says which there are.
+        NotFound: there is no such local run; the message lists the runs.
     """
     name = JobName(checked_name("job", job)) if job is not None else None
     settings = settings_from(values, os.environ)
@@ -70,7 +70,7 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, 
 
 @contextmanager
 def sources(values: Values) -> Iterator[list[RecordSource]]:
-    """Open everything that `status` and `nodes` list: the cluster, or all local runs.
+    """Open all records that `status` and `nodes` list: those of the cluster, or of all local runs.
 
     Raises: NotFound: there is no local run, and no cluster is given.
     """
@@ -91,7 +91,7 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
         raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
     try:
         for folder in folders:
-            with suppress(NotFound, Unavailable):  # a run that was killed left nothing to list
+            with suppress(NotFound, Unavailable):  # A killed run left no records.
                 opened.append(_connect(folder))
         yield opened
     finally:
@@ -101,9 +101,9 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
 
 @contextmanager
 def open_run(folder: JobFolder) -> Iterator[RecordSource]:
-    """Open the records of a local run, running or over.
+    """Open the records of a local run that runs or is over.
 
-    Raises: NotFound: it kept none. Unavailable: its etcd does not answer.
+    Raises: NotFound: the run kept no records. Unavailable: the run's etcd does not answer.
     """
     source = _connect(folder)
     try:
@@ -117,7 +117,7 @@ def _connect(folder: JobFolder) -> RecordSource:
     if endpoint is not None and folder.is_live():
 
         def has_ended() -> bool:
-            # The run takes the address away before it ends its etcd.
+            # The run removes the address before it ends its etcd.
             return folder.endpoint != endpoint
 
         store = _open_private(folder, endpoint, has_ended)
@@ -153,7 +153,7 @@ def _run_folder(values: Values) -> Path:
 
 
 def known_runs(jobs: Sequence[str], wanted: str) -> str:
-    """Name the runs whose names are similar to the wanted one, or else the newest five."""
+    """Return a hint with the names that are similar to the wanted one, or else the first five."""
     near = difflib.get_close_matches(wanted, jobs)
     if near:
         return f"did you mean {' or '.join(near)}?"
@@ -162,7 +162,10 @@ def known_runs(jobs: Sequence[str], wanted: str) -> str:
 
 
 def _check_readable(run_folder: Path) -> None:
-    """Raise CallError if what is in the folder cannot be seen, which is no sign of no runs."""
+    """Check that this user can list the run folder: otherwise it would look empty.
+
+    Raises: CallError: this user cannot read the folder.
+    """
     if run_folder.is_dir() and not os.access(run_folder, os.R_OK | os.X_OK):
         raise CallError(
             f"The run folder {run_folder} cannot be read by this user: name another with "

@@ -8,12 +8,11 @@ PR_SET_DUMPABLE = 4
 
 
 def hide_from_user() -> None:
-    """Forbid other processes of this user to read our memory and environment; children are not
-    affected.
+    """Forbid other processes of this user to read this process's memory and environment.
 
-    An agent's workers are the user's code and run as the same user: without this they could read
-    the password of etcd in `/proc/<agent>/environ`, or attach to the agent as debuggers do, and the
-    same with a `status` or `run` beside them. There are no core dumps then either; root still sees
-    all.
+    Children are not affected. An agent's workers are the user's code and run as the same user.
+    Without this call they could read the password of etcd in `/proc/<agent>/environ`, or attach to
+    the agent as debuggers do; a `status` or `run` on the same machine has the same risk. The call
+    also disables core dumps. Root can still read everything.
     """
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,1 +1,1 @@
-"""`elasticd autoscale`: the daemon that sizes jobs, their policies, and what it decided and why."""
+"""`elasticd autoscale`: the daemon that sizes jobs, the policies of jobs, and the decisions."""

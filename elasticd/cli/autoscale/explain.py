@@ -1,4 +1,4 @@
-"""`elasticd autoscale explain`: what was decided about a job's size, on what, and why."""
+"""`elasticd autoscale explain`: the decisions about a job's size, their data and reasons."""
 
 import json
 import time
@@ -53,7 +53,8 @@ def explain(job: str | None, last: int, is_json: bool, **values: Any) -> int:
 def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
     """Print the explanation.
 
-    `leader` is a sentence about who leads; `last` is how many decisions, 0 for all.
+    `leader` is a sentence about which process leads; `last` is the number of decisions to print, 0
+    for all.
     """
     now_unix_s = time.time()
     for section in explain_sections(report, leader=leader, last=last, now_unix_s=now_unix_s):
@@ -64,7 +65,7 @@ def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
 
 
 def leader_of(source: RecordSource) -> Leader | None:
-    """Return who leads; None if nobody does, or a newer version that this one cannot read."""
+    """Return the leading process; None if no process leads or its record is of a newer version."""
     item = source.store.get(source.keys.autoscaler_election) if not source.is_archive else None
     try:
         return decode(Leader, item.value) if item is not None else None

@@ -1,4 +1,4 @@
-"""Asks Prometheus what a job's queries answered during its life, for a simulation."""
+"""Asks Prometheus for the past values of a job's queries, for a simulation."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["job_past"]
 
 SHARE_WINDOW_S = 60.0
-"""The time over which the share of a cause is taken: agents write it every 15 s, and are scraped as
-often."""
+"""The time over which the share of a cause is computed: agents write the account every 15 s, and
+Prometheus scrapes them as often."""
 _SLOTS = 'elasticd_slot_seconds_total{job_name="$job",cause'
 
 
@@ -27,11 +27,13 @@ def job_past(
     settings: PrometheusSettings,
     unix_s: Callable[[], float] = time.time,
 ) -> JobPast:
-    """Return what Prometheus has of the job's time, or of its first day.
+    """Return the values that Prometheus has of the job's time, or of its first day.
 
-    Raises: CallError: Prometheus refuses a query, or it has several series; with Prometheus' words.
-    EnvironmentProblem: a file that was named cannot be used. Unavailable: Prometheus does not
-    answer.
+    Raises:
+        CallError: Prometheus refuses a query, or a query has several series; the message has
+            Prometheus' words.
+        EnvironmentProblem: a file that was named cannot be used.
+        Unavailable: Prometheus does not answer.
     """
     lasted_s = max(EVERY_S, min(MOST_S, history.lasted_s))
     with closing(PrometheusClient(settings)) as client:
@@ -52,7 +54,7 @@ def job_past(
 
 
 def _share(cause: TimeCause, job: str) -> str:
-    """Return PromQL for the part of its slots' time that one cause took; spares do not count."""
+    """Return PromQL for one cause's share of the job's slot time; spares do not count."""
     of_cause = f'{_SLOTS}="{cause.value}"}}'
     of_all = f'{_SLOTS}!="{TimeCause.SPARE.value}"}}'
     query = f"(sum(rate({of_cause}[$window])) or vector(0)) / sum(rate({of_all}[$window]))"

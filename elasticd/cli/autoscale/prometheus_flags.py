@@ -1,4 +1,4 @@
-"""The flags that say which Prometheus is asked, and as whom; also from the environment."""
+"""The flags for the Prometheus to ask and for its credentials, also read from the environment."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -49,9 +49,9 @@ def prometheus_options(command: F) -> F:
 
 
 def prometheus_settings(values: Values) -> PrometheusSettings | None:
-    """Return which Prometheus is asked; None if none was named.
+    """Return the settings of Prometheus; None if no Prometheus was named.
 
-    Raises: CallError: it is no address, or flags do not go together.
+    Raises: CallError: the address is malformed, or flags do not go together.
     """
     url = values.get("prometheus")
     if url is None:
@@ -79,7 +79,7 @@ def prometheus_settings(values: Values) -> PrometheusSettings | None:
 def open_source(
     settings: PrometheusSettings | None, store: ReadableStore, keys: Keys, etcd: StoreSettings
 ) -> MetricsSource:
-    """Return what answers a policy's queries: Prometheus, or otherwise the registered agents.
+    """Return the source that answers a policy's queries: Prometheus, or else the registered agents.
 
     Raises: CallError: a file that was named cannot be used.
     """

@@ -1,5 +1,5 @@
-"""Asks Prometheus about each query of a policy before it is set: what it says now, and
-said lately.
+"""Asks Prometheus for each query of a policy, before the policy is set: its value now and its
+range in the last hour.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,15 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["check_queries"]
 
 PAST_S, STEP_S = 3600.0, 60.0
-"""The past that is asked for: the last hour tells whether a target makes sense."""
+"""The queried past and its step, in seconds: the last hour shows whether a target makes sense."""
 
 
 def check_queries(policy: Policy, job: str, settings: PrometheusSettings) -> list[str]:
-    """Return what each query says now, as a sentence each.
+    """Return one sentence for each query with its value now.
 
     Raises:
-        CallError: Prometheus refuses one, or it can never be one number; with Prometheus' words.
+        CallError: Prometheus refuses a query, or a query can never be one number; the message has
+            Prometheus' words.
         EnvironmentProblem: a file that was named cannot be used.
         Unavailable: Prometheus does not answer.
     """
@@ -45,7 +46,10 @@ def _trial_sentences(policy: Policy, job: str, client: PrometheusClient) -> Iter
 
 
 def _before(text: str, client: PrometheusClient) -> str:
-    """Return between which values it was; empty if nobody knows, which is no reason to refuse."""
+    """Return the range of a query's values in the last hour.
+
+    The text is empty if the range is not known; then the query is not refused.
+    """
     try:
         values = [point.value for point in client.past(text, PAST_S, STEP_S)]
     except (CallError, Unavailable):

@@ -34,7 +34,7 @@ __all__ = ["run"]
 
 LEAST_PERIOD_S = 0.1
 LEAST_ANSWER_S = 5.0
-"""How long Prometheus has for one evaluation if the period is shorter than that."""
+"""The time that Prometheus has for one evaluation, in seconds, if the period is shorter."""
 
 _log = log.get_logger()
 
@@ -106,13 +106,13 @@ def run(
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
     with ExitStack() as stack:
-        # Only now what costs: grpc, urllib3.
+        # These imports are slow (grpc, urllib3), so they come only now.
         from elasticd.autoscale.metrics import AutoscalerCounts
         from elasticd.autoscale.prometheus.credentials import Credentials
         from elasticd.leader.daemon import Daemon
         from elasticd.leader.http_server import MetricsServer
 
-        if prometheus is not None:  # A file that is missing is named before etcd is asked.
+        if prometheus is not None:  # A missing file is reported before etcd is asked.
             Credentials(prometheus, endpoint(prometheus)).current()
         store = stack.enter_context(closing(prepare_store(settings)))
         source = stack.enter_context(closing(open_source(prometheus, store, keys, settings)))
@@ -153,7 +153,7 @@ def _evaluation(
 
 
 def _prometheus(values: dict[str, Any], period_s: float) -> PrometheusSettings | None:
-    """Return the settings of Prometheus, so that a query that hangs delays no evaluation."""
+    """Return the settings of Prometheus, with a timeout so that no query delays an evaluation."""
     given = prometheus_settings(values)
     if given is None:
         return None

@@ -13,7 +13,7 @@ def running_report(source: RecordSource, name: JobName) -> JobReport:
     """Read a job that is not over.
 
     Raises:
-        NotFound: there is none of that name (says which are near), or it is over.
+        NotFound: there is no such job (the message lists similar names), or the job is over.
     """
     report = report_of(source, name)
     if source.is_archive or report.status.phase.is_final:

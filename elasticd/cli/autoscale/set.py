@@ -1,4 +1,4 @@
-"""`elasticd autoscale set`: a job gets a policy, or another one, while it runs."""
+"""`elasticd autoscale set`: gives a running job a policy, or another policy."""
 
 import time
 from dataclasses import replace
@@ -67,9 +67,9 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
 
 
 def _answerable(policy: Policy, job: str, leader: Leader | None) -> None:
-    """Check that the leader can ask what the policy asks.
+    """Check that the leader can ask the policy's queries.
 
-    Raises: Refused: it has no Prometheus, and a query needs one.
+    Raises: Refused: the leader has no Prometheus, and a query needs one.
     """
     if leader is None or leader.source != "agents":
         return
@@ -84,7 +84,7 @@ def _answerable(policy: Policy, job: str, leader: Leader | None) -> None:
 
 
 def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> list[str]:
-    """Ask Prometheus, if one was named, about all queries."""
+    """Ask Prometheus all queries, if a Prometheus was named; return a sentence for each."""
     queries = queries_of(policy, job)
     if not queries:
         return []
@@ -98,7 +98,7 @@ def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> lis
 def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:
     """Check that this policy fits the job.
 
-    Raises: Refused: it can do nothing, or nothing right, for this job.
+    Raises: Refused: the policy has no effect, or a wrong effect, for this job.
     """
     checked(
         policy,
@@ -116,7 +116,7 @@ def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:
 
 
 def _notes(policy: Policy, report: JobReport) -> list[str]:
-    """Return what keeps the policy from doing anything, as far as that is known now."""
+    """Return the reasons why the policy has no effect yet, as far as they are known now."""
     notes, is_running = [], report.status.phase is Phase.RUNNING
     by_steps = rules_by_steps(policy)
     if by_steps and report.reports_steps is None and is_running:

@@ -1,4 +1,4 @@
-"""`elasticd autoscale simulate`: what another policy would have done with a job."""
+"""`elasticd autoscale simulate`: shows the effect that another policy would have had on a job."""
 
 import json
 import time
@@ -48,7 +48,7 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
     """
     prometheus = prometheus_settings(values)
     text = document(policy)
-    parsed(text, file=policy, now_unix_s=time.time())  # What is wrong with it is said first.
+    parsed(text, file=policy, now_unix_s=time.time())  # An error in the policy is reported first.
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
     history = _history(report)
@@ -94,7 +94,7 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
 def _past(
     policy: Policy, history: JobHistory, prometheus: PrometheusSettings | None
 ) -> JobPast | None:
-    """Return the job's past if a Prometheus was named and the policy needs it; None otherwise."""
+    """Return the job's past; None if no Prometheus was named or the policy needs no past."""
     if prometheus is None or not (queries_of(policy, history.job) or policy.idle):
         return None
     from elasticd.cli.autoscale.job_past import job_past  # urllib3, ssl
@@ -103,7 +103,7 @@ def _past(
 
 
 def _history(report: JobReport) -> JobHistory:
-    """Return from the report what a simulation rests on.
+    """Return the part of the report that a simulation needs.
 
     Raises: Refused: the job has no curve, or never had a world.
     """

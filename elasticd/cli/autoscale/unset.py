@@ -1,4 +1,4 @@
-"""`elasticd autoscale unset`: a job has no policy any more."""
+"""`elasticd autoscale unset`: removes a job's policy."""
 
 from dataclasses import replace
 from typing import Any

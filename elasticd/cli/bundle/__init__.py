@@ -1,3 +1,3 @@
-"""`elasticd bundle`, and `--bundle` of `elasticd run`: one file for a colleague."""
+"""`elasticd bundle`, and `--bundle` of `elasticd run`: one file about a job for a colleague."""
 
 __all__: list[str] = []

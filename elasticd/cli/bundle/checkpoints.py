@@ -19,8 +19,8 @@ def checkpoints_plain(spec: CheckpointSpec, environ: Mapping[str, str]) -> Mappi
     """Return the checkpoints, newest first, and the damaged entries, for JSON.
 
     Raises:
-        NotFound: it is a folder that this machine does not have.
-        CallError, Unavailable: the storage cannot be opened or read from here.
+        NotFound: the URL is a folder that this machine does not have.
+        CallError, Unavailable: this machine cannot open or read the storage.
     """
     folder = spec.url.removeprefix("file://")
     if folder != spec.url and not Path(folder).is_dir():

@@ -23,7 +23,7 @@ from elasticd.records.ids import JobName
 __all__ = ["bundle", "bundle_lines", "bundle_plain", "check_place", "make"]
 
 SHOWN = 20
-"""How many lines about what is missing are printed; the bundle has all of them."""
+"""How many lines about missing files are printed; the bundle has all of them."""
 WARNING = (
     "Values of --env, of storage options and of variables that are named as secrets are masked. "
     "Another secret that the script printed cannot be known: look before you pass it on."
@@ -73,7 +73,7 @@ def check_place(
     """Check that a bundle can be written to this place.
 
     Raises:
-        CallError, Unavailable: it cannot be written; the message says why, without a secret.
+        CallError, Unavailable: the place cannot be written; the message has no secret.
     """
     with _masked(options, environ):
         check_writable(place, flag, options, environ)
@@ -88,11 +88,13 @@ def make(
     *,
     host: str = "",
 ) -> tuple[Destination, Packed]:
-    """Pack a job and write it; a place without a name for the file gets one, with the host's.
+    """Pack a job and write the bundle.
+
+    A place without a file name gets one, which contains `host`.
 
     Raises:
         NotFound: there is no such job.
-        CallError, Unavailable: it cannot be written; says why, without a secret.
+        CallError, Unavailable: the bundle cannot be written; the message has no secret.
     """
     when = time.strftime("%Y%m%d-%H%M%S") + (f"-{host}" if host else "")
     done = place.named(f"elasticd-bundle-{job}-{when}.tar.gz")
@@ -105,7 +107,7 @@ def make(
 
 @contextmanager
 def _masked(options: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[None]:
-    """Take secrets out of what a storage says of an error."""
+    """Remove secrets from the errors that a storage raises."""
     try:
         yield
     except ElasticdError as exc:
@@ -114,7 +116,7 @@ def _masked(options: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[
 
 
 def bundle_lines(done: Destination, packed: Packed) -> list[str]:
-    """Return where it is, and what is not in it."""
+    """Return sentences that say where the bundle is, and which files are missing in it."""
     size = size_of(len(packed.data))
     lines = [f"Wrote {done.url} ({size}, {counted(packed.files, 'file')})."]
     if packed.missing:
@@ -126,7 +128,7 @@ def bundle_lines(done: Destination, packed: Packed) -> list[str]:
 
 
 def bundle_plain(done: Destination, packed: Packed) -> Mapping[str, object]:
-    """Return the same for programs."""
+    """Return the bundle's place and its missing files for programs."""
     return {
         "url": done.url,
         "bytes": len(packed.data),

@@ -1,4 +1,4 @@
-"""`elasticd run --bundle`: the bundle of a job that failed, which changes nothing about its end."""
+"""`elasticd run --bundle`: the bundle of a job that failed; it does not change how the job ends."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -23,10 +23,10 @@ def bundle_failed(
     *,
     host: str = "",
 ) -> None:
-    """Make the bundle and say so, or say in one sentence why there is none; it raises nothing.
+    """Make the bundle and print its place, or print in one sentence why there is none.
 
-    `opened` opens the records of the job. `host` becomes a part of the file's name if others make
-    one at the same time.
+    The function raises nothing. `opened` opens the records of the job. `host` becomes a part of the
+    file's name if other hosts make a bundle at the same time.
     """
     options, why = options_of(spec, place), ""
     try:
@@ -38,7 +38,7 @@ def bundle_failed(
         why = f"The system refused a call ({exc.strerror or exc})."
     except KeyboardInterrupt:
         why = "It was given up."
-    except Exception as exc:  # The job's own end is told already: a bug of ours must not hide it.
+    except Exception as exc:  # The job's end was printed: our bug must not hide it.
         why = f"This is a bug of elasticd ({type(exc).__name__})."
     if why:
         again = f"`elasticd bundle {spec.name} --to URL` makes one"
@@ -48,7 +48,9 @@ def bundle_failed(
 
 
 def options_of(spec: JobSpec, place: Destination) -> Mapping[str, Any]:
-    """Return the options of the job's storage, if the bundle goes to storage of the same kind."""
+    """Return the options of the job's storage if the bundle goes to the same kind of storage, else
+    an empty mapping.
+    """
     kept = spec.checkpoint
     is_same = kept is not None and _scheme(kept.url) == _scheme(place.folder)
     return kept.options if kept is not None and is_same else {}

@@ -1,4 +1,4 @@
-"""Makes one bundle of what the records, the agents and the disks have of a job."""
+"""Makes one bundle of a job's records, and of its files from the agents and this machine's disk."""
 
 import json
 import os
@@ -35,7 +35,7 @@ from elasticd.store.api import KeyValue
 __all__ = ["Packed", "pack"]
 
 RESERVE_BYTES = 2 << 20
-"""Room for the two lists at the end."""
+"""The space for the two lists at the end of the archive."""
 CHECKPOINTS_LIMIT_S = 30.0
 SCHEMA = 1
 
@@ -43,7 +43,7 @@ SCHEMA = 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     data: bytes
-    """A .tar.gz."""
+    """The bytes of the .tar.gz file."""
     files: int
     missing: tuple[MissingFile, ...]
 
@@ -57,11 +57,11 @@ def pack(
     environ: Mapping[str, str] | None = None,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Packed:
-    """Pack what there is of a job; `top` is the folder to which it is unpacked.
+    """Pack all records and files of a job; `top` is the folder to which the archive is unpacked.
 
-    `options` are those of the destination, whose values are masked as well.
+    `options` are those of the destination; their values are masked, too.
 
-    Raises: NotFound: there is no such job; says which are near.
+    Raises: NotFound: there is no such job; the message lists similar names.
     """
     environ = os.environ if environ is None else environ
     spec = jobs.find_spec(source.store, source.keys, job)
@@ -90,7 +90,7 @@ def _secrets(
 def _add_records(
     source: RecordSource, job: JobName, mask: Mask, parts: Parts, now_unix_s: float
 ) -> JobReport | None:
-    """Add what stands in etcd or in an archive of it, in words and as it is."""
+    """Add the job's records from etcd or from an archive, both as sentences and unchanged."""
     keys = source.keys
     stored = source.store.list(keys.job(job)).items
     items, unreadable = masked_records(stored, keys, job, mask)
@@ -105,7 +105,7 @@ def _add_records(
         parts.lack("status, worlds, incidents and account", str(exc))
     parts.add("README.txt", mask.text(readme(report, job, where, now_unix_s)))
     if report is not None:
-        # An address in an archive may be somebody else's by now.
+        # Another process may have the address of an old agent by now.
         is_over = source.is_archive
         ranks = () if is_over else read_ranks(source.store, keys, report, source.settings)
         is_cluster = source.settings is not None
@@ -126,7 +126,7 @@ def _add_records(
 def _files(
     source: RecordSource, spec: JobSpec, report: JobReport | None, wanted: BundleRequest
 ) -> Parts:
-    """Ask the agents of the job's nodes, and look at this machine, where its folder may be."""
+    """Ask the agents of the job's nodes for files, and read the job's folder if it is here."""
     parts = Parts()
     if source.is_archive:
         parts.lack("metrics of the agents", "the run is over, and its agents have ended with it")
@@ -153,7 +153,7 @@ def _files(
 
 
 def _nodes_of(report: JobReport | None) -> set[NodeId]:
-    """Return the nodes that took part in the job, as far as the records tell."""
+    """Return the nodes that took part in the job, as far as the records name them."""
     if report is None:
         return set()
     here = {place.node for place in report.world.nodes} if report.world is not None else set()
@@ -198,7 +198,7 @@ def _lack_output(report: JobReport | None, paths: set[str], parts: Parts) -> Non
 
 
 def _add_checkpoints(spec: JobSpec, environ: Mapping[str, str], mask: Mask, parts: Parts) -> None:
-    """Add which checkpoints there are, as this machine sees them."""
+    """Add a list of the checkpoints, as this machine sees them."""
     if spec.checkpoint is None:
         return
     told: list[object] = []

@@ -1,4 +1,4 @@
-"""The texts of a bundle: what the records of a job hold, in words and in JSON."""
+"""The texts of a bundle: the records of a job as sentences and as JSON."""
 
 import io
 import json
@@ -51,7 +51,7 @@ secret that the script itself printed cannot be known: look before you pass this
 def report_texts(
     report: JobReport, ranks: Sequence[RankProgress], earlier: EarlierChanges | None = None
 ) -> Mapping[str, str]:
-    """Return the texts by path; `report` has no secrets any more, and `earlier` never had any."""
+    """Return the texts by path; the caller has removed all secrets from `report`."""
     earlier = earlier or EarlierChanges()
     worlds = {
         "world": to_plain(report.world),
@@ -71,7 +71,7 @@ def report_texts(
     if report.late:
         found["data/late.json"] = _json(to_plain(report.late))
     if report.autoscaling is not None:
-        # Who leads is not a record of the job.
+        # The leader is left out: its record is not a record of the job.
         found["autoscale.txt"] = _captured(lambda: tell_explanation(report, "", last=0))
         plain = explain_plain(report, last=0, now_unix_s=time.time())
         found["data/autoscale.json"] = _json(plain)
@@ -86,7 +86,7 @@ def report_texts(
 
 
 def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -> str:
-    """Return what became of the job, and where to look first."""
+    """Return a text that says how the job ended, and which file to read first."""
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now_unix_s))
     lines = [f"Job {job}, as of {when}: made by elasticd {__version__} from {source}.", ""]
     if report is not None:
@@ -104,7 +104,7 @@ def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -
 
 
 def missing_text(missing: Sequence[MissingFile]) -> str:
-    """Return one line for each thing that could not be had."""
+    """Return one line for each missing file."""
     if not missing:
         return "Nothing: all that was asked for is here.\n"
     return "".join(f"{each.sentence}\n" for each in missing)
@@ -115,7 +115,7 @@ def _json(plain: object) -> str:
 
 
 def _captured(show: Callable[[], None]) -> str:
-    """Return what a command prints without a terminal."""
+    """Return the text that `show` prints when there is no terminal."""
     text = io.StringIO()
     with redirect_stdout(text):
         show()

@@ -1,1 +1,1 @@
-"""`elasticd checkpoint`: one file a sub-command."""
+"""`elasticd checkpoint`: each sub-command has its own file."""

@@ -20,7 +20,7 @@ __all__ = ["CheckpointSite", "open_site", "site_options"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATIENCE = RetryPolicy(limit_s=20.0)
-"""How long it is retried: a person waits less than a job."""
+"""Requests are retried for a shorter time than in a job: a person waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,10 @@ class CheckpointSite:
     log: CommitLog
 
     def checkpoints(self) -> list[LogEntry]:
-        """The kept checkpoints, newest first.
+        """Return the kept checkpoints, newest first.
 
         Raises:
-            NotFound: there are none.
+            NotFound: there are no checkpoints.
         """
         found = list(self.log.checkpoints())
         if not found and not self.log.kept():
@@ -45,9 +45,9 @@ class CheckpointSite:
         return found
 
     def pick(self, number: int | None, step: int | None = None) -> LogEntry:
-        """Return the checkpoint of this number or step; the newest if neither is given.
+        """Return the checkpoint with this number or step; the newest if neither is given.
 
-        Raises: NotFound: there is none. Damaged: its entry cannot be read.
+        Raises: NotFound: there is no such checkpoint. Damaged: its entry cannot be read.
         """
         found = self.checkpoints()
         for entry in found:
@@ -58,7 +58,7 @@ class CheckpointSite:
                     self.tell_passed_over(entry.number)
                 return entry
         if number is not None and number in self.log.kept():
-            self.log.entry(number)  # raises: it was left out because it is damaged
+            self.log.entry(number)  # The entry is damaged, so this raises.
         said = f"checkpoint {number}" if number is not None else f"checkpoint of step {step}"
         if number is None and step is None:
             said = "readable checkpoint"
@@ -88,10 +88,11 @@ def site_options(command: F) -> F:
 
 
 def open_site(values: Mapping[str, Any]) -> CheckpointSite:
-    """Open what URL and --storage-options name; connects to nothing yet.
+    """Open the storage of URL and --storage-options; this connects to nothing yet.
 
     Raises:
-        CallError, EnvironmentProblem: what is wrong with them, or missing here.
+        CallError: URL or --storage-options are malformed.
+        EnvironmentProblem: this machine lacks a package or a file for them.
     """
     url = checked_url(values["url"], flag="URL")
     options = checked_options(values["storage_options"])

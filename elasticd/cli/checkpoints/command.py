@@ -1,6 +1,6 @@
-"""`elasticd checkpoint`: what a person does with checkpoints, with nothing but their URL.
+"""`elasticd checkpoint`: a person lists, checks, exports and removes checkpoints by their URL.
 
-It needs no cluster and no etcd, and torch only to export.
+The commands need no cluster and no etcd; only the export needs torch.
 """
 
 import click

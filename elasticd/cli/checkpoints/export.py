@@ -1,4 +1,4 @@
-"""`elasticd checkpoint export`: a checkpoint for those who do not have elasticd."""
+"""`elasticd checkpoint export`: writes a checkpoint for readers who do not have elasticd."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def export(number: int | None, step: int | None, form: str, target: str, **given
     folder = Path(target).resolve()
     site = open_site(given)
     entry = site.pick(number, step)
-    from elasticd.dcp import export as writer  # costs the import of torch
+    from elasticd.dcp import export as writer  # This imports torch, which is slow.
 
     writer.check_target(folder)
     try:

@@ -1,4 +1,4 @@
-"""`elasticd checkpoint rm | sweep`: what deletes. Each has `--dry-run`."""
+"""`elasticd checkpoint rm | sweep`: the commands that delete. Each has `--dry-run`."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def rm(
             f"cannot be read; give --keep-last {ALWAYS}, or --force."
         )
     site = open_site(given)
-    site.checkpoints()  # Says it if there are none.
+    site.checkpoints()  # Raises NotFound if there are no checkpoints.
     if keep_last is None:
         removal = remove(site.bucket, site.log, numbers, is_forced=is_forced, is_dry_run=is_dry_run)
     else:

@@ -1,4 +1,4 @@
-"""`elasticd checkpoint ls | show | verify`: what is there, and whether it is whole."""
+"""`elasticd checkpoint ls | show | verify`: the checkpoints, their contents, and any damage."""
 
 import json
 import time
@@ -119,7 +119,7 @@ def verify(number: int | None, is_all: bool, **given: Any) -> int:
 
 
 def _header(bucket: ReadableBucket, entry: LogEntry) -> Header | str:
-    """Return the header, or what is wrong."""
+    """Return the checkpoint's header, or a sentence that says why it cannot be read."""
     try:
         return read_manifest(bucket, entry).header
     except Damaged as exc:
@@ -136,8 +136,9 @@ def _row(entry: LogEntry, header: Header | str) -> dict[str, Any]:
 
 
 def _tell_unreadable(site: CheckpointSite, entries: Sequence[LogEntry]) -> bool:
-    """Name the damaged entries of the log, of kept checkpoints or newer ones; return whether there
-    are any.
+    """Print the damaged entries of the log that belong to kept or newer checkpoints.
+
+    Return whether there are damaged entries.
     """
     known = {entry.number for entry in entries}
     kept = site.log.kept()
@@ -189,7 +190,7 @@ def _show_values(found: Sequence[tuple[str, Any]], is_all: bool) -> None:
 
 
 def _is_good(bucket: Bucket, entry: LogEntry, pool: ThreadPoolExecutor) -> bool:
-    """Print one line about a checkpoint, more if it is damaged; return whether it is good."""
+    """Print one line about a checkpoint, more lines if it is damaged; return whether it is good."""
     begun_s = time.monotonic()
     try:
         with reading(bucket, entry.number):

@@ -30,7 +30,7 @@ def size(nbytes: float) -> str:
 def age(seconds: float) -> str:
     """Return a duration in the unit that a person would use."""
     if seconds < 0:
-        return "0 s"  # The clock of another host.
+        return "0 s"  # Another host's clock is ahead of ours.
     for unit, unit_s, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
         if seconds < most:
             return f"{seconds // unit_s:.0f} {unit}"
@@ -38,10 +38,10 @@ def age(seconds: float) -> str:
 
 
 def age_limit(flag: str, text: str, *, least_s: float) -> float:
-    """Read `90m`, `24h`, `7d`; a number alone is seconds.
+    """Read an age such as `90m`, `24h` or `7d`; return seconds. A plain number is seconds, too.
 
     Raises:
-        CallError: it is none of these, or too small.
+        CallError: the text is no age, or the age is below `least_s`.
     """
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(number) :].strip() or "s"
@@ -62,7 +62,7 @@ def named(entry: LogEntry) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text of a checkpoint for a terminal, without control sequences of its writer."""
+    """Return a text of a checkpoint for a terminal, with control sequences escaped."""
     return text if text.isprintable() else repr(text)
 
 
@@ -73,7 +73,7 @@ def value(found: Any) -> str:
 
 
 def when(at_unix_s: float, now_unix_s: float) -> str:
-    """Return when a checkpoint was committed, by the clock of the process that did it."""
+    """Return when a checkpoint was committed, by the clock of the process that committed it."""
     try:
         said = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at_unix_s))
     except (OverflowError, ValueError, OSError):
@@ -82,7 +82,7 @@ def when(at_unix_s: float, now_unix_s: float) -> str:
 
 
 def removal_lines(removal: Removal, *, is_dry_run: bool) -> list[str]:
-    """Return what was, or with a dry run would be, removed."""
+    """Return a line for each removed checkpoint, or for each that a real run would remove."""
     lines = []
     verb = "would remove" if is_dry_run else "removed"
     before = "dry run, nothing was changed: " if is_dry_run else ""
@@ -102,7 +102,7 @@ def removal_lines(removal: Removal, *, is_dry_run: bool) -> list[str]:
 
 
 def sweep_lines(swept: Swept, *, is_dry_run: bool) -> list[str]:
-    """Return what was, or with a dry run would be, deleted."""
+    """Return a line for each deleted folder or object, or for each that a real run would delete."""
     verb = "would delete" if is_dry_run else "deleted"
     before = "dry run, nothing was changed: " if is_dry_run else ""
     lines = [f"{before}{verb} {_folder(each)}" for each in swept.folders]
@@ -124,7 +124,7 @@ def header_lines(entry: LogEntry, manifest: Manifest, made: str) -> list[str]:
 
 
 def header_plain(header: Header) -> dict[str, Any]:
-    """Return the header for programs, without what stands elsewhere."""
+    """Return the header for programs, without the fields that other parts of the output have."""
     return {
         "job": header.job,
         "uid": header.uid,
@@ -151,7 +151,7 @@ def entry_plain(entry: LogEntry) -> dict[str, Any]:
 
 
 def more_line(some: Sequence[Any], every: Sequence[Any], what: str) -> list[str]:
-    """Return how many are not shown."""
+    """Return a line with the number of items that are not shown; an empty list if all are shown."""
     rest = len(every) - len(some)
     return [f"and {_count(rest, f'more {what}')}: --all shows them"] if rest else []
 

@@ -129,7 +129,7 @@ def agent(**values: Any) -> int:
     settings, named = agent_settings(values, environ, user), node_name(environ)
     if user is not None:
         _begin_as(user, settings)
-    environ.pop(SERVER_VARIABLE, None)  # Workers have no use for it.
+    environ.pop(SERVER_VARIABLE, None)  # Workers do not need it.
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
@@ -148,10 +148,10 @@ def agent_settings(
 ) -> AgentSettings:
     """Build the settings from flags, then ELASTICD_* of the environment, then defaults.
 
-    `user` is the one of `--worker-user`, to whom folders that are missing are given.
+    `user` is the user of `--worker-user`; missing folders are created for this user.
 
     Raises:
-        CallError: a value that cannot be used; says which and why.
+        CallError: a value cannot be used; the message says which and why.
     """
     hint = " (On one machine alone, `elasticd run` starts both.)"
     store = required_settings(values, environ, who="An agent", hint=hint)
@@ -179,7 +179,7 @@ def agent_settings(
         http_port=http_port,
         probe_port=probe_port,
         keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
-        # One of the agent's own user is refused as another's, and would take the place of ours.
+        # A worker user's agent refuses a fork server of the agent's user, so it starts its own.
         fork_server=environ.get(SERVER_VARIABLE, "") if user is None else "",
         forwarded=_forwarded(_text(values, environ, "forward_output") or "none"),
         labels=labels_of(
@@ -190,20 +190,20 @@ def agent_settings(
             if event_log
             else None
         ),
-        # Last, since it may ask the resolver: what is wrong in the call itself is said at once.
+        # Last, since this may ask the resolver: an error in the call itself is reported at once.
         address=_text(values, environ, "local_addr") or own_address(store.endpoints),
     )
 
 
 def _folder(path: Path, what: str, flag: str, user: WorkerUser | None) -> Path:
-    """Create a folder; that a worker user can write to it is checked when the agent acts as it."""
+    """Create a folder; whether a worker user can write to it is checked in `_begin_as`."""
     return make_folder(path, what, flag) if user is None else user.give_folder(path)
 
 
 def _worker_user(values: Values, environ: Mapping[str, str]) -> WorkerUser | None:
     """Return the user of `--worker-user`, if it was given.
 
-    Raises: CallError: no worker may run as this one; says why.
+    Raises: CallError: no worker may run as this user; the message says why.
     """
     text = _text(values, environ, "worker_user")
     if text and values["parent_pid"] is not None:
@@ -217,7 +217,7 @@ def _worker_user(values: Values, environ: Mapping[str, str]) -> WorkerUser | Non
 def _begin_as(user: WorkerUser, settings: AgentSettings) -> None:
     """Act as the worker user from now on.
 
-    Raises: CallError: that cannot be here; says why.
+    Raises: CallError: the agent cannot act as this user here; the message says why.
     """
     folders = {"--log-dir": settings.run_folder}
     if settings.event_log is not None:
@@ -232,7 +232,7 @@ def default_node_id(host: str) -> str:
 
 
 def _node(values: Values, environ: Mapping[str, str]) -> NodeId:
-    """Return the id that was given, otherwise that of the pod's node, otherwise the host name's."""
+    """Return the given id, else the id of the pod's node, else an id made from the host name."""
     given, named = _text(values, environ, "node_id"), node_name(environ)
     if not given and named is not None:
         return named.node
@@ -240,9 +240,9 @@ def _node(values: Values, environ: Mapping[str, str]) -> NodeId:
 
 
 def make_folder(path: Path, what: str, flag: str) -> Path:
-    """Create a folder that a flag names, and check that it can be written.
+    """Create a folder that a flag names, and check that this process can write to it.
 
-    Raises: CallError: it cannot; says why.
+    Raises: CallError: the folder cannot be created or written; the message says why.
     """
     try:
         make_private(path)
@@ -258,9 +258,9 @@ def make_folder(path: Path, what: str, flag: str) -> Path:
 
 
 def end_with(parent_pid: int) -> None:
-    """Have the kernel send us SIGTERM when the process that started us ends, however it ends.
+    """Let the kernel send SIGTERM to this process when its parent ends, however the parent ends.
 
-    Raises: ElasticdError: it has ended already.
+    Raises: ElasticdError: the parent has ended already.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:

@@ -1,4 +1,4 @@
-"""The address at which a daemon serves its metrics and probes, as its flag gives it."""
+"""The address at which a daemon serves its metrics and probes, read from a flag."""
 
 import re
 
@@ -10,9 +10,9 @@ LAST_PORT = 65535
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Read HOST:PORT.
+    """Read HOST:PORT; return the host and the port.
 
-    Raises: CallError: it is something else.
+    Raises: CallError: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

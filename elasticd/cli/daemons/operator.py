@@ -93,7 +93,7 @@ def operator(
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
     with ExitStack() as stack:
-        # Only now what costs: grpc, kubernetes, urllib3.
+        # These imports are slow (grpc, kubernetes, urllib3), so they come only now.
         from elasticd.kube.api.connection import open_connection
         from elasticd.kube.api.kubernetes_api import KubernetesApi
         from elasticd.kube.operator.counts import OperatorCounts
@@ -132,7 +132,7 @@ def operator(
 
 
 def _kubeconfig(given: str | None) -> str:
-    """Return which file is meant; empty for the ServiceAccount of this pod."""
+    """Return the path of the kubeconfig file; empty for the ServiceAccount of this pod."""
     if given:
         return given
     return (

@@ -1,1 +1,1 @@
-"""`elasticd doctor`: looks at everything that a run needs, before it spends GPUs."""
+"""`elasticd doctor`: checks everything that a run needs, before a run uses GPUs."""

@@ -1,6 +1,7 @@
 """`elasticd doctor`: checks this machine and its torch, a cluster's etcd and nodes, and a storage.
 
-Each check is shown as it ends. None of them starts a job, and what they write they remove.
+The result of each check is printed when the check ends. No check starts a job. A check removes
+everything that it writes.
 """
 
 import json
@@ -31,7 +32,7 @@ from elasticd_agent.worker_setup.gpus import visible_gpus
 __all__ = ["doctor"]
 
 LOCAL = "127.0.0.1"
-"""What the workers of a run on this machine alone use."""
+"""The address that workers use in a run on this machine alone."""
 
 
 @click.command()
@@ -79,9 +80,9 @@ def doctor(is_json: bool, **values: Any) -> int:
 
 
 def _findings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield all findings in their order.
+    """Yield the findings of all checks in order.
 
-    Raises: CallError: the call itself is wrong; before the first finding.
+    Raises: CallError: the call itself is wrong; this is raised before the first finding.
     """
     settings, keys = settings_from(values, environ), keys_of(values, environ)
     url = checked_url(values["checkpoint"]) if values["checkpoint"] else ""
@@ -144,9 +145,9 @@ def _of_nodes(settings: StoreSettings, keys: Keys) -> Iterator[Finding]:
 
 
 def _python(given: str) -> str:
-    """Return the interpreter that was asked for, or this one.
+    """Return the path of the given interpreter, or of this one if none is given.
 
-    Raises: CallError: it is not there.
+    Raises: CallError: there is no such interpreter.
     """
     if not given:
         return sys.executable

@@ -1,4 +1,4 @@
-"""Looks at a cluster's etcd: each member, what this user may write, and how long a write takes."""
+"""Checks a cluster's etcd: each member, this user's right to write, and the time of a write."""
 
 import secrets
 import statistics
@@ -17,13 +17,14 @@ __all__ = ["check_endpoints", "check_writes"]
 
 WRITES = 20
 SLOW_S = 0.05
-"""A change of world writes a few records one after the other."""
+"""A write that takes longer gets a warning: a change of world writes a few records in sequence."""
 
 
 def check_endpoints(settings: StoreSettings, keys: Keys) -> Iterator[Finding]:
-    """Ask each endpoint by itself: daemons ask the next one when one is silent, and say nothing.
+    """Ask each endpoint separately, and yield a finding for each.
 
-    One that fails is a warning if another answers.
+    A daemon silently asks the next endpoint if one does not answer. So an endpoint that fails is
+    only a warning if another endpoint answers.
     """
     failures = {
         each: _failure(replace(settings, endpoints=(each,)), keys) for each in settings.endpoints
@@ -35,7 +36,7 @@ def check_endpoints(settings: StoreSettings, keys: Keys) -> Iterator[Finding]:
 
 
 def _failure(settings: StoreSettings, keys: Keys) -> str:
-    """Return why an etcd cannot be read; empty if it can."""
+    """Return why an etcd cannot be read; empty if it can be read."""
     try:
         open_store(settings, keys).close()
     except ElasticdError as exc:
@@ -46,9 +47,9 @@ def _failure(settings: StoreSettings, keys: Keys) -> str:
 def check_writes(
     settings: StoreSettings, keys: Keys, *, slow_s: float = SLOW_S
 ) -> Iterator[Finding]:
-    """Write a record of our own under a lease, some times, and remove it.
+    """Write a test record under a lease several times, and remove the record.
 
-    Raises: Unavailable, Refused: etcd does not take it; says why.
+    Raises: Unavailable, Refused: etcd does not take the record; the message says why.
     """
     store = prepare_store(settings)
     key = keys.trial(secrets.token_hex(8))

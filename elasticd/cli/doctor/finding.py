@@ -1,4 +1,4 @@
-"""What a check found, and how it is shown. Pure."""
+"""The finding of a check, and its lines on the terminal. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,34 +10,34 @@ __all__ = ["Check", "Finding", "Verdict", "guarded", "lines_of", "summary_of"]
 
 
 class Verdict(StrEnum):
-    """How much it matters."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """A run works, and something of it will be slow, or missed."""
+    """A run works, but something is slow or missing."""
     PROBLEM = "problem"
     """A run that needs this fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     subject: str
-    """What was looked at, in one or two words."""
+    """The thing that was checked, in one or two words."""
     verdict: Verdict
     found: str
-    """What was seen there."""
+    """The state of the subject, as a sentence."""
     advice: str = ""
-    """What to do about it; empty if all is well."""
+    """The advice to the user; empty if there is no problem."""
 
 
 Check = Callable[[], Iterable[Finding]]
-"""Looks at one subject. It waits for a limited time only."""
+"""A function that checks one subject; it waits for a limited time only."""
 
 
 def guarded(subject: str, check: Check) -> Iterator[Finding]:
-    """Yield what a check finds; an error that it meets is a problem that was found."""
+    """Yield the findings of a check; an error that the check raises becomes a finding, too."""
     try:
         yield from check()
     except ElasticdError as exc:
@@ -52,14 +52,14 @@ def guarded(subject: str, check: Check) -> Iterator[Finding]:
 
 
 def lines_of(finding: Finding) -> list[str]:
-    """Return the line of a finding, and a second one with what to do."""
+    """Return the line of a finding, and a second line if there is advice."""
     head = f"{finding.verdict:<8} {finding.subject:<14} "
     advice = [f"{'':{len(head)}}{finding.advice}"] if finding.advice else []
     return [f"{head}{' '.join(finding.found.split())}", *advice]
 
 
 def summary_of(findings: Iterable[Finding]) -> str:
-    """Return the last line."""
+    """Return the last line of the output, which sums up all findings."""
     verdicts = [each.verdict for each in findings]
     counts = [(verdicts.count(each), each) for each in (Verdict.PROBLEM, Verdict.WARNING)]
     named = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]

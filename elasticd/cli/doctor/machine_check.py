@@ -1,4 +1,4 @@
-"""Looks at this machine: memory, shared memory, open files, the run folder, its address."""
+"""Checks this machine: memory, shared memory, open files, the run folder, its address."""
 
 import os
 import platform
@@ -27,14 +27,16 @@ __all__ = [
 ]
 
 SHARED_MEMORY_BYTES = 1_000_000_000
-"""With less, a DataLoader with several workers soon ends in a bus error. Docker gives 64 MiB."""
+"""With less, a DataLoader with several workers soon gets a bus error. Docker's default is 64 MiB.
+"""
 OPEN_FILES = 4096
-"""A rank has a connection to each other rank, and an agent one to each other agent."""
+"""The least limit of open files: a rank has a connection to each other rank, and an agent to each
+other agent."""
 FREE_BYTES = 1_000_000_000
 
 
 def check_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Tell what this machine has; nothing of it is wrong by itself."""
+    """Yield one finding that lists the CPUs, memory and GPUs; it is never a problem."""
     limit = memory_limit()
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = f"{size_of(total)} of memory"
@@ -51,7 +53,10 @@ def check_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_oom_kills(path: Path | None) -> Iterator[Finding]:
-    """Say what dies where memory is short; `path` is that of `killed_together`."""
+    """Yield which processes the kernel kills when memory is short.
+
+    `path` is the result of `killed_together`.
+    """
     subject = "out of memory"
     if path is None:
         found = "where memory is short, the kernel kills one process"
@@ -69,9 +74,9 @@ def check_oom_kills(path: Path | None) -> Iterator[Finding]:
 
 
 def check_shared_memory(
-    folder: Path = Path("/dev/shm"),  # noqa: S108  # Nothing is written there.
+    folder: Path = Path("/dev/shm"),  # noqa: S108  # Nothing is written to it.
 ) -> Iterator[Finding]:
-    """Look at the memory through which the processes of a DataLoader give batches to a worker."""
+    """Check the shared memory, in which a DataLoader's processes pass batches to a worker."""
     subject = "shared memory"
     size = shutil.disk_usage(folder).total
     if size >= SHARED_MEMORY_BYTES:
@@ -88,7 +93,7 @@ def check_shared_memory(
 
 
 def check_open_files() -> Iterator[Finding]:
-    """Look at how many files and connections a process may have open."""
+    """Check how many files and connections a process may have open."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES:
         most = "any number of files" if hard == resource.RLIM_INFINITY else f"{hard} files"
@@ -104,9 +109,9 @@ def check_open_files() -> Iterator[Finding]:
 
 
 def check_run_folder(folder: Path) -> Iterator[Finding]:
-    """Look at whether the logs of workers can be written here.
+    """Check whether the logs of workers can be written to the run folder.
 
-    Raises: CallError: the folder cannot be made or written; says why.
+    Raises: CallError: the folder cannot be created or written; the message says why.
     """
     is_there = folder.exists()
     make_folder(folder, "run folder", "--log-dir")
@@ -125,7 +130,7 @@ def check_run_folder(folder: Path) -> Iterator[Finding]:
 
 
 def check_address(find: Callable[[], str]) -> Iterator[Finding]:
-    """Look at where other nodes reach this machine.
+    """Check at which address other nodes reach this machine.
 
     Raises: EnvironmentProblem: no address was found.
     """
@@ -135,9 +140,9 @@ def check_address(find: Callable[[], str]) -> Iterator[Finding]:
 
 
 def check_private_etcd() -> Iterator[Finding]:
-    """Look for the etcd that a run on this machine alone starts for itself.
+    """Check that there is an etcd program, which a run on this machine alone starts for itself.
 
-    Raises: EnvironmentProblem: there is none.
+    Raises: EnvironmentProblem: there is no etcd program.
     """
     yield Finding(
         subject="etcd",

@@ -1,4 +1,4 @@
-"""Looks at the cluster's nodes as another node sees them: their ports, versions and clocks."""
+"""Checks the cluster's nodes as another node sees them: their ports, versions and clocks."""
 
 import socket
 import time
@@ -23,21 +23,21 @@ __all__ = ["NodeAnswer", "ask", "ask_all", "findings_of", "nodes_of"]
 LIMIT_S = 3.0
 AT_ONCE = 32
 SKEW_S = 3.0
-"""Their answers name whole seconds."""
+"""A greater difference of clocks gets a warning; the nodes' answers name whole seconds."""
 NAMED = 5
 ANSWER_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
-    """What one node answered to this machine."""
+    """The answer of one node to this machine."""
 
     node: Node
     unreachable: str = ""
-    """Why its port for other agents cannot be reached."""
+    """Why the node's port for other agents cannot be reached; empty if it can be reached."""
     is_http_silent: bool = False
     skew_s: float = 0.0
-    """How far its clock is ahead of ours, to a second or two."""
+    """How far the node's clock is ahead of ours, exact to one or two seconds."""
 
 
 def nodes_of(store: ReadableStore, keys: Keys) -> list[Node]:
@@ -47,13 +47,13 @@ def nodes_of(store: ReadableStore, keys: Keys) -> list[Node]:
 def ask_all(
     nodes: Sequence[Node], settings: StoreSettings, how: Callable[..., NodeAnswer] | None = None
 ) -> list[NodeAnswer]:
-    """Ask all nodes, some at a time; in their order."""
+    """Ask all nodes, several at a time; return the answers in the order of the nodes."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda node: (how or ask)(node, settings), nodes))
 
 
 def ask(node: Node, settings: StoreSettings) -> NodeAnswer:
-    """Connect to a node as another agent would, and ask its HTTP server whether it is well."""
+    """Connect to a node as another agent would, and ask its HTTP server for the node's state."""
     try:
         socket.create_connection((node.address, node.port), timeout=LIMIT_S).close()
     except OSError as exc:
@@ -75,7 +75,7 @@ def ask(node: Node, settings: StoreSettings) -> NodeAnswer:
 
 
 def findings_of(answers: Sequence[NodeAnswer]) -> Iterator[Finding]:
-    """Judge what the nodes answered."""
+    """Yield the findings that follow from the nodes' answers."""
     if not answers:
         yield _finding(
             Verdict.WARNING,

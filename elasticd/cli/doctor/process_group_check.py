@@ -1,8 +1,9 @@
-"""Lets two processes of this machine form a process group, by the address that other nodes use.
+"""Lets two processes of this machine form a process group at the address that other nodes use.
 
-That shows what most first runs fail by: a host name that resolves to another interface, a firewall
-between a machine and its own address, an NCCL that finds no way between two GPUs. It does not show
-that another machine gets through: the check of nodes does, for the agents' ports.
+This check finds the errors by which most first runs fail: a host name that resolves to another
+interface, a firewall between a machine and its own address, an NCCL that finds no path between two
+GPUs. It does not show that another machine can connect: `node_check` does this for the agents'
+ports.
 """
 
 import os
@@ -20,14 +21,14 @@ from elasticd_agent.worker_setup.worker_env import interface_of, without_secrets
 __all__ = ["check_process_group"]
 
 LIMIT_S = 120.0
-"""Two imports of torch from a cold disk, and the time-outs of the script."""
+"""The time limit: two imports of torch from a cold disk, plus the timeouts of the script."""
 
 
 def check_process_group(python: str, backend: str, address: str) -> Iterator[Finding]:
-    """Form the group; `backend` is gloo or nccl."""
+    """Form the process group and yield a finding; `backend` is gloo or nccl."""
     env = {**without_secrets(os.environ), "OMP_NUM_THREADS": "1"}
     interface = interface_of(address)
-    if interface:  # As for workers.
+    if interface:  # Workers get the same variable.
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
     port = free_port()

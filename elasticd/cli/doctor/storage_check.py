@@ -1,4 +1,4 @@
-"""Looks at the storage of checkpoints: writes, conditional writes, reads, lists and deletes."""
+"""Checks the storage of checkpoints: writes, conditional writes, reads, lists and deletes."""
 
 import os
 import secrets
@@ -20,9 +20,9 @@ __all__ = ["check_bucket", "check_storage"]
 
 
 def check_storage(url: str, options: Mapping[str, Any]) -> Iterator[Finding]:
-    """Try the storage as a keeper does before its first write, and then time a write and a read.
+    """Test the storage as a keeper does before its first write, and then time a write and a read.
 
-    Raises: ElasticdError: it does not answer, or refuses; says why.
+    Raises: ElasticdError: the storage does not answer, or refuses; the message says why.
     """
     folder = Path(url.removeprefix("file://")) if url.startswith("file://") else None
     missing = [each for each in (folder, *folder.parents) if not each.exists()] if folder else []
@@ -30,14 +30,14 @@ def check_storage(url: str, options: Mapping[str, Any]) -> Iterator[Finding]:
         yield from check_bucket(open_once(url, options, os.environ))
     finally:
         for each in missing:
-            with suppress(OSError):  # It is there only if something could be written to it.
+            with suppress(OSError):  # It exists only if a write succeeded.
                 each.rmdir()
 
 
 def check_bucket(bucket: Bucket) -> Iterator[Finding]:
-    """See `check_storage`. What it writes is removed again.
+    """Test an open storage as `check_storage` does; the test objects are removed.
 
-    Raises: ElasticdError: it does not answer, or refuses; says why.
+    Raises: ElasticdError: the storage does not answer, or refuses; the message says why.
     """
     fault = fault_of(bucket, SMALL_BYTES)
     if fault is not None:

@@ -1,4 +1,4 @@
-"""Looks at the interpreter of the workers: its Python, its torch, and the GPUs that torch sees."""
+"""Checks the interpreter of the workers: its Python, its torch, and the GPUs that torch sees."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from elasticd_agent.worker_setup.worker_env import without_secrets
 __all__ = ["OLDEST_TORCH", "TorchReport", "findings_of", "last_line", "read_torch"]
 
 OLDEST_TORCH = (2, 9)
-"""As in pyproject.toml."""
+"""The oldest supported torch, as in pyproject.toml."""
 OLDEST_PYTHON = (3, 11)
 LIMIT_S = 180.0
-"""An import from a cold network disk takes a minute."""
+"""The time limit: an import from a cold network disk takes a minute."""
 
 SCRIPT = """
 import json, sys, time
@@ -37,12 +37,12 @@ print(json.dumps(said))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchReport:
-    """What an interpreter says of itself."""
+    """The report of an interpreter about itself."""
 
     python: str
     path: str
     failure: str = ""
-    """Why torch could not be imported."""
+    """Why torch could not be imported; empty if it could."""
     torch: str = ""
     import_s: float = 0.0
     gpus: int = 0
@@ -52,7 +52,7 @@ class TorchReport:
 
 
 def read_torch(python: str, limit_s: float = LIMIT_S) -> TorchReport | Finding:
-    """Ask an interpreter in a process of its own; a Finding if it does not answer."""
+    """Ask an interpreter in a separate process; return a Finding if the process does not answer."""
     try:
         done = subprocess.run(
             [python, "-c", SCRIPT],
@@ -74,7 +74,7 @@ def read_torch(python: str, limit_s: float = LIMIT_S) -> TorchReport | Finding:
 
 
 def findings_of(report: TorchReport, gpus: int) -> Iterator[Finding]:
-    """Judge an interpreter, on a machine whose environment shows this many GPUs."""
+    """Yield the findings about an interpreter; `gpus` is the number of GPUs visible here."""
     where = f"Python {report.python} at {report.path}"
     if _numbers(report.python) < OLDEST_PYTHON:
         yield _problem(
@@ -139,7 +139,7 @@ def _of_gpus(report: TorchReport, gpus: int) -> Iterator[Finding]:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something: of a traceback, the error."""
+    """Return the last line that is not empty; in a traceback this is the error."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no word")
 
 

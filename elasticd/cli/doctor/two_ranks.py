@@ -1,9 +1,10 @@
-"""Is one of two processes that form a process group and sum up a tensor. A script of its own: it is
-started by the workers' interpreter, which need not have elasticd.
+"""One of two processes that form a process group and sum up a tensor.
+
+This file is a script: the workers' interpreter, which need not have elasticd, runs it.
 
     python two_ranks.py RANK BACKEND ADDRESS PORT
 
-It prints the seconds that the group and its first sum took.
+The script prints how many seconds the group and its first sum took.
 """
 
 import sys
@@ -23,7 +24,7 @@ def main() -> None:
         address, port, SIZE, is_master=rank == 0, timeout=LIMIT
     )
     store.set(f"ready/{rank}", "")
-    store.wait([f"ready/{each}" for each in range(SIZE)], LIMIT)  # Both have imported torch.
+    store.wait([f"ready/{each}" for each in range(SIZE)], LIMIT)  # Both imported torch.
     began_s = time.monotonic()
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
     if backend == "nccl":

@@ -1,4 +1,4 @@
-"""`elasticd attach`: follows a job that runs already, as the `elasticd run` that submitted it."""
+"""`elasticd attach`: follows a running job as the `elasticd run` that submitted the job does."""
 
 import os
 import signal
@@ -89,7 +89,7 @@ def attach(
                 reporter.stop()
         is_here = source.settings is None
         folder = str(run_folder_of(source, report) / name)
-    report = final_report(values, name)  # With what was measured meanwhile.
+    report = final_report(values, name)  # This has the newest measurements.
     logs = folder if is_here else f"on the nodes; `elasticd logs {name}` reads them"
     screen.summary(replace(report, status=status), logs)
     screen.failure(status)

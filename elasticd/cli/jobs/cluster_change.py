@@ -58,9 +58,11 @@ def _wait(command: F) -> F:
 
 
 def _until(is_waiting: bool, timeout_s: float | None, *, at_once: str) -> float | None:
-    """Return until when to wait; None for not at all.
+    """Return the moment at which a wait ends, on the monotonic clock; None for no wait.
 
-    `at_once`: a flag for what is done at once.
+    `at_once` is a flag that needs no wait, if it was given.
+
+    Raises: CallError: the flags contradict each other.
     """
     if at_once and (is_waiting or timeout_s is not None):
         raise CallError(f"{at_once} is done at once: leave out --wait and --timeout.")
@@ -83,7 +85,7 @@ def change_options(command: F) -> F:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandReport:
-    """How a command reports what it did."""
+    """Prints the result of a command, as a sentence or as JSON."""
 
     is_dry_run: bool = False
     is_json: bool = False
@@ -130,7 +132,7 @@ def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) 
 
 
 def unpin_job(job: str, output: CommandReport, values: Values) -> None:
-    """Take the wish for a size back, and report what is wanted then."""
+    """Withdraw the wish for a size, and report the size that is wanted after that."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         nodes = jobs.unpin(source.store, source.keys, name, is_dry_run=output.is_dry_run)
@@ -142,7 +144,7 @@ def unpin_job(job: str, output: CommandReport, values: Values) -> None:
 
 
 def scale_job(job: str, nodes: int, output: CommandReport, values: Values) -> None:
-    """Write the wish, and report it."""
+    """Write the wish for a number of nodes, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=output.is_dry_run)
@@ -184,7 +186,7 @@ def drain(
     asked: list[str] = []
 
     def ask(node: str) -> None:
-        # A dry run has written nothing of those before, and what they leave is asked of this one.
+        # A dry run did not write the drains of the nodes before, and this node's check needs them.
         drain_node(node, reason, output, values, is_forced=force, others=asked)
         asked.append(node)
 
@@ -203,8 +205,9 @@ def drain_node(
     is_forced: bool,
     others: Sequence[str] = (),
 ) -> None:
-    """Write the wish that the node takes no more work, and report it; `others` are asked in the
-    same call.
+    """Write the wish that the node takes no more work, and report it.
+
+    `others` are the nodes that the same call drains, too.
     """
     with _serving(node, values) as (source, name):
         if not is_forced:
@@ -233,7 +236,7 @@ def undrain_node(node: str, output: CommandReport, values: Values) -> None:
 
 @contextmanager
 def _serving(node: str, values: Values) -> Iterator[tuple[RecordSource, NodeId]]:
-    """Open the cluster, or the local run, in which this node serves."""
+    """Open the records of the cluster, or of the local run, in which this node serves."""
     name = NodeId(checked_name("node", node))
     with sources(values) as opened:
         live = [source for source in opened if not source.is_archive]
@@ -282,7 +285,7 @@ def stop(
         asked.append((job, ask_to_stop(job, reason, output, values, is_forced=force)))
 
     code = each_of(names, ask)
-    for job, spec in asked:  # All of them save at the same time.
+    for job, spec in asked:  # All jobs save at the same time.
         if not is_dry_run and spec.checkpoint is not None:
             _tell_saved(job, spec, output, values)
     if until_s is None or is_dry_run:
@@ -328,7 +331,7 @@ def _tell_saved(job: str, spec: JobSpec, output: CommandReport, values: Values) 
     try:
         with job_source(values, job) as (source, name):
             report = _awaited(source, spec)
-    except Unavailable:  # A local run, and it has ended.
+    except Unavailable:  # The job was a local run, which has ended.
         with job_source(values, job) as (source, name):
             report = read_job(source.store, source.keys, name)
     if report is not None and report.saved is not None:
@@ -381,7 +384,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
 
 
 def _awaited(source: RecordSource, spec: JobSpec) -> JobReport | None:
-    """Return how the job stands once its workers have saved what they have, if they do."""
+    """Return the job's report once its workers have saved their state, if they save it."""
     report = read_job(source.store, source.keys, spec.name)
     if report is None or not report.is_in_process:
         return report

@@ -1,4 +1,4 @@
-"""Follows a running job, as `logs -f` and `attach` do: its output, its news, its end."""
+"""Follows a running job for `logs -f` and `attach`: its output, its news, its end."""
 
 import math
 from collections.abc import Callable
@@ -34,10 +34,11 @@ def follow_job(
 ) -> JobStatus:
     """Show the output that `choice` picks of each world until the job ends; return how it ended.
 
-    Of the present generation what is `wanted` is shown, or all of it with None; of later ones
-    everything.
+    `wanted` is the part of the present generation's output that is shown; None shows all of it.
+    Later generations are shown in full.
 
-    Raises: KeyboardInterrupt: the user ended it; the job does not notice.
+    Raises:
+        KeyboardInterrupt: the user pressed Ctrl-C; the job does not notice.
         NotFound: the job's records were removed, or its run was killed.
     """
     tail = Tail(
@@ -56,7 +57,7 @@ def follow_job(
         nonlocal shown
         if isinstance(news, WorldFormed):
             if news.world.generation <= shown:
-                return  # Told once more, as the records were opened anew.
+                return  # This repeats: the records were reopened.
             shown = news.world.generation
             if source.settings is None:
                 tail.own_nodes |= {node.node for node in news.world.nodes}
@@ -73,7 +74,7 @@ def follow_job(
 
 
 def run_folder_of(source: RecordSource, report: JobReport) -> Path:
-    """Return where the workers of a job write, if that is on this machine."""
+    """Return the folder on this machine to which the workers of a job write, or would write."""
     return Path(report.spec.run_folder or source.run_folder)
 
 

@@ -1,4 +1,4 @@
-"""Sentences about nodes that all others waited for. Pure, but for the time zone."""
+"""Sentences about nodes for which all others waited. Pure, except for the time zone."""
 
 import time
 from collections.abc import Iterable
@@ -9,13 +9,14 @@ __all__ = ["late_history", "late_now", "late_sentence", "late_share"]
 
 
 def late_now(nodes: Iterable[LateNode]) -> list[str]:
-    """Return for each node that is late how much and since when; empty if none is."""
+    """Return a sentence for each node that is late now: by how much and since when."""
     return [_standing(node) for node in nodes if not node.until_unix_s]
 
 
 def late_history(nodes: Iterable[LateNode], *, is_over: bool) -> list[str]:
-    """Return the same for each node that ever was late, with the time of day; `is_over`: the job
-    is.
+    """Return a sentence for each node that ever was late, with the time of day.
+
+    `is_over` is true if the job is over.
     """
     lines = []
     for node in nodes:
@@ -25,12 +26,12 @@ def late_history(nodes: Iterable[LateNode], *, is_over: bool) -> list[str]:
 
 
 def late_sentence(node: LateNode, *, is_over: bool) -> str:
-    """Return that a node is late, or was; `is_over`: the job is over, and so is any lateness."""
+    """Return a sentence that a node is late, or was late; with `is_over` it always was."""
     return _past(node) if is_over or node.until_unix_s else _standing(node)
 
 
 def late_share(ratio: float) -> str:
-    """Return by how much it is late, where there is no room for a sentence."""
+    """Return by how much a node is late, for a place without room for a sentence."""
     return f"{round(100 * ratio)} % late"
 
 

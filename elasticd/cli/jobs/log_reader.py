@@ -1,4 +1,4 @@
-"""The output of workers as it stands, from this machine's files or from the nodes' log servers."""
+"""The present output of workers, from this machine's files or from the nodes' log servers."""
 
 import json
 import sys
@@ -38,10 +38,11 @@ def print_logs(
     is_json: bool,
     node: NodeId | None = None,
 ) -> None:
-    """Print what there is of all generations, or of one; `node`: only what stands on that one.
+    """Print the output of all generations, or of one; with `node`, only the output on that node.
 
-    Raises: NotFound: nothing is there, on this machine or on a node that answers. Unavailable: a
-    node stopped answering in the middle of it.
+    Raises:
+        NotFound: neither this machine nor a node that answers has any output.
+        Unavailable: a node stopped answering in the middle of its output.
     """
     newest = max(report.status.generation, report.world.generation if report.world else 0)
     numbers = [generation] if generation is not None else range(1, newest + 1)
@@ -67,7 +68,7 @@ def print_logs(
 
 
 def _nothing(report: JobReport, ranks: Sequence[int], generation: int | None, newest: int) -> str:
-    """Return the error that says what has no output, and why there may be none."""
+    """Return a sentence that says which ranks have no output, and the possible reasons."""
     job, whose = report.spec.name, f"rank {', '.join(map(str, ranks))}"
     if generation is not None and generation > newest:
         return (
@@ -84,11 +85,11 @@ def _nothing(report: JobReport, ranks: Sequence[int], generation: int | None, ne
 
 
 class RemoteLogs:
-    """The output that stands on other nodes.
+    """The output that is on other nodes.
 
-    No record says which node had a rank in an old generation: it is the one that has the file.
-    Mostly it is the one that had the rank before, so that is asked first. A node that does not
-    answer is asked once.
+    No record says which node had a rank in an old generation: the node that has the file had the
+    rank. Most often a rank stays on its node, so the last node that had the rank is asked first. A
+    node that does not answer is asked only once.
     """
 
     def __init__(self, nodes: Sequence[Node], fetch: LogFetch) -> None:
@@ -96,10 +97,10 @@ class RemoteLogs:
         self._silent: set[NodeId] = set()
         self._last: dict[Rank, Node] = {}
         self.broken: list[str] = []
-        """Whose output is not whole."""
+        """The ranks and generations whose output is incomplete, as text."""
 
     def find(self, name: LogName) -> OpenLog | None:
-        """Open one stream on the node that has some of it; None if no node that answers has."""
+        """Open one stream on a node that has it; return None if no node that answers has it."""
         last = self._last.get(name.rank)
         for node in sorted(self._nodes, key=lambda each: each is not last):
             if node.node in self._silent:
@@ -157,7 +158,7 @@ class _Logs:
 def _ordered(
     logs: _Logs, generations: Sequence[int], ranks: Sequence[int], wanted: LogSlice
 ) -> Iterator[tuple[LogName, OpenLog, LogSlice]]:
-    """Yield what is to be printed, in order; `--lines` counts over all generations."""
+    """Yield the logs and the slices to print, in order; `--lines` counts over all generations."""
     if wanted.lines is None:
         for number in generations:
             for rank in ranks:
@@ -181,7 +182,7 @@ def _ordered(
 
 
 def _lines_up_to(log: OpenLog, limit: int) -> int:
-    """Return the number of its lines, up to that many."""
+    """Return the number of lines of a log; `limit` if the log has more."""
     return limit if LogSlice(lines=limit).begin(log) else line_count(log)
 
 

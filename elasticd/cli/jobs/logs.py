@@ -1,4 +1,4 @@
-"""`elasticd logs`: what the workers wrote."""
+"""`elasticd logs`: prints the output of the workers."""
 
 import difflib
 from typing import Any
@@ -87,7 +87,7 @@ def logs(
 
 
 def _ranks(ranks: tuple[int, ...], node: NodeId | None, world: World | None) -> tuple[int, ...]:
-    """Return whose output is shown: the named ranks, or those of a node in this world."""
+    """Return the ranks to show: the named ranks, or the ranks of a node in this world."""
     if node is None:
         return ranks or (0,)
     here = world.node(node) if world is not None else None
@@ -99,7 +99,7 @@ def _ranks(ranks: tuple[int, ...], node: NodeId | None, world: World | None) -> 
 def _check_node(report: JobReport, node: NodeId) -> None:
     """Check that the node belongs to the job's newest world.
 
-    Raises: NotFound: it does not; says which do.
+    Raises: NotFound: the node does not; the message names the nodes that do.
     """
     known = [each.node for each in report.world.nodes] if report.world is not None else []
     if node not in known:

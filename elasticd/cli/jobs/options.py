@@ -1,4 +1,4 @@
-"""What the commands of this room share: flags, and the report of a job that must exist."""
+"""Shared by the commands of this package: flags, and the report of a job that must exist."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -25,10 +25,10 @@ def json_options(command: F) -> F:
 
 
 def report_of(source: RecordSource, name: JobName) -> JobReport:
-    """Read a job.
+    """Return the report of a job.
 
     Raises:
-        NotFound: there is none of that name; says which are near.
+        NotFound: there is no such job; the message lists similar names.
     """
     report = read_job(source.store, source.keys, name)
     if report is None:

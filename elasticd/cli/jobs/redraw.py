@@ -1,4 +1,4 @@
-"""Draws something again and again in a terminal, as `watch` does; programs get a line each time."""
+"""Redraws a view in a terminal, as `watch` does; programs get one line for each drawing."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 
 
 class _Picture(io.StringIO):
-    """What is drawn as for a terminal, and shown in one piece."""
+    """A buffer that claims to be a terminal, so that one drawing is written in one piece."""
 
     def isatty(self) -> bool:
         return True
@@ -29,11 +29,11 @@ def redraw(
 ) -> None:
     """Call `show` every two seconds until it returns False, on a cleared screen.
 
-    If etcd does not answer, that is shown and etcd is asked again: a person who watches a cluster
-    wants to see that, and what comes after it.
+    If etcd does not answer, the error is shown and etcd is asked again: a person who watches a
+    cluster wants to see the error, and the state after it.
 
     Raises:
-        CallError: there is no terminal, and no program reads JSON lines either.
+        CallError: there is no terminal, and JSON lines were not asked for.
     """
     if not is_json and not sys.stdout.isatty():
         raise CallError(
@@ -48,7 +48,7 @@ def redraw(
         except Unavailable as exc:
             trouble = str(exc)
         if not is_json:
-            # What stood there stays readable until there is something else to show.
+            # The last drawing stays on the screen until the next one is complete.
             click.echo(_HOME_AND_CLEAR + time.strftime("%H:%M:%S"))
             click.echo(drawn.getvalue(), nl=False)
         if trouble:

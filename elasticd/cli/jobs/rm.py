@@ -1,4 +1,4 @@
-"""`elasticd rm`: the records of jobs that are over go; of a local run, if asked, its logs too."""
+"""`elasticd rm`: removes the records of jobs that are over, and with --logs a local run's logs."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`elasticd status`: where the jobs stand, or one of them with its ranks."""
+"""`elasticd status`: the state of all jobs, or of one job with its ranks."""
 
 import json
 import time
@@ -26,7 +26,7 @@ __all__ = ["show_job", "status", "status_plain"]
 
 PROPOSERS = 3
 TROUBLE_TIMEOUT_S = 1.0
-"""How long a node is asked what etcd refuses: a node that does not answer has another trouble."""
+"""The timeout of asking a node which writes etcd refuses: a silent node has another problem."""
 
 
 @click.command()
@@ -63,7 +63,7 @@ def status(job: str | None, is_running: bool, is_watch: bool, is_json: bool, **v
 def _show_list(
     values: dict[str, Any], *, is_running: bool, is_json: bool, indent: int | None
 ) -> bool:
-    """Print the list; return whether it may still change."""
+    """Print the list of jobs; return whether the list may still change."""
     found: list[JobReport] = []
     with sources(values) as opened:
         for source in opened:
@@ -84,7 +84,7 @@ def _show_list(
 
 
 def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | None) -> bool:
-    """Print one job; return whether it may still change."""
+    """Print one job; return whether the job may still change."""
     with job_source(values, job) as (source, name):
         (report,) = with_elsewhere(source.store, source.keys, [report_of(source, name)])
         ranks = read_ranks(source.store, source.keys, report, source.settings)
@@ -100,7 +100,7 @@ def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | 
 
 
 def _trouble(source: RecordSource, report: JobReport) -> str:
-    """Ask the next proposers what etcd refuses to take from them."""
+    """Ask the next proposers which of their writes etcd refuses."""
     from elasticd.control.logs.output import HttpFetch
 
     if source.is_archive or report.status.phase.is_final or report.world is None:
@@ -148,7 +148,7 @@ def _job_row(report: JobReport) -> tuple[str, ...]:
 
 
 def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
-    """Print where one job stands."""
+    """Print the state of one job."""
     spec, current = report.spec, report.status
     command = " ".join((spec.entry, *spec.args))
     click.echo(f"job {spec.name}: {current.phase}, generation {current.generation}")
@@ -200,7 +200,7 @@ def _span(first: int, count: int) -> str:
 
 
 def _numbers(pids: Mapping[Rank, int], ranks: range) -> str:
-    """Return the process numbers in the order of the ranks; empty where the node did not answer."""
+    """Return the process numbers in the order of the ranks; empty if the node did not answer."""
     known = [str(pids.get(Rank(rank), "?")) for rank in ranks]
     return " ".join(known) if set(known) != {"?"} else ""
 

@@ -1,4 +1,4 @@
-"""`elasticd wait`: returns when jobs are over, with their exit code."""
+"""`elasticd wait`: waits until jobs are over, and returns their exit code."""
 
 import json
 import math
@@ -26,9 +26,10 @@ from elasticd.records.job import JobStatus
 __all__ = ["end_of", "final_report", "wait"]
 
 REOPEN_S = 0.2
-"""How long to wait between a private etcd's end and the archive of its run."""
+"""The pause before the records are opened again, between a private etcd's end and its archive."""
 ARCHIVE_S = 30.0
-"""How long an `elasticd run` whose job is over may take to end its etcd, its agents and itself."""
+"""The time in which an `elasticd run` whose job is over must end its etcd, its agents and itself.
+"""
 
 
 @click.command()
@@ -61,9 +62,9 @@ def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **value
 
 
 def _check_known(values: Values, names: Sequence[str]) -> None:
-    """Check that all jobs exist: hours later would be late to say that a name was misspelt.
+    """Check that all jobs exist, so that a misspelt name is reported at once and not hours later.
 
-    Raises: NotFound: one does not.
+    Raises: NotFound: a job does not exist.
     """
     for name in names:
         with suppress(Unavailable), job_source(values, name) as (source, known):
@@ -79,11 +80,12 @@ def end_of(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobStatus | None:
-    """Return how the job ended, or None if it has not at `until_s`.
+    """Return how the job ended, or None if it has not ended at `until_s`.
 
     Raises:
-        NotFound: there is no such job; or its records were removed, or its run killed, meanwhile.
-        Unavailable: etcd does not answer, at the first call.
+        NotFound: there is no such job; or its records were removed or its run was killed during the
+            wait.
+        Unavailable: etcd does not answer at the first call.
     """
     is_known = False
     while True:
@@ -121,12 +123,13 @@ def final_report(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobReport:
-    """Read a finished job once its nodes have left it: when they leave they write what they
-    counted.
+    """Return the report of a finished job once its nodes have left it and written their account.
 
-    In a local run its archive may have replaced the private etcd by then.
+    In a local run the archive may have replaced the private etcd by then.
 
-    Raises: NotFound: its records are gone. Unavailable: etcd does not answer for long.
+    Raises:
+        NotFound: the job's records are gone.
+        Unavailable: etcd does not answer for a long time.
     """
     until_s = now_s() + ARCHIVE_S
     while True:

@@ -1,6 +1,6 @@
-"""What a person sees of a run's progress while it runs: one live line, or plain lines.
+"""The progress of a run on the terminal: one line that is redrawn, or plain lines.
 
-`speed` and `sentence` are pure; `terminal_line` draws, `reporter` asks the agents on a thread.
+`speed` and `sentence` are pure; `terminal_line` draws, and `reporter` asks the agents on a thread.
 """
 
 __all__: list[str] = []

@@ -1,9 +1,10 @@
-"""What the progress line says, part by part, and how much of it fits into a terminal. Pure.
+"""The parts of the progress line, and the selection that fits into a terminal. Pure.
 
-Each part has a long form for people who have room, and shorter ones. A line that is too long is
-made shorter by one form at a time, in one fixed order, until it fits: so 80 columns show all that a
-person looks for first, and 60 what they need to decide whether to wait. Rejected: to cut at the
-right, which lost the goodput and the age of the checkpoint wherever a rate and a loss were known.
+Each part has a long form for wide terminals, and shorter forms. If a line is too long, one form
+after the other is replaced by a shorter one, in a fixed order, until the line fits. So 80 columns
+show all that a person looks for first, and 60 columns show enough to decide whether to wait. The
+rejected alternative is to cut the line at the right: that lost the goodput and the age of the
+checkpoint whenever a rate and a loss were known.
 """
 
 from collections.abc import Sequence
@@ -14,22 +15,22 @@ from unicodedata import combining, east_asian_width
 __all__ = ["LinePart", "PartName", "fitted", "whole"]
 
 WIDE, NARROW = " | ", ", "
-"""What stands between two parts, and what stands there if that does not fit."""
+"""The separator of two parts, and a narrower one for a line that is too long."""
 
 
 class PartName(StrEnum):
-    """What a part is about."""
+    """The subject of a part."""
 
     STANDING = "standing"
-    """How far it is: the first part, which always stands."""
+    """The progress of the training: the first part, which is never left out."""
     PAUSE = "pause"
     EPOCH = "epoch"
     RATE = "rate"
     END = "end"
     SCALAR = "scalar"
-    """The first of the script's own numbers, mostly the loss."""
+    """The first of the numbers that the script reports, usually the loss."""
     MORE = "more"
-    """Its other numbers."""
+    """The other numbers that the script reports."""
     SIZE = "size"
     GOODPUT = "goodput"
     CHECKPOINT = "checkpoint"
@@ -71,22 +72,22 @@ SHORTER: tuple[PartName | None, ...] = (
     PartName.EPOCH,
     PartName.PAUSE,
 )
-"""What gets shorter next, the least missed first; after its last form a part is left out, but for
-the first one.
+"""The order in which parts get shorter, the least important first.
 
-None stands for the narrow separator.
+After its last form a part is left out, except for the first part. None stands for the narrow
+separator.
 """
 
 
 def whole(parts: Sequence[LinePart]) -> str:
-    """Return all that is known, as a sentence for a log."""
+    """Return all parts in their longest form, as a sentence for a log."""
     return NARROW.join(part.text for part in parts)
 
 
 def fitted(parts: Sequence[LinePart], width: int) -> str:
-    """Join as much as fits into the width; at least the first part, which is cut if needed.
+    """Join the parts that fit into the width; at least the first part, which is cut if needed.
 
-    The result is one line of at most so many columns, whatever names a script uses: a line that
+    The result is one line of at most `width` columns, whatever names a script uses: a line that
     wraps could not be erased.
     """
     left = {part.name: [_plain(form) for form in part.forms] for part in parts}
@@ -110,7 +111,7 @@ def _plain(text: str) -> str:
 
 
 def _columns(text: str) -> int:
-    """Return the columns that a terminal needs: two for a Chinese character, none for an accent."""
+    """Return the columns that a text needs: two for a Chinese character, none for an accent."""
     return sum(
         2 if east_asian_width(each) in "WF" else 0 if combining(each) else 1 for each in text
     )

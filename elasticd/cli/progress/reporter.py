@@ -1,7 +1,8 @@
-"""Asks the agents of a job how far it is, and lets the screen show it, on a thread of its own.
+"""Asks the agents of a job for its progress, and shows the progress, on a separate thread.
 
-So nothing else that follows the job waits for an agent. In a terminal it asks every two seconds,
-which costs the agent less than a thousandth of a core; otherwise it prints a line a minute.
+So no other code that follows the job waits for an agent. In a terminal the thread asks every two
+seconds, which costs the agent less than a thousandth of a core; otherwise it prints one line a
+minute.
 """
 
 import time
@@ -22,22 +23,22 @@ __all__ = ["Reporter"]
 
 LIVE_S = 2.0
 ASK_S = 10.0
-"""How often it asks without a terminal, so that a rate is known when a line is due."""
+"""The period of asking without a terminal, so that a rate is known when a line is due."""
 LINE_S = 60.0
 GOODPUT_S = 5.0
-"""How often the goodput is read: the node of rank 0 writes its account to etcd that often. In the
-first minute it changes fast, and one that is half a minute old is another one."""
+"""The period of reading the goodput: the node of rank 0 writes its account to etcd that often. In
+the first minute the goodput changes fast, and a value that is half a minute old is wrong."""
 JOIN_S = 0.2
 
 AskRanks = Callable[[World, Mapping[NodeId, Node]], tuple[RankProgress, ...]]
-"""Returns the ranks of the first node that answers; `elasticd.control.progress` has it."""
+"""Returns the ranks of the first node that answers; `elasticd.control.progress` implements it."""
 Show = Callable[[list[LinePart], RankProgress | None, Speed], None]
 
 
 class Reporter:
-    """Reports progress. `tell` takes the news of the job; `show` gets the parts of the line.
+    """Reports progress. `receive` takes the news of the job; `show` gets the parts of the line.
 
-    `goodput` reads the share of all slots' time that trained so far; it may wait.
+    `goodput` reads the share of all slots' time that trained so far; the call may block.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Reporter:
                 self._hide()
 
     def stop(self) -> None:
-        """Show nothing more; an agent that is being asked is not waited for."""
+        """Stop showing progress, without waiting for the answer of an agent."""
         self._is_over.set()
         with self._lock:
             self._formed = None
@@ -83,7 +84,7 @@ class Reporter:
             self._thread.join(JOIN_S)
 
     def turn(self) -> None:
-        """Ask once, and show the answer if it is time."""
+        """Ask an agent once, and show the answer if a line is due."""
         with self._lock:
             formed = self._formed
         if formed is None:

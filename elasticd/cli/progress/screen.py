@@ -1,8 +1,8 @@
-"""What `elasticd run` prints: state changes and the summary on stderr, output as it was written.
+"""The output of `elasticd run`: state changes and summary on stderr, workers' output unchanged.
 
-Printing may never end a run: not a full disk behind `> run.log`, nor a terminal that is gone, nor a
-byte that is no text. What cannot be printed is lost and the run goes on; the workers' output stands
-in their files anyway.
+Printing must never end a run: neither a full disk behind `> run.log`, nor a closed terminal, nor a
+byte that is no text. Text that cannot be printed is lost and the run goes on; the workers' output
+is in their files in any case.
 """
 
 import json
@@ -41,14 +41,14 @@ EVENTS = {
 }
 
 URGENT = (Stopping, CheckpointLost)
-"""News that is printed with --quiet too."""
+"""The news that is printed with --quiet, too."""
 
 
 class Screen:
-    """Everything that is printed goes through it; other threads may call `output`."""
+    """Prints everything that a run prints; other threads may call `output`."""
 
     def __init__(self, *, is_json: bool = False, is_quiet: bool = False, term: str = "") -> None:
-        """`term`: the variable TERM; without it no line is redrawn in place."""
+        """`term` is the variable TERM; if it is empty, no line is redrawn in place."""
         self._is_json, self._is_quiet = is_json, is_quiet
         self.is_live = not (is_json or is_quiet) and can_draw(sys.stderr, term)
         """Whether progress is one line that is drawn again and again."""
@@ -68,17 +68,15 @@ class Screen:
             self.line(text)
 
     def line(self, text: str) -> None:
-        # What a script raised may hold a file's name that is no text.
+        # An exception of a script may contain a file name with undecodable bytes.
         self._put(sys.stderr, f"[elasticd] {text}\n".encode(errors="backslashreplace"))
 
     def output(self, stream: int, data: bytes) -> None:
-        """Print what a worker wrote."""
+        """Print the output of a worker."""
         self._put(sys.stdout if stream == OUT else sys.stderr, data)
 
     def progress(self, parts: list[LinePart], rank: RankProgress | None, speed: Speed) -> None:
-        """Show how far the training is: in a terminal as the last line, otherwise as a line of its
-        own.
-        """
+        """Show the training's progress: in a terminal as the last line, otherwise as a new line."""
         if self._is_json:
             plain = {"rank": to_plain(rank), "speed": to_plain(speed)}
             self._json("job.progressed", plain)
@@ -88,7 +86,7 @@ class Screen:
             self.line(whole(parts))
 
     def hide_progress(self) -> None:
-        """Remove the progress line until there is progress again."""
+        """Remove the progress line until the next call of `progress`."""
         self._line.clear()
 
     def summary(self, report: JobReport, log_folder: str) -> None:
@@ -99,7 +97,7 @@ class Screen:
                 self.line(text)
 
     def failure(self, status: JobStatus) -> None:
-        """Report what broke the job, as the last thing printed."""
+        """Print the failure that ended the job; this is printed last."""
         if self._is_json or status.phase is not Phase.FAILED:
             return
         if self._is_quiet:
@@ -109,7 +107,7 @@ class Screen:
                 self.line(text)
 
     def bundled(self, lines: Sequence[str], plain: Mapping[str, object]) -> None:
-        """Report the bundle of a job that failed, or why there is none; with --quiet too."""
+        """Print where the bundle of a failed job is, or why there is none; with --quiet, too."""
         if self._is_json:
             self._json("run.bundled", plain)
             return
@@ -134,12 +132,12 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _write(stream: TextIO | None, data: bytes) -> None:
-    """Write all of it, or as much as can be written.
+    """Write all bytes of `data`, or as many as can be written.
 
-    It bypasses Python's buffer: what is left in that fails once more when the process ends, and
-    would turn the exit code of a job that succeeded into 120.
+    The function bypasses Python's buffer: bytes left in the buffer fail again when the process
+    ends, and would turn the exit code of a job that succeeded into 120.
     """
-    if stream is None:  # It was closed when this process began.
+    if stream is None:  # The stream was closed when this process began.
         return
     try:
         stream.flush()
@@ -147,7 +145,7 @@ def _write(stream: TextIO | None, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             written = file.write(rest)
-            if written is None:  # Somebody made it non-blocking, and its reader is slow.
+            if written is None:  # It is non-blocking, and its reader slow.
                 select.select([], [file], [])
             rest = rest[written or 0 :]
     except (OSError, ValueError):

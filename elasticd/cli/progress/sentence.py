@@ -1,6 +1,4 @@
-"""A run's progress in words, the most wanted first. Pure; `part` says what a terminal has room
-for.
-"""
+"""A run's progress in words, the most important first. Pure; `part` selects the words that fit."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,10 +16,10 @@ SCALARS_SHOWN = 2
 def progress_parts(
     world: World, rank: RankProgress | None, speed: Speed, goodput: float | None = None
 ) -> list[LinePart]:
-    """Return where the training stands; `rank` is what its lowest rank reported, None if nobody
-    answers.
+    """Return the parts of the progress line.
 
-    `goodput`: the share of all slots' time that trained so far; None if not known.
+    `rank` is the report of the lowest rank, None if no agent answers. `goodput` is the share of all
+    slots' time that trained so far, None if it is not known.
     """
     if rank is None:
         return [_standing("no word of the ranks yet"), _size(world)]
@@ -67,13 +65,13 @@ def _size(world: World) -> LinePart:
 
 
 def _pace(speed: Speed) -> Iterator[LinePart]:
-    """Yield how fast it goes and when it ends, as far as that is known."""
+    """Yield the rates and the estimated end of the training, as far as they are known."""
     if speed.samples_s is not None:
         short = _short_rate(speed.samples_s)
         forms = (f"{_rate(speed.samples_s)} samples/s", f"{short} samples/s", f"{short}/s")
         yield LinePart(PartName.RATE, forms)
     elif speed.steps_s is not None:
-        # Without "steps" it would be taken for samples.
+        # Without "steps" a reader would take the rate for samples.
         yield LinePart(PartName.RATE, (f"{_rate(speed.steps_s)} steps/s",) * 3)
     if speed.rest_s is not None:
         long = words.duration(speed.rest_s)
@@ -101,12 +99,12 @@ def _units(duration: str) -> list[str]:
 
 
 def _rate(value: float) -> str:
-    """Return three digits, without the exponent that the g format gives a large number."""
+    """Return a number with three digits, without the exponent of the g format."""
     return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}".replace(",", " ")
 
 
 def _short_rate(value: float) -> str:
-    """Return three digits of a number of any size, as in "12.3k"."""
+    """Return a number of any size with three digits, as in "12.3k"."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= unit:
             return f"{value / unit:.{_decimals(value / unit)}f}{name}"

@@ -1,8 +1,8 @@
-"""How fast a training goes, and when it will be over, from what its agents report. Pure.
+"""The speed of a training, and its estimated end, from the reports of its agents. Pure.
 
-The rate is that of the last half minute. So a pause for a checkpoint or a change of world is part
-of it, and the estimated end is not too early because of those. It ends with the last epoch that was
-asked for, or at the step at which the script said that it ends, whichever comes first.
+The rate is that of the last half minute. So a pause for a checkpoint or a change of world counts,
+and the estimated end is not too early. The training ends with the last epoch that the script asked
+for, or at the last step that the script named, whichever comes first.
 """
 
 from collections import deque
@@ -15,19 +15,19 @@ __all__ = ["Speed", "SpeedEstimator"]
 
 WINDOW_S = 30.0
 LEAST_S = 1.0
-"""Two answers that are closer together than this say little about a rate."""
+"""The least time between two answers that give a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """How fast a training goes; None where that is not known, or not yet."""
+    """The speed of a training; a field is None if it is not known yet."""
 
     steps_s: float | None = None
     """Committed steps per second."""
     samples_s: float | None = None
     """Samples per second, of all ranks."""
     rest_s: float | None = None
-    """Seconds to the end that `state.epochs` was told of."""
+    """Seconds to the end of the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,23 @@ class _Point:
 
 
 class SpeedEstimator:
-    """Takes what a rank reports, in the order of time; a step that was undone begins it anew."""
+    """Estimates the speed from a rank's reports, in the order of time.
+
+    The estimate begins anew if a step was undone.
+    """
 
     def __init__(self) -> None:
         self._points: deque[_Point] = deque()
 
     def take(self, rank: RankProgress, now_s: float) -> Speed:
-        """Return the speed as of this answer."""
+        """Add a report, and return the speed at that time; `now_s` is a monotonic clock's time."""
         if rank.step is None:
             return Speed()
         samples = rank.epoch * rank.epoch_samples + rank.consumed
         point = _Point(now_s, rank.generation, rank.step, samples)
         last = self._points[-1] if self._points else point
         if point.step < last.step or samples < last.samples:
-            self._points.clear()  # Undone; or the epochs of another loader are shorter.
+            self._points.clear()  # A step was undone, or epochs got shorter.
         while self._points and now_s - self._points[0].at_s > WINDOW_S and len(self._points) > 1:
             self._points.popleft()
         self._points.append(point)
@@ -67,7 +70,7 @@ class SpeedEstimator:
 
 
 def _rest_s(rank: RankProgress, steps_s: float, samples_s: float | None) -> float | None:
-    """Return how long it takes to the nearer of the two ends; None if it knows neither."""
+    """Return the seconds to the nearer of the two ends; None if neither end is known."""
     ends = []
     samples = (rank.epochs - rank.epoch) * rank.epoch_samples - rank.consumed
     if samples_s and rank.epochs and samples >= 0:

@@ -1,7 +1,7 @@
-"""One line at the end of a terminal that is drawn again and again, below what is printed.
+"""A line at the end of a terminal that is redrawn in place, below all other output.
 
-All other output goes through `above`, which removes the line first and draws it again below. After
-output that did not end its line (the script's own progress bar) the line stays hidden, so that it
+All other output goes through `above`, which first removes the line and then draws it again below.
+After output without a line end (the script's own progress bar) the line stays hidden, so that it
 overwrites nothing.
 """
 
@@ -15,18 +15,18 @@ __all__ = ["TerminalLine", "can_draw", "width_of"]
 
 _ERASE = b"\r\x1b[K"
 WIDTH = 80
-"""The width if a terminal does not say its own."""
+"""The width in columns if a terminal does not report its own."""
 
 
 def can_draw(stream: TextIO | None, term: str) -> bool:
-    """Return whether this is a terminal that can erase a line; `term` is the variable TERM."""
+    """Return whether a stream is a terminal that can erase a line; `term` is the variable TERM."""
     with suppress(OSError, ValueError):
         return stream is not None and term not in ("", "dumb") and stream.isatty()
     return False
 
 
 class TerminalLine:
-    """Several threads may use it; `write` gets the bytes for the terminal."""
+    """Draws the line. Several threads may call it; `write` gets the bytes for the terminal."""
 
     def __init__(self, write: Callable[[bytes], None], width: Callable[[], int]) -> None:
         self._write, self._width = write, width
@@ -36,7 +36,7 @@ class TerminalLine:
         self._is_at_begin = True
 
     def show(self, make: Callable[[int], str]) -> None:
-        """Draw what `make` returns for the terminal's width; from now on it stays the last line."""
+        """Draw the text that `make` returns for a width; from now on it stays the last line."""
         with self._lock:
             self._make = make
             self._erase()
@@ -50,7 +50,7 @@ class TerminalLine:
 
     @contextmanager
     def above(self, data: bytes, *, is_terminal: bool) -> Iterator[None]:
-        """Enclose the printing of `data`; `is_terminal`: it goes to this terminal too."""
+        """Enclose the printing of `data`; `is_terminal` is true if `data` goes to this terminal."""
         with self._lock:
             self._erase()
             yield
@@ -66,7 +66,7 @@ class TerminalLine:
     def _draw(self) -> None:
         if self._make is None or not self._is_at_begin:
             return
-        # The last column stays free: a terminal that wraps there could not be erased.
+        # The last column stays empty: a line that wraps there could not be erased.
         text = self._make(max(1, self._width() - 1))
         if text:
             self._is_drawn = True

@@ -1,1 +1,1 @@
-"""`elasticd run`: its flags, what they ask for, and the three ways to run a job."""
+"""`elasticd run`: its flags, the request that they make, and the three ways to run a job."""

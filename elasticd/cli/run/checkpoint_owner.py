@@ -1,6 +1,6 @@
-"""Refuses another job's checkpoints before a job begins, where one request tells whose they are.
+"""Refuses another job's checkpoints before a job begins, if one request shows their owner.
 
-The keepers refuse them in any case, but only once workers have been started.
+The keepers refuse such checkpoints in any case, but only after the start of the workers.
 """
 
 from collections.abc import Mapping
@@ -16,27 +16,28 @@ from elasticd.records.checkpoint import CheckpointSpec
 __all__ = ["check_owner"]
 
 LIMIT_S = 3.0
-"""How long a storage may take to answer, a driver's import included: then the keepers will tell."""
+"""The time for a storage's answer, including a driver's import; after it the keepers will check."""
 
 
 def check_owner(
     spec: CheckpointSpec | None, environ: Mapping[str, str], *, is_node: bool = True
 ) -> None:
-    """Refuse a URL that holds another job's checkpoints; nothing is refused that does not answer.
+    """Refuse a URL that holds another job's checkpoints; a storage that does not answer passes.
 
-    `is_node`: workers run on this machine, too. Otherwise a folder here need not be that of theirs.
+    `is_node` is true if workers run on this machine, too. If it is false, a folder of this machine
+    may not be the workers' folder, so it is not checked.
 
-    Raises: CallError: the URL is another job's.
+    Raises: CallError: the URL holds another job's checkpoints.
     """
     if spec is None or (not is_node and spec.url.startswith("file://")):
         return
     owners: list[str] = []
 
     def look() -> None:
-        with suppress(Exception):  # Whatever it is, the keepers meet it again and tell.
+        with suppress(Exception):  # The keepers report any error again.
             owners.append(first_owner(open_untried(spec.url, spec.options, environ)))
 
-    # The thread is left behind if it hangs: a driver may ask a whole network for credentials.
+    # The thread is abandoned if it hangs: a driver may search a whole network for credentials.
     thread = Thread(target=look, name="owner", daemon=True)
     thread.start()
     thread.join(LIMIT_S)

@@ -1,4 +1,4 @@
-"""`elasticd run`: reads the call, checks it, and hands it to the foreground."""
+"""`elasticd run`: reads the call, checks it, and passes it to `Foreground`."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def _run(**values: Any) -> int:
     if request.autoscale:
         from elasticd.cli.run.autoscaler.policy import read_policy
 
-        # The autoscaler of a cluster has one, or not, whatever is known here.
+        # Whether a cluster's autoscaler has a Prometheus is not known here.
         has_prometheus = bool(request.prometheus) or request.mode is Mode.SUBMIT
         policy = read_policy(request.autoscale, spec, at_unix_s, has_prometheus=has_prometheus)
     if request.is_dry_run:
@@ -69,9 +69,9 @@ def _run(**values: Any) -> int:
         try:
             check_place(request.bundle, "--bundle", options_of(spec, request.bundle), os.environ)
         except Unavailable as exc:
-            # It may be back when the job fails, and no training is refused for that.
+            # The storage may answer when the job fails, so this is no reason to refuse a training.
             click.echo(f"note: {exc}", err=True)
-    # Only now what costs: grpc, the processes, the terminal.
+    # These imports are slow (grpc, the processes, the terminal), so they come only now.
     from elasticd.cli.run.foreground import Foreground
 
     foreground = Foreground(request, spec, folder, os.environ, policy)

@@ -1,4 +1,4 @@
-"""What a call of `elasticd run` starts, on how many slots, and with which variables. Pure."""
+"""The program of a call of `elasticd run`, its number of workers, and its variables. Pure."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ __all__ = ["entry_of", "env_of", "workers_of"]
 def entry_of(
     values: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[EntryKind, str, tuple[str, ...]]:
-    """Return what is started: its kind, the script, module or program, and the arguments.
+    """Return the program to start: its kind, the script, module or program, and the arguments.
 
-    Raises: CallError: the interpreter that was asked for is not there.
+    Raises: CallError: there is no such interpreter.
     """
     script, args = str(values["script"]), tuple(values["script_args"])
     is_module = bool(values["module"]) and not values["run_path"]
@@ -25,7 +25,7 @@ def entry_of(
         return EntryKind.COMMAND, script, args
     python = values["python"] or environ.get("PYTHON_EXEC")
     if python:
-        # Another interpreter is another program: the warm pool cannot fork it.
+        # The warm pool cannot fork another interpreter, so it is started as a program.
         found = shutil.which(python) if "/" not in python else python
         if found is None or not Path(found).is_file():
             raise CallError(f"The interpreter {python} was not found: give the path of a python.")
@@ -34,10 +34,11 @@ def entry_of(
 
 
 def workers_of(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
-    """Return the workers on each node; 0 for as many as each node has slots.
+    """Return the number of workers on each node; 0 for as many as each node has slots.
 
-    Raises: CallError: the text is no number above 0 and no word that counts devices here.
-    NotSupported: the devices are of a kind that is not supported.
+    Raises:
+        CallError: the text is no number above 0 and no word that counts devices here.
+        NotSupported: devices of this kind are not supported.
     """
     if text is None:
         return 1
@@ -57,9 +58,9 @@ def workers_of(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
 
 
 def env_of(pairs: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables of the workers; a name alone copies the one of this process.
+    """Return the variables of the workers; a name without a value copies this process's variable.
 
-    Raises: CallError: a pair has no name, or names a variable that is not set here.
+    Raises: CallError: a pair has no name, or a copied variable is not set here.
     """
     env = {}
     for pair in pairs:

@@ -1,7 +1,4 @@
-"""What a call of `elasticd run` says of faults: how many are survived, and after which time.
-
-Pure. The first group of flags counts, the second waits, the third looks at what is computed.
-"""
+"""The flags of `elasticd run` about faults: restart limits, timeouts, checks of results. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,8 +17,9 @@ LEAST_SILENCE_S = 5.0
 def with_faults(
     draft: JobSpec, values: Mapping[str, Any], environ: Mapping[str, str], conf: Mapping[str, str]
 ) -> JobSpec:
-    """Return the spec with what the flags and torchrun's `--rdzv-conf`, which is `conf`, say of
-    faults; what they do not say stays as it is in `draft`.
+    """Return the spec with the flags about faults; other fields stay as they are in `draft`.
+
+    `conf` is the parsed `--rdzv-conf` of torchrun, which also has timeouts.
 
     Raises: CallError: a flag's value is malformed or out of its range.
     """
@@ -43,7 +41,7 @@ def with_faults(
             "--formation-timeout",
             values["formation_timeout"] or conf.get("join_timeout"),
             draft.formation_timeout_s,
-            least_s=1.0,  # With none every world is late as it is agreed on.
+            least_s=1.0,  # With 0 s, each world would be too late.
         ),
         join_window_s=seconds(
             "--join-window",

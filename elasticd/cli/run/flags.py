@@ -1,8 +1,9 @@
 """The flags of `elasticd run`: all of torchrun's (2.13), and ours.
 
-Every flag is plain text until `request` reads it; the table here only says how each is spelled.
+Every flag is plain text until `request` reads it; the table here only has the spelling of each.
 torchrun takes dash and underscore forms and reads `PET_<NAME>` from the environment; so do we, for
-all flags. Order: flag, environment, default. What follows the script belongs to the script.
+all flags. A flag wins over the environment, and the environment over the default. All words after
+the script belong to the script.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ class Flag:
     is_switch: bool = False
     is_many: bool = False
     is_torchrun: bool = True
-    """True if it reads PET_<NAME>; our own flags read ELASTICD_<NAME>."""
+    """True if the flag reads PET_<NAME>; our own flags read ELASTICD_<NAME>."""
 
     @property
     def dest(self) -> str:
@@ -55,7 +56,7 @@ def _own(name: str, help: str, metavar: str = "", **more: bool) -> Flag:
 
 
 FLAGS: tuple[Flag, ...] = (
-    # What runs, and how many of it
+    # The program and the number of workers
     Flag(
         name="nnodes",
         metavar="N|MIN:MAX",
@@ -91,7 +92,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _own("python", "Interpreter of the workers (also PYTHON_EXEC).", "FILE"),
     _own("cwd", "Working folder of the workers on each node; SCRIPT is not searched there.", "DIR"),
-    # Which cluster
+    # The cluster and the job
     _own("job", "Name of the job; --rdzv-id is the same.  [made from the script's name]", "NAME"),
     _own("local-agents", "Number of agents on this machine; each acts as a node.  [1]", "N"),
     _own("join", "Let this machine join the job --job until the job ends.", is_switch=True),
@@ -121,7 +122,7 @@ FLAGS: tuple[Flag, ...] = (
         metavar="K=V,...",
         help="Sets --formation-timeout by join_timeout, and --join-window by last_call_timeout.",
     ),
-    # What it survives
+    # Faults
     Flag(
         name="max-restarts",
         metavar="N",
@@ -176,7 +177,7 @@ FLAGS: tuple[Flag, ...] = (
         "take out such nodes, one at a time, never below MIN.  [report]",
         "report|drain",
     ),
-    # What is saved, so that it survives the loss of all nodes
+    # Checkpoints, which survive the loss of all nodes
     _own(
         "checkpoint",
         "Save checkpoints to this folder or URL (s3://, gs://, abfs://), and continue from the "
@@ -250,7 +251,7 @@ FLAGS: tuple[Flag, ...] = (
         metavar="NAME,...",
         help="Signals that stop the job gracefully.  [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
     ),
-    # What is shown, and where it is kept
+    # Output and logs
     Flag(name="log-dir", metavar="DIR", help="Run folder.  [./elasticd-runs]"),
     _own(
         "log-max",
@@ -278,7 +279,7 @@ FLAGS: tuple[Flag, ...] = (
     _own("json", "State changes and summary as JSON lines.", is_switch=True),
     _own("quiet", "Show no state changes, only the workers' output and a failure.", is_switch=True),
     _own("dry-run", "Print the JobSpec, and start nothing.", is_switch=True),
-    # Accepted for torchrun's sake; each says in one line why it has no meaning here
+    # Flags of torchrun without a meaning here; each prints one line that says why
     Flag(name="monitor-interval", metavar="S", help="(no meaning here)"),
     Flag(name="start-method", metavar="NAME", help="(no meaning here)"),
     Flag(name="event-log-handler", metavar="NAME", help="(no meaning here)"),
@@ -294,7 +295,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 def parameters() -> list[click.Parameter]:
-    """Build click's parameters; all default to None, so that a given flag is recognised."""
+    """Build click's parameters; each defaults to None, so that a given flag can be recognised."""
     made: list[click.Parameter] = []
     for flag in FLAGS:
         spelled = [f"--{flag.name}"]
@@ -304,7 +305,7 @@ def parameters() -> list[click.Parameter]:
             spelled.append(f"-{flag.short}")
         kind: dict[str, Any] = {"is_flag": True, "flag_value": True, "type": bool}
         if not flag.is_switch:
-            # torchrun takes empty text, for many of its flags as their default.
+            # torchrun accepts empty text; it is the default of many of its flags.
             is_any = flag.is_torchrun or flag.is_many
             kind = {"metavar": flag.metavar, "multiple": flag.is_many}
             kind["type"] = str if is_any else parse_value.not_empty
@@ -316,7 +317,7 @@ def parameters() -> list[click.Parameter]:
 
 
 def layered(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Fill from the environment what no flag gave; None if neither says anything."""
+    """Return the flags' values, or else the environment's values; None if neither has a value."""
     found = dict(values)
     for flag in FLAGS:
         if values.get(flag.dest) not in (None, ()):
@@ -332,6 +333,6 @@ def layered(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, 
 
 
 def parse_known(args: Sequence[str]) -> dict[str, Any]:
-    """Parse the arguments alone, without a command around them."""
+    """Parse arguments without a command."""
     command = click.Command("run", params=parameters(), context_settings=CONTEXT)
     return dict(command.make_context("run", list(args)).params)

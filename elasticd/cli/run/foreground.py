@@ -1,4 +1,4 @@
-"""The three ways of `elasticd run`: what each starts, and how all of that ends."""
+"""The three ways of `elasticd run`: the processes that each starts, and the end of them all."""
 
 import signal
 import socket
@@ -52,11 +52,11 @@ from elasticd_agent.worker_setup.gpus import visible_gpus
 __all__ = ["Foreground"]
 
 AGENT_GRACE_S = 5.0
-"""How long agents have that did not end with their job; their workers are gone by then, or will be
+"""The time for agents that did not end with their job; by then their workers are gone, or are
 killed."""
 OUTPUT_END_S = 3.0
 TROUBLE_TIMEOUT_S = 1.0
-"""How long a node is asked what etcd refuses: a node that does not answer has another trouble."""
+"""The timeout of asking a node which writes etcd refuses: a silent node has another problem."""
 LEFTOVER_GRACE_S = 1.0
 KEEPER_ANSWER_S = 1.0
 
@@ -80,7 +80,7 @@ class Foreground:
         self._interrupt = Interrupt()
         self._agents = Agents()
         self._fork_server = LocalForkServer()
-        # In in-process mode the script itself waits, and says what was not saved.
+        # In in-process mode the script itself waits, and reports state that was not saved.
         self._awaits_checkpoint = spec.checkpoint is not None
         self._writers: Collection[int] = ()
         self._interrupt.kill = lambda: self._agents.signal(signal.SIGKILL)
@@ -89,11 +89,11 @@ class Foreground:
         for name in request.signals:
             number = signal.Signals[name]
             is_ignored = number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
-            if not is_ignored:  # nohup
+            if not is_ignored:  # SIGHUP stays ignored under nohup.
                 signal.signal(number, self._interrupt.take)
 
     def local(self) -> int:
-        """Run on a private etcd and agents of this machine; leave nothing behind."""
+        """Run the job on a private etcd and agents of this machine; leave no process behind."""
         folder = JobFolder(self._run_folder, self._spec.name)
         folder.take()
         adopt_orphans()
@@ -109,7 +109,7 @@ class Foreground:
             stack.callback(folder.remove_endpoint)
             settings = StoreSettings(endpoints=(etcd.url,))
             stack.callback(self._agents.stop, AGENT_GRACE_S)
-            # They take as long to import as we do: start them before we connect.
+            # Agents import for as long as this process does, so they start before it connects.
             self._agents.start(self._local_calls(settings, fork_server))
             check_owner(self._spec.checkpoint, self._environ)
             store = open_store(settings, self._keys)
@@ -124,7 +124,7 @@ class Foreground:
         return exit_code(status, self._interrupt.number)
 
     def join(self) -> int:
-        """Serve one job with an agent of this machine, beside other hosts that do the same."""
+        """Serve one job with an agent of this machine, beside other hosts; return the exit code."""
         assert self._request.store is not None
         node = NodeId(self._request.node_id or default_node_id(socket.gethostname()))
         folder = JobFolder(self._run_folder, self._spec.name)
@@ -148,7 +148,7 @@ class Foreground:
         return exit_code(status, self._interrupt.number)
 
     def submit(self) -> int:
-        """Hand the job to the daemons of a cluster, and follow it unless detached."""
+        """Submit the job to the daemons of a cluster; follow the job unless `--detach` is given."""
         assert self._request.store is not None
         with ExitStack() as stack:
             store = open_store(self._request.store, self._keys)
@@ -240,7 +240,7 @@ class Foreground:
         status: JobStatus | None,
         guard: Callable[[], None],
     ) -> Mapping[str, KeyValue]:
-        """Collect what stands in the private etcd, or what we know if that is gone."""
+        """Collect the private etcd's records, or those that this process knows if etcd is gone."""
         keys, name = self._keys, self._spec.name
         known = {keys.node(node.node): encode(node) for node in nodes.values()}
         known[keys.spec(name)] = encode(self._spec)
@@ -261,11 +261,11 @@ class Foreground:
     def _archive(
         self, items: Mapping[str, KeyValue], folder: JobFolder, etcd: EmbeddedEtcd
     ) -> None:
-        """Write the records beside the logs, or where there is room for them."""
+        """Write the records beside the logs, or to another folder if the disk is full."""
         try:
             with suppress(OSError):
                 return archive(items.values(), folder.records)
-            etcd.stop()  # What it wrote ahead takes more room than all records.
+            etcd.stop()  # This frees its write-ahead log.
             archive(items.values(), folder.records)
         except OSError as exc:
             beside = private_folder()
@@ -279,7 +279,7 @@ class Foreground:
             self._screen.line(why)
 
     def _end_rest(self) -> None:
-        """Let the last checkpoint and events be written, then end whatever is left below us."""
+        """Wait for the last checkpoint and events, then end all descendants that are left."""
         try:
             if self._spec.tensorboard is not None and not wait_for_event_writers(
                 self._screen.line, lambda: self._interrupt.count > 1, known=self._writers
@@ -307,14 +307,14 @@ class Foreground:
         *,
         host: str = "",
     ) -> None:
-        """Pack what shows why the job failed, if it failed and a bundle was asked for."""
+        """Make a bundle if the job failed and the call asked for a bundle."""
         place = self._request.bundle
         if place is None or status.phase is not Phase.FAILED:
             return
         from elasticd.cli.bundle.failed_run import bundle_failed
 
         for name in self._request.signals:
-            # The job is over: who is tired of waiting gives up the bundle alone.
+            # The job is over, so from now on Ctrl-C gives up only the bundle.
             if signal.getsignal(signal.Signals[name]) is not signal.SIG_IGN:
                 signal.signal(signal.Signals[name], signal.default_int_handler)
         bundle_failed(opened, self._spec, place, self._screen, self._environ, host=host)
@@ -329,7 +329,7 @@ class Foreground:
             )
 
     def _autoscaler(self, endpoint: str, folder: JobFolder) -> AbstractContextManager[None]:
-        from elasticd.cli.run.autoscaler.process import autoscaler  # Few runs have one.
+        from elasticd.cli.run.autoscaler.process import autoscaler  # Few runs need it.
 
         log_path = folder.path / "agents" / "autoscaler.log"
         self._screen.note(
@@ -340,8 +340,9 @@ class Foreground:
         return autoscaler(endpoint, prometheus, log_path, self._environ, note)
 
     def _start_fork_server(self, folder: JobFolder) -> str:
-        """Begin to import torch, for all agents, unless the environment names who has; return the
-        path of a socket, empty for none."""
+        """Start a fork server for all agents, unless the environment names one; return the path of
+        its socket, empty if there is none.
+        """
         if not can_be_forked(self._spec, self._own_environ()):
             return ""
         if given := self._environ.get(SERVER_VARIABLE, ""):
@@ -358,10 +359,10 @@ class Foreground:
             if fork_server:
                 env[SERVER_VARIABLE] = fork_server
             if self._request.local_agents > 1:
-                # As many nodes as there are agents share the cores of this machine.
+                # The agents share the cores of this machine.
                 env.setdefault("OMP_NUM_THREADS", "1")
             if count > 1 and len(gpus.names) >= count * slots:
-                # Agents of one machine share it: each gets its own part of the GPUs.
+                # The agents share this machine: each gets its own part of the GPUs.
                 env.update(gpus.mask(list(gpus.names[number * slots : (number + 1) * slots])))
             calls.append(
                 replace(self._call(NodeId(f"local-{number}"), settings, env), address="127.0.0.1")
@@ -383,14 +384,12 @@ class Foreground:
         )
 
     def _own_environ(self) -> dict[str, str]:
-        """Return the user's environment without elasticd's own variables; the agents get those as
-        flags.
-        """
+        """Return the environment without elasticd's variables, which the agents get as flags."""
         return {k: v for k, v in self._environ.items() if not k.startswith("ELASTICD_")}
 
 
 def keeper_progress(name: str) -> tuple[int, int]:
-    """Ask a keeper how many bytes it has uploaded, of how many; zeros if it does not answer."""
+    """Ask a keeper for its uploaded bytes and all bytes; zeros if the keeper does not answer."""
     from elasticd.keeper.client import Client
     from elasticd.keeper.wire import message as ms
 

@@ -1,4 +1,4 @@
-"""Where a job that is submitted to daemons runs, and with which priority."""
+"""The placement of a job that is submitted to daemons: node labels and priority."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,14 +9,14 @@ from elasticd.errors import CallError
 __all__ = ["node_labels_of", "priority_of"]
 
 MOST = 2_147_483_647
-"""The largest priority, and nearly the least if negative: the limits of a priority in
-Kubernetes."""
+"""The largest priority; its negative is the least. These are the limits of Kubernetes, except that
+its least is one lower."""
 
 
 def node_labels_of(pairs: Sequence[str], mode: Mode) -> Mapping[str, str]:
-    """Return what `--node-label` asks for.
+    """Return the labels of `--node-label`.
 
-    Raises: CallError: it is malformed, or there are no nodes to choose from.
+    Raises: CallError: a label is malformed, or the job is not submitted to daemons.
     """
     if pairs and mode is not Mode.SUBMIT:
         raise CallError("--node-label chooses among daemons: give --etcd, without --join.")
@@ -24,10 +24,10 @@ def node_labels_of(pairs: Sequence[str], mode: Mode) -> Mapping[str, str]:
 
 
 def priority_of(text: str | None, mode: Mode) -> int:
-    """Return what `--priority` says, 0 without it.
+    """Return the value of `--priority`; 0 if the flag is not given.
 
-    Raises: CallError: it is no whole number, it is too large, or there are no other jobs to compare
-    with.
+    Raises: CallError: the text is no whole number, the number is out of range, or the job is not
+        submitted to daemons.
     """
     if text is None:
         return 0

@@ -1,6 +1,6 @@
-"""On which hosts a job runs: what torchrun's rendezvous flags mean without torchrun's rendezvous.
+"""The hosts of a job: the meaning of torchrun's rendezvous flags without torchrun's rendezvous.
 
-It starts and asks nothing.
+This module starts no process and asks no service.
 """
 
 from collections.abc import Mapping
@@ -24,16 +24,15 @@ class Mode(StrEnum):
     SUBMIT = "submit"
     """Submit to the daemons of a cluster."""
     JOIN = "join"
-    """Start an agent here for this job alone, beside those of the other hosts that make the same
-    call."""
+    """Start an agent here for this job alone; other hosts make the same call."""
 
 
 def where(
     values: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[Mode, StoreSettings | None]:
-    """Return where the job runs, and the etcd of its cluster.
+    """Return the mode of the job, and the settings of its cluster's etcd.
 
-    Raises: CallError: flags contradict each other, or one lacks another.
+    Raises: CallError: flags contradict each other, or a flag needs another one.
     """
     is_join = bool(values["join"])
     backend, endpoint = values["rdzv_backend"], values["rdzv_endpoint"]
@@ -45,7 +44,7 @@ def where(
         if not endpoint:
             raise CallError(f"--rdzv-backend {backend} needs --rdzv-endpoint HOST:PORT.")
         if values.get("etcd") is None:
-            # As with torchrun, where every host of the job makes the same call.
+            # In torchrun, too, every host of the job makes the same call.
             values = {**values, "etcd": ",".join(endpoints(endpoint))}
             is_join = True
     store = settings_from(values, environ)
@@ -62,9 +61,9 @@ def where(
 
 
 def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int, int]:
-    """Read how many nodes the job wants at least and at most.
+    """Return the least and the largest number of nodes that the job wants.
 
-    Raises: CallError: these are no such numbers, or hosts would not find each other.
+    Raises: CallError: the numbers are malformed, or the hosts would not find each other.
     """
     text = values["nnodes"]
     if text is None:
@@ -90,9 +89,9 @@ def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int
 
 
 def rdzv_conf(text: str | None) -> Mapping[str, str]:
-    """Read KEY=VALUE,KEY=VALUE.
+    """Read `--rdzv-conf`, which has the form KEY=VALUE,KEY=VALUE.
 
-    Raises: CallError: it is malformed.
+    Raises: CallError: the text is malformed.
     """
     conf = {}
     for pair in filter(None, (text or "").split(",")):
@@ -104,9 +103,11 @@ def rdzv_conf(text: str | None) -> Mapping[str, str]:
 
 
 def _refuse_strangers(values: Mapping[str, Any]) -> None:
-    """Refuse a call that each host makes if none would find the others.
+    """Refuse a call that is meant for several hosts if these hosts would not find each other.
 
-    Each would train a world of its own, and all would write the same checkpoints.
+    Each host would train a world of its own, and all would write the same checkpoints.
+
+    Raises: CallError: the flags ask for several hosts, and name no etcd.
     """
     given = [name for name in OF_SEVERAL_HOSTS if values[name] is not None]
     if not given:

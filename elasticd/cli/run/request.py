@@ -1,9 +1,10 @@
-"""What a call of `elasticd run` asks for, from its flags and environment.
+"""The request of a call of `elasticd run`, from its flags and environment.
 
-It starts and asks nothing; only where there is a password of etcd does this process hide itself.
+This module starts no process and asks no service. If there is a password of etcd, the process hides
+itself.
 
-The hard part is what torchrun's flags mean without torchrun's rendezvous. Flags about the job are
-mapped. Flags that steer machinery which does not exist here get one line that says so.
+The hard part is the meaning of torchrun's flags without torchrun's rendezvous. Flags about the job
+are mapped. Flags about parts of torchrun that do not exist here print one line that says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ class RunRequest:
     job: JobName | None
     """The job's name; None if it is made from the script's name."""
     draft: JobSpec
-    """The job's spec, but for what only its submission gives: see `spec`."""
+    """The job's spec without the fields that its submission fills in: see `spec`."""
     store: StoreSettings | None = None
     """The settings of etcd; None in local mode."""
     cluster: str = "default"
@@ -56,7 +57,7 @@ class RunRequest:
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
     bundle: Destination | None = None
-    """Where a bundle goes when the job fails; None for none."""
+    """The destination of a bundle if the job fails; None for no bundle."""
     is_detached: bool = False
     is_json: bool = False
     is_quiet: bool = False
@@ -73,7 +74,7 @@ class RunRequest:
             self.draft,
             name=name,
             uid=uid,
-            # With --join each host uses its own folders, as with torchrun.
+            # With --join each host uses its own folders, as torchrun does.
             cwd=self.draft.cwd or ("" if self.mode is Mode.JOIN else here),
             run_folder=str(Path(here, self.run_folder)) if self.run_folder and has_daemons else "",
             submitted_by=submitter,
@@ -84,16 +85,20 @@ class RunRequest:
 def parse(
     args: Sequence[str], environ: Mapping[str, str], *, gpus: int = 0, cpus: int = 1
 ) -> RunRequest:
-    """Parse a whole call; `gpus` and `cpus` are what this machine has."""
+    """Parse a whole call; `gpus` and `cpus` are the numbers of devices of this machine.
+
+    Raises: CallError: a flag's value is wrong; the message says what to write instead.
+    """
     return read_request(parse_known(args), environ, gpus=gpus, cpus=cpus)
 
 
 def read_request(
     given: Mapping[str, Any], environ: Mapping[str, str], *, gpus: int, cpus: int
 ) -> RunRequest:
-    """Turn what click parsed into a request.
+    """Turn the values that click parsed into a request.
 
-    Raises: CallError: it names the flag and the value, and what to write instead.
+    Raises: CallError: a flag's value is wrong; the message names the flag and the value, and says
+        what to write instead.
     """
     values = layered(given, environ)
     _refuse(values)
@@ -140,7 +145,7 @@ def read_request(
 def _draft(
     values: Mapping[str, Any], environ: Mapping[str, str], job: str | None, mode: Mode
 ) -> JobSpec:
-    """Return what the flags say of the script, and of the nodes and the storage that it needs."""
+    """Return a spec with the fields about the script, its nodes and its storage."""
     entry_kind, entry, args = entry_of(values, environ)
     preload, learns_imports = preload_of((values["preload"] or "").split(","))
     owner = owner_of(job, str(values["script"]))
@@ -164,7 +169,7 @@ def _draft(
     )
 
 
-# --- one meaning each -------------------------------------------------------------------------
+# --- one function for each flag ---------------------------------------------------------------
 
 
 def _refuse(values: Mapping[str, Any]) -> None:
@@ -184,7 +189,7 @@ def _refuse(values: Mapping[str, Any]) -> None:
 
 def _job(values: Mapping[str, Any], mode: Mode) -> str | None:
     job: str | None = values["job"] or values["rdzv_id"]
-    if job == "none":  # torchrun's default
+    if job == "none":  # This is torchrun's default.
         job = None
     if mode is Mode.JOIN and not job:
         raise CallError("--join needs --job NAME: the same name on every host.")

@@ -14,12 +14,12 @@ __all__ = ["check_entry", "default_job_name"]
 
 
 def check_entry(request: RunRequest, here: Path) -> None:
-    """Check that the script can be read, or the program be started.
+    """Check that the script can be read, or that the program can be started.
 
-    A module is not checked, since only its interpreter can find it; nor is anything if `--cwd`
+    A module is not checked, since only its interpreter can find it. Nothing is checked if `--cwd`
     names a folder on other machines.
 
-    Raises: NotFound, CallError: it cannot; says why.
+    Raises: NotFound, CallError: the script or program cannot be used; the message says why.
     """
     draft = request.draft
     if draft.cwd and request.mode is Mode.SUBMIT:
@@ -51,9 +51,9 @@ def check_entry(request: RunRequest, here: Path) -> None:
 def default_job_name(
     draft: JobSpec, stamp: str, run_folder: Path | None, unique: str = ""
 ) -> JobName:
-    """Return a name made of the script and the time, unlike any in the run folder.
+    """Return a name made of the script and the time that no job in the run folder has.
 
-    `unique` is appended if others may make up a name for a cluster in the same second.
+    `unique` is appended if others may choose a name for the same cluster in the same second.
     """
     entry = draft.entry
     if draft.entry_kind is EntryKind.COMMAND and draft.args[:1] == ("-u",):
@@ -62,7 +62,7 @@ def default_job_name(
     usable = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "job"
     stamp = f"{stamp}-{unique}" if unique else stamp
     name, number = f"{usable}-{stamp}", 1
-    # `Path.exists` raises where the folder is another user's; whoever makes it says so.
+    # `Path.exists` raises if the folder belongs to another user; creating it reports this later.
     while run_folder is not None and os.path.exists(run_folder / name):
         number += 1
         name = f"{usable}-{stamp}-{number}"

@@ -1,4 +1,4 @@
-"""What the flags about storage ask for: of checkpoints, and of event files."""
+"""The flags of `elasticd run` about storage: of checkpoints, and of event files."""
 
 import os
 from collections.abc import Mapping
@@ -36,9 +36,9 @@ _OTHERS = (
 
 
 def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | None:
-    """Read `--checkpoint` and the flags that belong to it; None without checkpoints.
+    """Read `--checkpoint` and the flags that belong to it; return None without checkpoints.
 
-    Raises: CallError: says which flag, and what to write instead.
+    Raises: CallError: a flag is wrong; the message names it and says what to write instead.
     """
     url = values["checkpoint"]
     if not url:
@@ -76,12 +76,12 @@ def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | Non
 
 
 def tensorboard_of(values: Mapping[str, Any], owner: str) -> TensorBoardSpec | None:
-    """Read `--tensorboard`; None without event files.
+    """Read `--tensorboard`; return None without event files.
 
-    A folder takes no `--storage-options`. If there are two URLs of different kinds, the options are
-    for that of the checkpoints.
+    A folder takes no `--storage-options`. If there are two URLs of different kinds, the options
+    belong to the URL of the checkpoints.
 
-    Raises: CallError: says what to write instead.
+    Raises: CallError: the URL cannot be used; the message says what to write instead.
     """
     if not values.get("tensorboard"):
         return None
@@ -97,9 +97,9 @@ def tensorboard_of(values: Mapping[str, Any], owner: str) -> TensorBoardSpec | N
 
 
 def check_event_folder(spec: TensorBoardSpec | None) -> None:
-    """Check that event files can be written from this machine, without asking any service.
+    """Check that this machine can write event files, without a request to any service.
 
-    Raises: CallError, EnvironmentProblem: they cannot; says why.
+    Raises: CallError, EnvironmentProblem: this machine cannot; the message says why.
     """
     if spec is None:
         return
@@ -134,5 +134,7 @@ def _is_folder(url: str) -> bool:
 
 
 def owner_of(job: str | None, entry: str) -> str:
-    """Return whose checkpoints they are if a run is repeated under another automatic name."""
+    """Return the owner's name in checkpoints: a run that is repeated under another automatic name
+    has the same owner.
+    """
     return job or Path(entry).name

@@ -1,1 +1,1 @@
-"""How the command line writes for people: tables and sentences."""
+"""The command line's output for people: tables and sentences."""

@@ -1,8 +1,8 @@
-"""Tables for people; rich is imported only here, and only when one is drawn.
+"""Tables for people; rich is imported only here, and only when a table is drawn.
 
-A terminal that is too narrow for a table gets its last column, mostly a sentence, on a line below
-each row; one that is too narrow even for that gets a line for each cell. Nobody reads a table whose
-cells are broken into pieces of three letters.
+If a terminal is too narrow for a table, the last column, mostly a sentence, is printed on a line
+below each row. If it is too narrow even for that, each cell gets a line. Nobody can read a table
+whose cells are broken into pieces of three letters.
 """
 
 import os
@@ -15,11 +15,11 @@ __all__ = ["narrow_lines", "show_table"]
 GAP = "   "
 INDENT = "    "
 RULES = 4
-"""The width that the table needs beside its columns and the gaps between them."""
+"""The width in columns that a table needs beside its cells and the gaps between them."""
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table as wide as the terminal; without one, as wide as its content."""
+    """Print a table as wide as the terminal; without a terminal, as wide as its content."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -40,7 +40,9 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
 
 
 def narrow_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return the rows for a terminal that is too narrow for the table; nothing if it is not."""
+    """Return the lines for a terminal that is too narrow for the table; an empty list if it is wide
+    enough.
+    """
     cells = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if sum(cells) + len(GAP) * (len(cells) - 1) + RULES <= width:
         return []
@@ -69,7 +71,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _terminal_width() -> int | None:
-    """Return how wide the terminal is; None if there is none."""
+    """Return the width of the terminal in columns; None if there is no terminal."""
     with suppress(OSError, ValueError):
         if sys.stdout.isatty():
             return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or 80

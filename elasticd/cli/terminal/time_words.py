@@ -1,4 +1,4 @@
-"""Sentences and rows about where the time of a job's slots went. Pure."""
+"""Sentences and rows about a job's time account. Pure."""
 
 from elasticd.control.report.job_time import JobTime
 from elasticd.goodput.cause import TimeCause
@@ -8,13 +8,11 @@ __all__ = ["shares_line", "time_rows", "time_sentence"]
 SHOWN_S = 0.05
 """Causes with less time than this are left out, since they would be a row of zeros."""
 SHARES = 4
-"""How many shares stand in one line, where a table would be too much."""
+"""The number of shares in a text of one line, which replaces a table."""
 
 
 def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
-    """Return one row for each cause that took any time: training first, then the most costly, then
-    the sum.
-    """
+    """Return one row for each cause that took time: training first, then by cost, then the sum."""
     taken = {cause: value for cause, value in time.seconds.items() if value >= SHOWN_S}
     order = sorted(taken, key=lambda cause: (cause is not TimeCause.TRAIN, -taken[cause]))
     rows = [
@@ -24,7 +22,7 @@ def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
 
 
 def time_sentence(time: JobTime) -> str:
-    """Return the shares that matter, and what they are shares of."""
+    """Return a sentence with the important shares, and the total to which they refer."""
     if time.goodput is None:
         return "goodput: no slot had any time yet"
     text = f"goodput {time.goodput:.1%} of the time of all slots but spare ones"
@@ -36,7 +34,7 @@ def time_sentence(time: JobTime) -> str:
 
 
 def shares_line(time: JobTime) -> str:
-    """Return in one line where the time went: goodput, and what cost most."""
+    """Return one line with the goodput and the causes that cost most."""
     if time.goodput is None:
         return ""
     rows = time_rows(time)[:-1]

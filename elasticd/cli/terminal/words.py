@@ -95,7 +95,7 @@ def because(reason: Reason) -> str:
 
 
 def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) -> str:
-    """Return why a world was replaced, and which rank failed first."""
+    """Return a sentence about why a world was replaced, and which rank failed first."""
     if culprit is not None:
         text = f"{because(reason)}: {who(culprit)}, {culprit.ending}"
         text = f"{text}, {culprit.exception}" if culprit.exception else text
@@ -117,7 +117,7 @@ def who(failure: Failure) -> str:
 
 
 def failure_lines(failure: Failure) -> list[str]:
-    """Return the rank that failed first in the newest world with a failure; it is printed last."""
+    """Return the lines about a failed rank: its exit, its traceback, and where its output is."""
     lines = [f"last failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
     if failure.traceback:
         lines += _end_of(failure.traceback.rstrip().splitlines())
@@ -129,7 +129,7 @@ def failure_lines(failure: Failure) -> list[str]:
 
 
 def _end_of(traceback: Sequence[str]) -> Sequence[str]:
-    """Return its last lines, from the beginning of a frame on."""
+    """Return the last lines of a traceback, from the beginning of a frame on."""
     last = traceback[-TRACEBACK_LINES:]
     if len(last) == len(traceback):
         return last
@@ -138,7 +138,7 @@ def _end_of(traceback: Sequence[str]) -> Sequence[str]:
 
 
 def summary_lines(report: JobReport, log_folder: str) -> list[str]:
-    """Return how a job went."""
+    """Return the lines of a job's summary."""
     changes = [change for change in report.changes if change.generation > 1]
     sizes = " -> ".join(map(str, report.world_sizes)) or "none"
     lines = [
@@ -163,7 +163,7 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
 
 
 def unkept_lines(report: JobReport) -> list[str]:
-    """Return which changes at a long job's beginning etcd no longer has, and where they are."""
+    """Return a line that says where the first changes of a job are, if etcd no longer has them."""
     if oldest_kept(report) <= 1:
         return []
     return [f"{unkept(report)}: {FILE} in the job's folder on its nodes has them"]
@@ -174,12 +174,12 @@ def unkept(report: JobReport) -> str:
 
 
 def oldest_kept(report: JobReport) -> int:
-    """Return the first generation of which etcd has incidents; 1 if it has all, or none yet."""
+    """Return the first generation of which etcd has incidents; 1 if etcd has all, or none yet."""
     return report.changes[0].generation if report.changes else 1
 
 
 def uncounted_lines(report: JobReport) -> list[str]:
-    """Return what the phases of all changes leave out."""
+    """Return a line about the time that the phases of all changes do not count."""
     if not report.is_in_process:
         why = "the time until a failure could be noticed"
         if "step" not in report.lost_s:
@@ -191,7 +191,10 @@ def uncounted_lines(report: JobReport) -> list[str]:
 
 
 def training_lines(report: JobReport) -> list[str]:
-    """Return what was counted, if the script allowed it; else how far a job was that is over."""
+    """Return the counted steps and samples of a run that is over.
+
+    If the script counts nothing, return the last step on record.
+    """
     done = report.training
     if done is None:
         is_known = report.status.phase.is_final and report.step
@@ -203,7 +206,7 @@ def training_lines(report: JobReport) -> list[str]:
 
 
 def progress(change: ChangeReport) -> str:
-    """Return where an in-process generation began, and what was repeated or transferred for it."""
+    """Return the first step of an in-process generation, its repeated steps and its sent bytes."""
     text = f"at step {change.step}, {change.lost_steps} in flight done again"
     if change.received_bytes:
         text += f", {size_of(change.received_bytes)} of state sent"
@@ -211,7 +214,7 @@ def progress(change: ChangeReport) -> str:
 
 
 def standing(ranks: Sequence[RankProgress]) -> list[str]:
-    """Return how far a running job is, by its lowest rank that answered."""
+    """Return the progress of a running job, by the lowest rank that answered."""
     if not ranks:
         return []
     first = ranks[0]
@@ -237,14 +240,14 @@ def step_of(rank: RankProgress) -> str:
 
 
 def epoch_of(rank: RankProgress) -> str:
-    """Return the epoch as a person counts, of how many; empty if not known."""
+    """Return the epoch, counted from 1, and the number of epochs; empty if they are not known."""
     of = f"/{rank.epochs}" if rank.epochs else ""
     return f"epoch {rank.epoch_number}{of}" if rank.epoch_number else ""
 
 
 def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
-    """Return how old the newest checkpoint of a running job is, by the nodes that answered, and
-    whether snapshots wait for the next one.
+    """Return the age of a running job's newest checkpoint, by the nodes that answered, and whether
+    snapshots wait for the next checkpoint.
     """
     if spec.checkpoint is None or not ranks:
         return []
@@ -261,9 +264,7 @@ def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
 
 
 def age_lines(report: JobReport, now_unix_s: float) -> list[str]:
-    """Return who submitted a job and when, and since when its world stands; both by
-    others' clocks.
-    """
+    """Return who submitted a job and when, and its world's age; both by other hosts' clocks."""
     spec, lines = report.spec, []
     if spec.submitted_at_unix_s:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(spec.submitted_at_unix_s))
@@ -277,7 +278,7 @@ def age_lines(report: JobReport, now_unix_s: float) -> list[str]:
 
 
 def duration(value_s: float) -> str:
-    """Return a long time in one or two units, as in "3 h 20 min"; a negative one is empty."""
+    """Return a long duration in one or two units, as in "3 h 20 min"; empty if it is negative."""
     whole_s = max(0, int(value_s))
     for unit_s, name, part_s, part in _LONG:
         if whole_s >= unit_s:
@@ -287,7 +288,7 @@ def duration(value_s: float) -> str:
 
 
 def change_cost(change: ChangeReport) -> str:
-    """Return what a change cost, from the last commit before it to the first one after it."""
+    """Return the cost of a change, from the last commit before it to the first commit after it."""
     found = sorted(change.spent_s.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{cause} {seconds(value)}" for cause, value in found if value)
     return f"cost {seconds(change.slot_s)} of slots: {parts}" if parts else ""
@@ -300,7 +301,7 @@ def seconds(value: float) -> str:
 
 
 def timeline(change: ChangeReport) -> str:
-    """Return one generation in one line."""
+    """Return a generation in one line."""
     why = change_of(change.reason, change.culprit, change.lost)
     if change.reason is Reason.JOINED and change.joined:
         why = f"{why}: {', '.join(change.joined)}"
@@ -308,13 +309,13 @@ def timeline(change: ChangeReport) -> str:
 
 
 def sizes(done_bytes: int, total_bytes: int) -> str:
-    """Return how much of how much, in the unit of the whole."""
+    """Return both sizes, as in "done of total", in the unit of the total."""
     unit, _ = _unit(total_bytes)
     return f"{done_bytes / unit:.{unit > 1:d}f} of {size_of(total_bytes)}"
 
 
 def size_of(nbytes: int) -> str:
-    """Return a size in bytes in two or more digits."""
+    """Return a size in bytes with two or more digits, in a fitting unit."""
     unit, name = _unit(nbytes)
     return f"{nbytes / unit:.{unit > 1:d}f} {name}"
 

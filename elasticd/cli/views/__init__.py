@@ -1,1 +1,1 @@
-"""The commands that are watched for longer: the terminal's top and the browser's dashboard."""
+"""The commands that show a changing view: `top` in the terminal, `dashboard` in the browser."""

@@ -1,4 +1,4 @@
-"""Carries out what a page of the dashboard asks for, as the commands of the same names do."""
+"""Carries out the actions of a dashboard's page, as the commands of the same names do."""
 
 import time
 from typing import Any
@@ -27,9 +27,9 @@ WHY = "the dashboard"
 
 
 class Actor:
-    """Any thread may call it; each action uses a connection of its own.
+    """Carries out actions. Any thread may call it; each action opens its own connection.
 
-    Nothing is forced: an action that would throw away what a job has trained is refused.
+    Nothing is forced: an action that would lose the trained state of a job is refused.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -37,9 +37,9 @@ class Actor:
         self._values = values
 
     def __call__(self, action: ActionRequest) -> str:
-        """Carry out an action, and return what was done as a sentence; it is printed too.
+        """Carry out an action; return a sentence about the result, which is printed, too.
 
-        Raises: ElasticdError: it is refused, or etcd does not answer.
+        Raises: ElasticdError: the action is refused, or etcd does not answer.
         """
         told: list[str] = []
         try:

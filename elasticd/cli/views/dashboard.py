@@ -23,7 +23,7 @@ from elasticd_agent.pod.first_process import end_on_signals
 __all__ = ["dashboard"]
 
 TOKEN_LEAST = 16
-"""The least characters of a token; a shorter one could be guessed."""
+"""The least number of characters of a token; a shorter token could be guessed."""
 
 
 @click.command()
@@ -69,8 +69,8 @@ def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **val
             "--allow-actions lets whoever reaches the dashboard change jobs: give --token-file "
             f"with a file that has a token of at least {TOKEN_LEAST} characters."
         )
-    # What is wrong with --etcd is said before anything listens; a run may come later, and so may an
-    # etcd that starts with all else of a cluster: until then the page says that it is away.
+    # An error in --etcd is reported before the server listens. A run may start later, and so may an
+    # etcd that starts with the rest of a cluster: until then the page says that etcd is away.
     try:
         with suppress(NotFound), sources(values):
             pass
@@ -92,10 +92,10 @@ def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **val
 
 
 def _token(path: str | None) -> str:
-    """Read the token.
+    """Read the token from its file.
 
     Raises:
-        CallError: it cannot be read, or is too short.
+        CallError: the file cannot be read, or the token is too short.
     """
     if path is None:
         return ""

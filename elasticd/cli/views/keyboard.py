@@ -1,4 +1,4 @@
-"""Single keys of a terminal, without a line to end."""
+"""Reads single keys of a terminal, without waiting for the end of a line."""
 
 import os
 import select
@@ -13,14 +13,14 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down
 
 
 class Keyboard:
-    """Returns keys while it is entered; when it is left, the terminal is as before."""
+    """A context in which single keys can be read; its end restores the terminal."""
 
     def __init__(self) -> None:
         self._number = sys.stdin.fileno()
         self._before = termios.tcgetattr(self._number)
 
     def __enter__(self) -> "Keyboard":
-        # What was typed ahead counts: nothing is flushed.
+        # Keys that were typed before count, too, so nothing is flushed.
         tty.setcbreak(self._number, termios.TCSADRAIN)
         return self
 
@@ -33,11 +33,11 @@ class Keyboard:
         termios.tcsetattr(self._number, termios.TCSADRAIN, self._before)
 
     def key(self, timeout_s: float) -> str:
-        """Return "up", "down", or what was typed; empty if nothing came in time."""
+        """Return "up", "down", or the typed character; empty if no key was pressed in time."""
         ready, _, _ = select.select([self._number], [], [], timeout_s)
         if not ready:
             return ""
         typed = os.read(self._number, 8)
         if not typed:
-            return "q"  # The terminal has gone.
+            return "q"  # The terminal is closed.
         return _ARROWS.get(typed, typed.decode(errors="replace")[0])

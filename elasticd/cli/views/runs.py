@@ -1,4 +1,4 @@
-"""Which local runs there are now: a view opens its sources anew when that changes."""
+"""The present local runs: a view opens its sources anew when they change."""
 
 import os
 from collections.abc import Hashable
@@ -12,9 +12,9 @@ __all__ = ["which_runs"]
 
 
 def which_runs(values: dict[str, Any]) -> Hashable:
-    """Return the local runs, which of them go on, and where; a cluster is always the same one.
+    """Return the local runs, each with its etcd's address if it runs; a cluster gives a constant.
 
-    A run that ends takes its address away once its records are kept, before its etcd ends.
+    A run that ends removes its address after its records are kept and before its etcd ends.
     """
     if settings_from(values, os.environ) is not None:
         return ()

@@ -1,4 +1,4 @@
-"""The sentences of the command line, for the views, which cannot import it."""
+"""The sentences of the command line, for the views, which cannot import the command line."""
 
 from elasticd.autoscale.explain.view import autoscale_view
 from elasticd.cli.jobs.late_words import late_sentence

@@ -1,4 +1,4 @@
-"""`elasticd top`: jobs, nodes and what happens, twice a second in a terminal."""
+"""`elasticd top`: jobs, nodes and changes, twice a second in a terminal."""
 
 import difflib
 import os
@@ -30,7 +30,7 @@ __all__ = ["top"]
 
 FRAME_S = 0.5
 FIRST_S = 15.0
-"""How long the first frame may take: etcd may be far away, and agents may not answer."""
+"""The time limit of the first frame: etcd may be far away, and agents may not answer."""
 
 
 @click.command()
@@ -44,7 +44,7 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
     are shown; the arrow keys choose another. Without a terminal it shows one frame.
     """
     with suppress(NotFound), sources(values):
-        pass  # What is wrong with --etcd is said before the screen is taken.
+        pass  # An error in --etcd is reported before the first frame.
     collector = Collector(lambda: sources(values), lambda: which_runs(values), SENTENCES)
     console = Console(highlight=False)
     try:
@@ -54,7 +54,7 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
         if job is not None and board.jobs and job not in board.pages:
             names = ", ".join(difflib.get_close_matches(job, board.pages) or list(board.pages)[:5])
             raise NotFound(f"There is no job {job!r} (there are: {names}): `elasticd status`.")
-        # Not what rich takes for one: FORCE_COLOR makes a file a terminal, TERM=dumb none of it.
+        # rich's own test is not used: for rich, FORCE_COLOR makes a file a terminal.
         can_watch = can_draw(sys.stdout, os.environ.get("TERM", "")) and sys.stdin.isatty()
         if is_once or not can_watch:
             if board.trouble and not board.jobs:
@@ -74,7 +74,7 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
 def _watch(
     collector: Collector, board: Board, job: str | None, console: Console, values: dict[str, Any]
 ) -> None:
-    """Draw until the user ends it."""
+    """Draw frames until the user ends the view."""
     chosen = _chosen(board, job)
     while True:
         with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
@@ -90,7 +90,7 @@ def _watch(
 
 
 def _chosen(board: Board, job: str | None) -> str:
-    """Return the job that was asked for, otherwise the first that is not over."""
+    """Return the job that the user asked for, else the first job that is not over."""
     if job is not None and (job in board.pages or not board.jobs):
         return job
     first = next((row for row in board.jobs if not row["is_over"]), None)
@@ -99,7 +99,7 @@ def _chosen(board: Board, job: str | None) -> str:
 
 
 def _moved(board: Board, chosen: str, key: str) -> str:
-    """Return the job above or below."""
+    """Return the job above or below the chosen one, by the pressed key."""
     names = [str(row["job"]) for row in board.jobs]
     by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0)
     if not by or chosen not in names:
@@ -119,8 +119,9 @@ def _drawn(board: Board, chosen: str, console: Console, *, has_keys: bool) -> An
 
 
 def _act(key: str, chosen: str, values: dict[str, Any]) -> None:
-    """Ask what is wanted, ask for confirmation, and do it; any error is a sentence on
-    the screen.
+    """Ask for an action's values and for confirmation, and carry out the action.
+
+    Any error is printed as a sentence.
     """
     context = click.get_current_context()
     plain = {"is_dry_run": False, "is_json": False, **values}

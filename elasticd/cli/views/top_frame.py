@@ -1,4 +1,4 @@
-"""One frame of `elasticd top`: what the board knows, for a terminal of a given size. Pure."""
+"""One frame of `elasticd top`: the data of a board, for a terminal of a given size. Pure."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -38,29 +38,29 @@ TONES = {
     "data": "yellow",
 }
 SHADES = {"green": "█", "red": "▓", "magenta": "▓", "yellow": "▒", "dim": "░"}
-"""Shades that repeat what colours say."""
+"""The shades that repeat the meaning of the colours."""
 KEYS = "↑↓ choose   s scale   d drain   q end"
 CHANGES_SHOWN = 6
 DECISIONS_SHOWN = 2
 LEAST_WIDTH = 20
 CURVE_WIDTH = 60
 RATES_MEANT = 5
-"""The number of samples of which the mean is shown: a second with 9.5 steps has 9 or 10 whole
-ones."""
+"""The number of samples of which the mean is shown: at 9.5 steps a second, a sample has 9 or 10
+steps."""
 LEAST_JOBS = 3
 DETAILS_HEIGHT = 17
-"""Lines for all but the tables: a job's rate, its account, its changes and the keys."""
+"""The lines beside the tables: a job's rate, its account, its changes and the keys."""
 NODES_HEAD = 3
-"""Lines of the nodes' table beside its rows."""
+"""The lines of the nodes' table beside its rows."""
 LEAST_NODES = 2
 NARROW = 80
-"""The columns below which the tables have fewer of their own."""
+"""The terminal width in characters below which the tables have fewer columns."""
 
 
 def frame(
     board: Board, chosen: str, *, width: int, height: int, now_unix_s: float, has_keys: bool
 ) -> RenderableType:
-    """Return what is shown, `width` columns wide; `chosen` is the job whose details follow."""
+    """Return a frame that is `width` columns wide; `chosen` is the job whose details are shown."""
     width = max(LEAST_WIDTH, width)
     clock = time.strftime("%H:%M:%S", time.localtime(now_unix_s))
     slots = sum(cast(int, node["slots"]) for node in board.nodes)
@@ -91,7 +91,7 @@ def frame(
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return the newest `width` values as blocks from 0 to their greatest."""
+    """Return the newest `width` values as blocks, scaled from 0 to the greatest value."""
     shown = [max(0.0, value) for value in values[-width:]]
     most = max(shown, default=0.0)
     if most <= 0.0:
@@ -100,7 +100,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def _near(jobs: Sequence[Plain], chosen: str, limit: int) -> Sequence[Plain]:
-    """Return so many jobs, the chosen one among them: those above it as long as there is room."""
+    """Return at most `limit` jobs, the chosen one included, with as many jobs above it as fit."""
     limit = max(LEAST_JOBS, limit)
     at = next((index for index, row in enumerate(jobs) if row["job"] == chosen), 0)
     begin = max(0, at - limit + 1)
@@ -146,7 +146,7 @@ def _jobs(
 
 
 def _autoscaled(board: Board, rows: Sequence[Plain]) -> list[Text]:
-    """Return a line for each job that has a policy: what the autoscaler wants of it, and why."""
+    """Return a line for each job that has a policy: the size that the autoscaler wants, and why."""
     lines = []
     for row in rows:
         page = board.pages.get(str(row["job"]))
@@ -197,7 +197,7 @@ def _checkpoint(view: Mapping[str, object], now_unix_s: float) -> str:
 
 
 def _job(page: JobPage, width: int, now_unix_s: float) -> list[RenderableType]:
-    """Return its newest checkpoint, its rate, its account and its newest changes."""
+    """Return a job's newest checkpoint, its rate, its account and its newest changes."""
     said = page.view["message"] or page.view["ending"] or page.view["phase"]
     parts: list[RenderableType] = [Text(""), _line(f"{page.view['job']}: {said}", "bold")]
     if page.view.get("saves") and not page.view["is_over"]:

@@ -1,6 +1,6 @@
-"""`elasticd why`: what changed in a job, what it cost, and where all the time of its slots went.
+"""`elasticd why`: the changes of a job, the cost of each, and the time account of all its slots.
 
-It is printed in a terminal, or written as JSON, as one page to mail around, or as a trace.
+The output goes to a terminal, or is written as JSON, as one HTML page, or as a trace.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`elasticd why`: what happened to a job."""
+"""`elasticd why`: shows the changes of a job and its time account."""
 
 import json
 import time
@@ -30,7 +30,7 @@ __all__ = ["change_plain", "tell_sizes", "tell_why", "why"]
 
 NOTHING = EarlierChanges()
 DECISIONS_SHOWN = 10
-"""How many decisions are shown; `elasticd autoscale explain --last 0` has all."""
+"""The number of shown decisions; `elasticd autoscale explain --last 0` shows all."""
 
 
 @click.command()
@@ -88,7 +88,7 @@ def why(
 def tell_why(
     report: JobReport, ranks: Sequence[RankProgress], earlier: EarlierChanges = NOTHING
 ) -> None:
-    """Print what happened; `earlier` are the sums of what etcd no longer has."""
+    """Print the changes and the account; `earlier` has sums of changes that etcd no longer has."""
     for line in earlier_lines(report, earlier):
         click.echo(line)
     for change in report.changes:
@@ -123,7 +123,7 @@ def tell_why(
 
 
 def tell_sizes(report: JobReport) -> None:
-    """Print what the autoscaler measured and decided; nothing for a job without a policy."""
+    """Print the autoscaler's measurements and decisions; nothing for a job without a policy."""
     for section in why_sections(report, last=DECISIONS_SHOWN):
         for line in section.lines:
             click.echo(line)
@@ -139,7 +139,7 @@ def _autoscale(report: JobReport) -> object:
 
 def _write(text: str, path: str, what: str, flag: str) -> None:
     try:
-        # A traceback may hold a file's name that is no text.
+        # A traceback may contain a file name with undecodable bytes.
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except (OSError, ValueError) as exc:

@@ -1,9 +1,9 @@
 """The changes of a long job that etcd no longer has, folded into sums from `incidents.jsonl`.
 
-etcd has the incidents of the newest few hundred generations. Each agent also appends those of its
-node to a file in the job's folder (docs/incidents.md), which stays with the logs. Where that file
-is on this machine, as for a local run, its older lines are counted here; elsewhere a sentence says
-where they are.
+etcd has the incidents of the newest few hundred generations. Each agent also appends its node's
+incidents to a file in the job's folder (docs/incidents.md), which stays with the logs. If that file
+is on this machine, as for a local run, this module counts its older lines; otherwise a sentence
+says where the file is.
 """
 
 import json
@@ -21,18 +21,18 @@ from elasticd.records.reason import Reason
 __all__ = ["EarlierChanges", "earlier_lines", "fold", "read_earlier"]
 
 FILES = ("incidents.jsonl.1", "incidents.jsonl")
-"""The older file first: a later line of the same generation and node replaces an earlier one."""
+"""The older file is first: a later line of the same generation and node replaces an earlier one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierChanges:
-    """The sums of those changes before the oldest one in etcd that a file has."""
+    """The sums of the changes that a file has and that are older than the oldest one in etcd."""
 
     count: int = 0
     by_reason: Mapping[str, int] = field(default_factory=dict)
-    """How many there were for each reason, the most frequent first."""
+    """The number of changes for each reason, the most frequent first."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
-    """What they cost by time cause, in slot-seconds of the nodes that wrote into the file."""
+    """The cost by time cause, in slot-seconds of the nodes that wrote into the file."""
     lost_steps: int = 0
 
 
@@ -44,10 +44,10 @@ class _Change:
 
 
 def read_earlier(report: JobReport, run_folder: Path, *, is_cluster: bool) -> EarlierChanges:
-    """Return the sums as far as the job's folder on this machine has the lines; empty without any.
+    """Return the sums of the lines in the job's folder on this machine; empty sums without lines.
 
-    `run_folder` is used if the job's spec names none. Nothing is read of a job whose incidents all
-    are in etcd.
+    `run_folder` is used if the job's spec names no run folder. Nothing is read if etcd has all
+    incidents of the job.
     """
     first = words.oldest_kept(report)
     if first <= 1:
@@ -61,8 +61,9 @@ def read_earlier(report: JobReport, run_folder: Path, *, is_cluster: bool) -> Ea
 
 
 def fold(lines: Iterable[str], *, before: int) -> EarlierChanges:
-    """Add up the changes with a generation from 2 to `before`; lines that make no sense, and those
-    about late nodes, which have no generation, are left out.
+    """Add up the changes with a generation of at least 2 and below `before`.
+
+    Malformed lines are left out, and so are lines about late nodes, which have no generation.
     """
     changes: dict[int, _Change] = {}
     for line in lines:
@@ -88,7 +89,7 @@ def fold(lines: Iterable[str], *, before: int) -> EarlierChanges:
 
 
 def earlier_lines(report: JobReport, earlier: EarlierChanges) -> list[str]:
-    """Return what is known of the changes that etcd no longer has; nothing if it has all."""
+    """Return lines about the changes that etcd no longer has; an empty list if etcd has all."""
     if not earlier.count:
         return words.unkept_lines(report)
     kinds = "; ".join(f"{count} x {_because(why)}" for why, count in earlier.by_reason.items())

@@ -1,7 +1,7 @@
-"""`elasticd why --html`: a job's changes and its account as one page to mail around. Pure.
+"""`elasticd why --html`: a job's changes and its account as one HTML page. Pure.
 
-The page loads nothing from elsewhere and runs no script; what a job or its worker wrote stands in
-it as text. Colours only repeat what the words say.
+The page loads no other file and runs no script; text that a job or its worker wrote is never
+markup. Colours only repeat the meaning of the words.
 """
 
 import time
@@ -58,7 +58,8 @@ pre{overflow:auto;padding:.7rem;background:var(--soft);border-radius:4px;font-si
 
 
 FAULT, PLANNED = "\u2715", "\u25c7"
-"""The signs of a change, as in the dashboard, so that a reader in grey sees them too."""
+"""The signs of a change, as in the dashboard, so that readers without colours can tell them apart.
+"""
 
 
 def why_page(
@@ -67,10 +68,10 @@ def why_page(
     stacks: Mapping[Generation, Mapping[NodeId, str]] | None = None,
     earlier: EarlierChanges | None = None,
 ) -> str:
-    """Return the page; it says when it was written, since it may be read days later.
+    """Return the page as HTML, with the time of writing, since it may be read days later.
 
-    `stacks` are those of the ranks that hung, by the generation of the change and the node;
-    `earlier` are the sums of the changes that etcd no longer has.
+    `stacks` are the stacks of the ranks that hung, by the generation of the change and the node;
+    `earlier` has the sums of the changes that etcd no longer has.
     """
     spec = report.spec
     parts = [
@@ -134,7 +135,7 @@ def _account(spent: JobTime) -> list[str]:
 
 
 def _sizes(report: JobReport) -> list[str]:
-    """Return the curve with its decisions; nothing for a job that never had a policy."""
+    """Return the scaling curve and the decisions; an empty list if the job never had a policy."""
     found = report.autoscaling
     sections = why_sections(report, last=0)
     if found is None or not sections:
@@ -186,7 +187,7 @@ def _failure(failure: Failure) -> list[str]:
 
 
 def _moment(unix_s: float) -> str:
-    """Return a time so that a reader in another time zone can tell which it was."""
+    """Return a time with its zone, so that a reader in another time zone can convert it."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))
 
 

@@ -1,3 +1,3 @@
-"""`elasticd run --autoscale`: its flags, the policy of its job, and the autoscaler beside it."""
+"""`elasticd run --autoscale`: its flags, the job's policy, and the autoscaler's process."""
 
 __all__: list[str] = []

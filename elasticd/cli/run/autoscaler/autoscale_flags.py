@@ -1,4 +1,4 @@
-"""The flags of `elasticd run` that say who sizes the job, checked against each other."""
+"""The flags of `elasticd run` about the autoscaler, checked against each other."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ __all__ = ["autoscale_flag", "prometheus_flag"]
 
 
 def autoscale_flag(values: Mapping[str, Any], *, is_join: bool) -> str:
-    """Return the policy file; empty if there is none.
+    """Return the path of the policy file; empty if there is none.
 
-    Raises: CallError: each host would set the policy that one of them has.
+    Raises: CallError: `--join` was given, so that several hosts would set a policy.
     """
     if values["autoscale"] and is_join:
         raise CallError(
@@ -24,9 +24,9 @@ def autoscale_flag(values: Mapping[str, Any], *, is_join: bool) -> str:
 def prometheus_flag(
     values: Mapping[str, Any], environ: Mapping[str, str], *, is_submit: bool
 ) -> str:
-    """Return where Prometheus is; empty if there is none, or nobody here asks it.
+    """Return the URL of Prometheus; empty if there is none, or if this call does not ask it.
 
-    Raises: CallError: the flag was given where nobody would ask it.
+    Raises: CallError: the flag was given in a call that does not ask Prometheus.
     """
     url = values["prometheus"] or ""
     if values["autoscale"] and not is_submit:

@@ -18,8 +18,8 @@ def read_policy(
 ) -> Policy:
     """Read the policy, and check it against the job before anything is started.
 
-    Raises: CallError: it is no policy, none for this job, or one whose queries need a Prometheus
-    that is not there; one sentence says why.
+    Raises: CallError: the file is no policy, the policy does not fit this job, or its queries need
+        a Prometheus and there is none; the message says why.
     """
     policy = parsed(document(path), file=path, now_unix_s=now_unix_s)
     checked(policy, spec, None, reports_steps=None, now_unix_s=now_unix_s)

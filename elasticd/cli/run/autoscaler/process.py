@@ -1,7 +1,6 @@
-"""The autoscaler beside a local run: a process of its own that ends with the run.
+"""The autoscaler of a local run: a separate process that ends with the run.
 
-Its log is that of a daemon and goes to a file. Runs without an autoscaler do not pay for its
-imports.
+The process writes a daemon's log to a file. Runs without an autoscaler do not import its modules.
 """
 
 import os
@@ -17,9 +16,9 @@ from elasticd.telemetry.log import open_log
 __all__ = ["autoscaler"]
 
 END_S = 5.0
-"""How long it has to end before it is killed: it has nothing left to write."""
+"""The time in which the process must end before it is killed: it has nothing left to write."""
 AGAIN_S, AGAIN_MOST_S = 1.0, 30.0
-"""The pause before it is started again; it doubles each time, up to the second number."""
+"""The pause before the process is started again; it doubles each time, up to the second number."""
 PASSED_ON = ("ELASTICD_PROMETHEUS_", "ELASTICD_PERIOD")
 
 
@@ -31,16 +30,16 @@ def autoscaler(
     environ: Mapping[str, str],
     note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Run an autoscaler on the etcd of a local run; it asks this Prometheus, or the run's agents.
+    """Run an autoscaler on the etcd of a local run; it asks `prometheus`, or else the run's agents.
 
-    If it ends by itself, or is killed, it is started again, and `note` is told so once.
+    If the process ends by itself or is killed, it is started again, and `note` gets one sentence.
     """
     env = {
         name: value
         for name, value in environ.items()
         if not name.startswith("ELASTICD_") or name.startswith(PASSED_ON)
     }
-    # -P: `python -m` would put the user's folder first in sys.path, and shadow modules of ours.
+    # Without -P, `python -m` puts the user's folder first in sys.path, which may hide our modules.
     command = [sys.executable, "-P", "-m", "elasticd.cli", "autoscale", "run", "--log-json"]
     command += ["--etcd", endpoint, "--listen", "127.0.0.1:0", "--parent-pid", str(os.getpid())]
     command += ["--prometheus", prometheus] if prometheus else []
@@ -87,7 +86,7 @@ class _Keeper:
             code = self._process.wait()
             if self._is_closing.wait(pause_s):
                 return
-            if pause_s == AGAIN_S:  # Once: one that cannot run at all would fill the screen.
+            if pause_s == AGAIN_S:  # Only once: repeats would fill the screen.
                 how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                 self._note(
                     f"the autoscaler ended {how} and is started again, the job trains on: "
