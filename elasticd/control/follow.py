@@ -25,16 +25,16 @@ __all__ = ["EtcdAway", "EtcdBack", "Follower", "JobEnded", "News", "Waiting", "W
 
 REREAD_S = 5.0
 STALL_S = 10.0
-"""A job without a world for this long gets a sentence about what it waits for."""
+"""A job without a world for this long gets a sentence that says for what it waits."""
 PROPOSERS = 3
-"""How many nodes of a world, from the first on, may ask for the next one."""
+"""The number of nodes of a world, from the first on, that may propose the next world."""
 QUEUE_LIMIT = 1000
-"""The limit of queued changes of two keys; a reader so far behind gets the rest by the re-read."""
+"""The limit of queued changes of two keys; a slower reader gets the rest by the re-read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldFormed:
-    """A new world stands."""
+    """A new world was formed."""
 
     world: World
     nodes: Mapping[NodeId, Node] = field(default_factory=dict)
@@ -71,7 +71,7 @@ News = WorldFormed | Waiting | EtcdAway | EtcdBack | JobEnded
 
 
 class Follower:
-    """Return one piece of news at a time. Only `wake` may be called from another thread."""
+    """Returns one piece of news at a time. Only `wake` may be called from another thread."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Follower:
         trouble: Callable[[Node], str] = lambda node: "",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to watch; `trouble` asks a node what etcd refuses to take from it."""
+        """Begin to watch; `trouble` asks a node which of its writes etcd refuses."""
         self._trouble = trouble
         self._proposers: deque[Node] = deque()
         self._store, self._keys, self._spec, self._now_s = store, keys, spec, now_s
@@ -102,9 +102,11 @@ class Follower:
         ]
 
     def next(self, timeout_s: float) -> News | None:
-        """Return the next piece of news; None if there was none in time, or on `wake`.
+        """Return the next piece of news; None after `timeout_s`, or after a call of `wake`.
 
-        Raises: NotFound: the job's records were removed. NotSupported: a record of a newer schema.
+        Raises:
+            NotFound: the job's records were removed.
+            NotSupported: a record has a newer schema.
         """
         if not self._pending and not self._is_over:
             self._wait(timeout_s)
@@ -121,7 +123,7 @@ class Follower:
     # --- private ------------------------------------------------------------------------------
 
     def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
-        """Put what a watch saw into the queue; the store's thread calls this."""
+        """Put the changes that a watch saw into the queue; the store's thread calls this."""
         if self._hints.qsize() > QUEUE_LIMIT:
             return
         if isinstance(seen, WatchSnapshot):
@@ -195,7 +197,7 @@ class Follower:
         self._reread_s = self._now_s()
 
     def _stall(self) -> str:
-        """Return what a job waits for that has no world yet."""
+        """Return a sentence that says for what a job without a world waits."""
         if self._status is not None and self._status.message:
             return self._status.message
         items = self._store.list(self._keys.members(self._spec.name)).items
@@ -205,7 +207,7 @@ class Follower:
         )
 
     def _ask_for_trouble(self) -> None:
-        """Return why no other world comes, if etcd refuses the writes of its proposers."""
+        """Return why no new world comes, if etcd refuses the writes of its proposers."""
         if self._proposers and not self._is_over:
             self._proposers.rotate(-1)
             node = self._proposers[0]
@@ -213,7 +215,10 @@ class Follower:
                 self._say(f"node {node.node} cannot write to etcd: {sentence}")
 
     def _nodes(self) -> Mapping[NodeId, Node]:
-        """Return where the nodes' log servers are; empty if etcd does not answer now."""
+        """Return the nodes' records, which have the addresses of their log servers.
+
+        The mapping is empty if etcd does not answer now.
+        """
         try:
             items = self._store.list(self._keys.nodes).items
         except Unavailable:

@@ -1,7 +1,7 @@
 """Gives a running job a policy, or removes it. The autoscaler acts on the policy.
 
-Both are one transaction that holds only while this very job is active. A job that ends meanwhile,
-or another one that has its name by then, is left as it is.
+Each is one transaction that succeeds only while this very job is active. If the job has ended, or
+another job has its name by then, nothing is written.
 """
 
 from elasticd.control.report.report import JobReport
@@ -16,15 +16,15 @@ from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, ReadableStore,
 __all__ = ["AUTOSCALER", "check_has_policy", "set_policy", "unset_policy"]
 
 ATTEMPTS = 5
-"""How often a compare-and-set is tried: the autoscaler writes the same keys a few times a
+"""The number of tries of a compare-and-set: the autoscaler writes the same keys a few times a
 minute."""
 AUTOSCALER = "autoscaler"
 
 
 def set_policy(store: Store, keys: Keys, spec: JobSpec, policy: Policy) -> None:
-    """Write the policy; it counts from the autoscaler's next evaluation on.
+    """Write the policy; it is used from the autoscaler's next evaluation on.
 
-    `policy.uid` is that of `spec`.
+    `policy.uid` must be the uid of `spec`.
 
     Raises:
         NotFound: the job is over.
@@ -38,7 +38,7 @@ def set_policy(store: Store, keys: Keys, spec: JobSpec, policy: Policy) -> None:
 
 
 def unset_policy(store: Store, keys: Keys, spec: JobSpec) -> None:
-    """Delete the policy, the autoscaler's want and what it remembers; curve and decisions stay.
+    """Delete the policy, the autoscaler's wish and its memory; the curve and the decisions stay.
 
     Raises:
         NotFound: the job is over, or has no policy.
@@ -64,10 +64,10 @@ def unset_policy(store: Store, keys: Keys, spec: JobSpec) -> None:
 def check_has_policy(report: JobReport) -> None:
     """Check that the job has a policy that can be removed.
 
-    Raises: NotFound: the job has neither a policy nor a want of the autoscaler.
+    Raises: NotFound: the job has neither a policy nor a wish of the autoscaler.
     """
     found = report.autoscaling
-    # A policy of a newer version cannot be read here; it can be taken back.
+    # A policy of a newer version cannot be read here, but it can be removed.
     has_policy = found is not None and (found.policy is not None or bool(found.trouble))
     if not has_policy and AUTOSCALER not in report.wants:
         raise _no_policy(report.spec.name)

@@ -34,12 +34,13 @@ def follow_to_end(
     on_news: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
 ) -> JobStatus | None:
-    """Return how the job ended; None at `until_s`, or if a private etcd has gone (`is_private`).
+    """Return how the job ended; None at `until_s`, or if a private etcd (`is_private`) is gone.
 
-    `has_ended` says that a local run is over, whose etcd may have gone before its watch told of the
-    end. `on_news` is called with each piece of news on the way.
+    `has_ended` returns true if a local run is over: its etcd may end before the watch reports the
+    job's end. `on_news` is called with each piece of news on the way. `until_s` is a time of
+    `now_s`, in seconds.
 
-    Raises: NotFound: there is no such job, or its records were removed meanwhile.
+    Raises: NotFound: there is no such job, or its records were removed during the wait.
     """
     follower = Follower(store, keys, find_spec(store, keys, job), now_s=now_s)
     try:
@@ -65,7 +66,7 @@ def wait_node_free(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[JobName, ...]:
-    """Wait until no job holds slots of the node; return those that still do at `until_s`.
+    """Wait until no job holds slots of the node; return the jobs that still do at `until_s`.
 
     Raises:
         Unavailable: etcd does not answer, at the first call or at the end.

@@ -1,9 +1,9 @@
 """Submit, resize and end jobs.
 
 A job's name is reserved by `active/<job>`: first with `is_ready` False, while the records of an
-ended job of that name are cleared away, then True in the transaction that writes the new spec.
-Two transactions, since etcd takes no put under a prefix that the same transaction deletes. A
-submitter that dies in between leaves a reservation that the next one takes over.
+ended job of that name are deleted, then True in the transaction that writes the new spec. There are
+two transactions, since etcd takes no put under a prefix that the same transaction deletes. If a
+submitter dies in between, it leaves a reservation, which the next submitter takes over.
 """
 
 import time
@@ -35,17 +35,17 @@ __all__ = [
 ]
 
 ATTEMPTS = 5
-"""How often a compare-and-set is tried: a person's command competes with a few writers at most."""
+"""The number of tries of a compare-and-set: a command competes with a few writers at most."""
 LEAVE_POLL_S = 0.05
-"""The pause between two looks whether the last node has left; a local run's etcd ends a moment
-later."""
+"""The pause between two checks whether the last node has left; a local run's etcd ends soon after
+that."""
 USER = "user"
 
 
 def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
     """Write the job to etcd as pending; the agents do the rest.
 
-    Raises: Refused: a job of that name runs, or somebody submits one at this moment.
+    Raises: Refused: a job of that name runs, or another process submits one at this moment.
     """
     revision = _reserve(store, keys, spec)
     is_ours = ModifiedAt(key=keys.active_job(spec.name), revision=revision)
@@ -86,7 +86,9 @@ def submit_or_join(
     wait_s: float = 10.0,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobSpec:
-    """Submit the job unless it runs already; return the spec that stands.
+    """Submit the job unless it runs already; return the spec that is in etcd.
+
+    `wait_s` is the time in seconds for another host to finish its submission.
 
     Raises:
         Refused: the job that runs under this name is another program, or is not run by `--join`.
@@ -98,7 +100,7 @@ def submit_or_join(
             standing = find_spec(store, keys, spec.name)
             check_same(standing, spec)
             return standing
-        # A reservation by another host: let it finish; after a while it is taken over.
+        # Another host has a reservation: it may finish first; after a while it is taken over.
         if active is None or waited_s >= wait_s:
             try:
                 submit(store, keys, spec)
@@ -127,11 +129,11 @@ def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
 def scale(
     store: Store, keys: Keys, job: JobName, nodes: int, *, is_dry_run: bool = False
 ) -> JobSpec:
-    """Wish for this many nodes; the user's wish wins over an autoscaler's.
+    """Write the user's wish for a number of nodes, which wins over an autoscaler's wish.
 
     Raises:
-        NotFound: no such job, or it is over.
-        CallError: outside of what the job was submitted with.
+        NotFound: there is no such job, or the job is over.
+        CallError: the number is outside the range with which the job was submitted.
     """
     spec = _running(store, keys, job)
     if not spec.min_nodes <= nodes <= spec.max_nodes:
@@ -151,10 +153,10 @@ def scale(
 
 
 def unpin(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -> int:
-    """Take the user's wish for a size back; return the number of nodes that is wanted then.
+    """Withdraw the user's wish for a size; return the number of nodes that is wanted after that.
 
     Raises:
-        NotFound: no such job, or it is over, or no user wishes for a size.
+        NotFound: there is no such job, the job is over, or there is no user's wish for a size.
     """
     spec = _running(store, keys, job)
     wants = {
@@ -175,16 +177,16 @@ def unpin(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -
 def stop(
     store: Store, keys: Keys, job: JobName, *, why: str = "", is_dry_run: bool = False
 ) -> JobSpec:
-    """Wish that the job ends; its workers get SIGTERM and the shutdown timeout.
+    """Write the wish that the job ends; its workers get SIGTERM and the shutdown timeout.
 
     Raises:
-        NotFound: no such job, or it is over.
+        NotFound: there is no such job, or the job is over.
     """
     spec = _running(store, keys, job)
     if not is_dry_run:
         _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why))
         if not store.list(keys.members(job)).items:
-            # Nobody is there to read the wish; who comes this very moment will.
+            # No node serves the job, so none reads the wish; a node that comes now will read it.
             with suppress(Refused, NotFound):
                 forget(store, keys, job)
     return spec
@@ -200,10 +202,9 @@ def wait_left(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until no node serves the job any more; return False if some still did when the time was
-    over.
+    """Wait until no node serves the job; return False if a node still does after `timeout_s`.
 
-    Raises: Unavailable: etcd has gone, as a local run's does when that ends.
+    Raises: Unavailable: etcd is gone, as at the end of a local run.
     """
     until_s = now_s() + timeout_s
     while store.list(keys.members(job)).items:
@@ -221,13 +222,13 @@ def forget(
     `who` names the caller in the job's last sentence.
 
     Raises:
-        NotFound: no such job, or it is over.
-        Refused: nodes still serve it.
+        NotFound: there is no such job, or the job is over.
+        Refused: nodes still serve the job.
     """
     for _ in range(ATTEMPTS):
         active = store.get(keys.active_job(job))
         if active is not None and store.get(keys.spec(job)) is None:
-            # Its submitter died between its two transactions: only the reservation is left.
+            # The submitter died between its two transactions: only the reservation is left.
             ends: tuple[Put | Delete, ...] = (Delete(key=keys.active_job(job)),)
             when = [ModifiedAt(key=keys.active_job(job), revision=active.mod_revision)]
             members = None
@@ -276,7 +277,7 @@ def forget(
 def check_room(store: ReadableStore, keys: Keys, spec: JobSpec) -> None:
     """Check that at least one node could hold the job's workers, if there is any node.
 
-    Raises: CallError: every node offers fewer slots than the job wants on each.
+    Raises: CallError: every node offers fewer slots than the job wants on each node.
     """
     nodes = [decode(Node, item.value) for item in store.list(keys.nodes).items]
     nodes = [node for node in nodes if spec.may_run_on(node.labels)]
@@ -329,7 +330,10 @@ def _running(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
 
 
 def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]) -> None:
-    """Change the user's wish, if the job still runs at that moment."""
+    """Change the user's wish, if the job still runs at that moment.
+
+    Raises: NotFound: the job is over.
+    """
     key = keys.want(job, USER)
     for _ in range(ATTEMPTS):
         active = store.get(keys.active_job(job))

@@ -1,4 +1,4 @@
-"""A name that there is not: which ones a person may have meant."""
+"""Suggests similar names for a name that does not exist."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,8 +7,9 @@ __all__ = ["near"]
 
 
 def near(name: str, names: Iterable[str], command: str) -> str:
-    """Return the rest of the sentence that says that `name` is not there: the nearest of the known
-    names, and the command that lists all.
+    """Return the end of a sentence that says that `name` does not exist.
+
+    It contains the most similar names of `names`, and the command that lists all names.
     """
     known = sorted(names)
     found = difflib.get_close_matches(name, known, n=3) or known[:5]

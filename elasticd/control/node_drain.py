@@ -14,10 +14,10 @@ __all__ = ["drain", "undrain"]
 def drain(
     store: Store, keys: Keys, node: NodeId, *, why: str = "", is_dry_run: bool = False
 ) -> Node:
-    """Wish that a node takes no more work; jobs on it go on without it.
+    """Write the wish that a node takes no more work; its jobs go on without this node.
 
     Raises:
-        NotFound: no such node; says which names are near.
+        NotFound: there is no such node; the message lists similar names.
     """
     found = _find_node(store, keys, node)
     if not is_dry_run:
@@ -27,7 +27,7 @@ def drain(
 
 
 def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False) -> None:
-    """Take the wish back.
+    """Delete the wish that a node takes no more work.
 
     Raises:
         NotFound: the node is not being drained.

@@ -1,7 +1,7 @@
-"""Ask a running job's agents how far it is: it changes too often to stand in etcd.
+"""Asks a running job's agents for its progress, which changes too often for etcd.
 
-All ranks of a world step together, so one node speaks for all: that of rank 0, if it answers. Only
-a rank's own node knows which process it is.
+All ranks of a world step together, so the answer of one node is enough: the node of rank 0, if it
+answers. Only a rank's own node knows the rank's process number.
 """
 
 import json
@@ -27,17 +27,15 @@ from elasticd.store.api import ReadableStore, StoreSettings
 __all__ = ["AskRanks", "read_goodput", "read_progress", "read_ranks"]
 
 ASKED_NODES = 3
-"""How many nodes are asked: an agent that does not answer must not make `status` slow."""
+"""The number of nodes that are asked: silent agents must not make `status` slow."""
 ANSWER_TIMEOUT_S = 1.5
 NODES_LIMIT = 64
-"""How many nodes are asked if all ranks are wanted; of a larger world, the first."""
+"""The number of nodes that are asked for all ranks; of a larger world, the first ones."""
 CALLS_AT_ONCE = 16
 
 
 class AskRanks:
-    """Ask the agents of one job again and again, over kept connections, with a thread for each
-    node.
-    """
+    """Asks the agents of one job repeatedly, over open connections, one thread for each node."""
 
     def __init__(self, job: JobName, settings: StoreSettings | None) -> None:
         self._job = job
@@ -64,8 +62,9 @@ class AskRanks:
 def read_progress(
     store: ReadableStore, keys: Keys, report: JobReport, settings: StoreSettings | None
 ) -> tuple[RankProgress, ...]:
-    """Return the ranks of the first node that answers; empty if the job does not run,
-    or none does.
+    """Return the ranks of the first node that answers.
+
+    The result is empty if the job does not run, or if no node answers.
     """
     if report.status.phase is not Phase.RUNNING:
         return ()
@@ -76,7 +75,7 @@ def read_progress(
 def read_ranks(
     store: ReadableStore, keys: Keys, report: JobReport, settings: StoreSettings | None
 ) -> tuple[RankProgress, ...]:
-    """Return the ranks of all nodes that answer, in their order; empty if the job does not run."""
+    """Return the ranks of all nodes that answer, in order; empty if the job does not run."""
     if report.status.phase is not Phase.RUNNING:
         return ()
     nodes = list(_nodes(store, keys, report, NODES_LIMIT))
@@ -84,14 +83,14 @@ def read_ranks(
         closing(AskRanks(report.spec.name, settings)) as ask,
         ThreadPoolExecutor(CALLS_AT_ONCE) as threads,
     ):
-        found = list(threads.map(ask.of, nodes))  # Each node has a connection of its own.
+        found = list(threads.map(ask.of, nodes))  # Each node has its own connection.
     return tuple(sorted((rank for ranks in found for rank in ranks), key=lambda one: one.rank))
 
 
 def read_goodput(store: ReadableStore, keys: Keys, spec: JobSpec) -> float | None:
-    """Return the share of all slots' time that trained so far; None if not known.
+    """Return the share of all slots' time that trained so far; None if it is not known.
 
-    It is not known if no steps are seen, or if etcd does not answer or was closed.
+    The share is not known if no steps are seen, or if etcd does not answer or was closed.
     """
     with suppress(ElasticdError, ValueError):
         progress = store.get(keys.progress(spec.name))
@@ -110,7 +109,7 @@ def _nodes(store: ReadableStore, keys: Keys, report: JobReport, limit: int) -> I
 
 
 def _parsed(body: bytes) -> tuple[RankProgress, ...]:
-    """Read an answer; one that makes no sense counts as none."""
+    """Return the ranks in an answer; a malformed answer gives no ranks."""
     try:
         found: tuple[RankProgress, ...] = from_plain(tuple[RankProgress, ...], json.loads(body))
     except (ValueError, TypeError, KeyError, RecursionError):

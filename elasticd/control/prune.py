@@ -1,12 +1,12 @@
-"""Removes the records of jobs that are over: by hand, or by the agents after a time.
+"""Removes the records of jobs that are over: by a command, or by the agents after a time.
 
-A job that ends leaves a small key, `ended/<job>`, which counts how long its records have stood. The
-agent that has itself watched it unchanged for long enough, on its own clock, counts it up. So no
-two hosts' clocks are compared, the count goes on over restarts of the agents, and it stands still
-while nobody watches: records stay for at least as long as they should. All that is written or
-deleted here holds only if nobody else changed the same key, or submitted the job anew.
+A job that ends leaves a small key, `ended/<job>`, which counts the age of its records. An agent
+that has seen the count unchanged for long enough, by its own clock, increments it. So no two hosts'
+clocks are compared. The count goes on over restarts of the agents, and stops while no agent
+watches: records stay at least as long as they should. Each transaction here succeeds only if no
+other process changed the same key or submitted the job anew.
 
-Removing only deletes: an etcd that is full takes deletions, and no puts.
+Removing records only deletes keys: a full etcd takes deletions, but no puts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Tx
 __all__ = ["Counted", "Pruned", "count_up", "ended_jobs", "prune"]
 
 KEYS_AT_ONCE = 5_000
-"""How many keys one transaction deletes: etcd does nothing else meanwhile, for some hundredths of a
+"""The number of keys that one transaction deletes; etcd is busy with it for some hundredths of a
 second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """The records of one job that were removed, or would be."""
+    """The records of one job that were removed, or that a real run would remove."""
 
     job: JobName
     records: int
@@ -37,15 +37,15 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """How an agent last saw a job's count."""
+    """The count of a job as an agent last saw it."""
 
     revision: int
     since_s: float
-    """When it first saw that, on its own clock."""
+    """The time at which the agent first saw this count, by its own clock."""
 
 
 def ended_jobs(store: ReadableStore, keys: Keys) -> Mapping[JobName, Sequence[str]]:
-    """Return the keys of each job that is over and that no node is about to leave."""
+    """Return the keys of each job that is over and that no node serves any more."""
     active = {key.removeprefix(keys.active) for key in store.keys(keys.active)}
     by_job: dict[JobName, list[str]] = {}
     for key in store.keys(keys.jobs):
@@ -60,7 +60,7 @@ def ended_jobs(store: ReadableStore, keys: Keys) -> Mapping[JobName, Sequence[st
 def prune(
     store: Store, keys: Keys, jobs: Sequence[JobName] = (), *, is_dry_run: bool = False
 ) -> Iterator[Pruned]:
-    """Remove the records of these jobs, or of all that are over; yield each when it is done.
+    """Remove the records of these jobs, or of all jobs that are over; yield each removed job.
 
     Raises: NotFound: there is no such job. Refused: the job is not over.
     """
@@ -87,7 +87,11 @@ def count_up(
     step_s: float,
     now_s: float,
 ) -> tuple[Mapping[JobName, Counted], tuple[JobName, ...]]:
-    """Look at all counts once; return how they stand, and whose records were removed for age."""
+    """Look at all counts once; return the counts, and the jobs whose records were removed for age.
+
+    `keep_s` is the age at which records are removed, `step_s` the time between two increments;
+    `now_s` is this agent's monotonic clock.
+    """
     counted: dict[JobName, Counted] = {}
     removed: list[JobName] = []
     for item in store.list(keys.ended).items:
@@ -95,7 +99,7 @@ def count_up(
         try:
             record, before = decode(EndedJob, item.value), seen.get(job)
         except NotSupported:
-            continue  # It stays, and keeps no other.
+            continue  # This job stays; the others are still handled.
         is_same = before is not None and before.revision == item.mod_revision
         counted[job] = Counted(revision=item.mod_revision, since_s=now_s)
         if before is None or not is_same:
@@ -119,7 +123,7 @@ def count_up(
 def _remove(
     store: Store, keys: Keys, job: JobName, found: Sequence[str], revision: int | None = None
 ) -> bool:
-    """Delete the job's records unless it was submitted anew; `revision`: that of its count."""
+    """Delete a job's records unless the job was submitted anew; `revision` is that of its count."""
     status = store.get(keys.status(job))
     if status is not None and not decode(JobStatus, status.value).phase.is_final:
         return False

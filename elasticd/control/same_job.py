@@ -9,12 +9,13 @@ from elasticd.records.job import JobSpec
 __all__ = ["check_same", "ignored_flags"]
 
 SAME = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nodes")
-"""What must be equal, with the URL of checkpoints; otherwise a host would train something else."""
+"""The fields that must be equal, beside the URL of checkpoints: otherwise hosts would train
+different things."""
 OWN = (
     *("name", "uid", "cwd", "run_folder", "is_local", "failure_timeout_s", "unknown", "url"),
     *("submitted_by", "submitted_at_unix_s", "owner"),
 )
-"""What each host has for itself, or follows from something else."""
+"""The fields that each host has for itself, or that follow from other fields."""
 PARTS = ("limits", "checkpoint")
 FLAGS = {
     "log_max_bytes": "log-max",
@@ -32,9 +33,7 @@ FLAGS = {
 
 
 def ignored_flags(standing: JobSpec, wanted: JobSpec) -> tuple[str, ...]:
-    """Return the flags in which a call differs from the one that began the job; the first call's
-    count.
-    """
+    """Return the flags that differ from those of the call that began the job; they are ignored."""
     names = [
         *_differences(standing, wanted),
         *_differences(standing.limits, wanted.limits),
@@ -59,8 +58,8 @@ def _differences(mine: Any, theirs: Any) -> list[str]:
 def check_same(standing: JobSpec, wanted: JobSpec) -> None:
     """Check that both calls mean the same training.
 
-    Raises: Refused: another program, other sizes or other checkpoints; or the job is not run by
-    `--join`.
+    Raises: Refused: the program, the sizes or the checkpoints differ, or the job is not run by
+        `--join`.
     """
     other = [name for name in SAME if getattr(standing, name) != getattr(wanted, name)]
     shown = "; ".join(

@@ -1,7 +1,8 @@
-"""Whether a person's command would lose a job's state that exists only in its processes.
+"""Checks whether a person's command would lose a job's state that only its processes have.
 
-Such a command is refused unless it is forced. A job in restart mode keeps its state itself, and one
-with `--checkpoint` saves it before it ends. A node whose state other nodes have too loses nothing.
+Such a command is refused unless it is forced. The script of a job in restart mode keeps the state
+itself, and a job with `--checkpoint` saves its state before it ends. If other nodes have the same
+state, the loss of a node loses nothing.
 """
 
 from collections.abc import Iterable
@@ -20,9 +21,9 @@ __all__ = ["check_drain", "check_stop"]
 
 
 def check_stop(store: ReadableStore, keys: Keys, job: JobName) -> None:
-    """Check that the end of the job loses nothing.
+    """Check that the end of the job loses no trained state.
 
-    Raises: Refused: the job has trained, and saves nothing.
+    Raises: Refused: the job has trained, and does not save its state.
     """
     if _is_saved(store, keys, job) or not _holders(_members(store, keys, job)):
         return
@@ -39,7 +40,7 @@ def check_drain(
 
     `others` are nodes that count as drained, though etcd does not say so.
 
-    Raises: Refused: the node has the only copy, and no other node could take it over.
+    Raises: Refused: the node has the only copy of a state, and no other node can take it over.
     """
     drained = {NodeId(i.key.removeprefix(keys.drains)) for i in store.list(keys.drains).items}
     drained.update((node, *others))
@@ -52,7 +53,7 @@ def check_drain(
         if node not in holders or holders - drained - _leaving(members):
             continue
         if _is_running(store, keys, job) and _takers(members) - drained:
-            continue  # They get it before the node goes.
+            continue  # They get the state before the node leaves.
         raise Refused(
             f"Node {node!r} has the only copy of what job {job!r} has trained: no other node can "
             "take it over, and nothing is saved (no --checkpoint). Start `elasticd agent` on "
@@ -61,8 +62,9 @@ def check_drain(
 
 
 def _is_saved(store: ReadableStore, keys: Keys, job: JobName) -> bool:
-    """Return whether the state is saved; always true in restart mode, where the script saves what
-    it wants.
+    """Return whether the job's state is saved.
+
+    The result is always true in restart mode, where the script itself saves.
     """
     status = _status(store, keys, job)
     if status is None or status.phase.is_final:
@@ -92,7 +94,7 @@ def _holders(members: Iterable[Member]) -> set[NodeId]:
 
 
 def _takers(members: Iterable[Member]) -> set[NodeId]:
-    """Return the nodes that could take it over, now or when they are prepared."""
+    """Return the nodes that could take the state over, now or when they are prepared."""
     return {
         m.node
         for m in members

@@ -1,9 +1,9 @@
-"""Who may see what the dashboard shows, and who may change something through it. Pure.
+"""The rules for reading the dashboard's data, and for changes through the dashboard. Pure.
 
 A browser sends the requests of any open page, with all cookies of this address; so the dashboard
-has no cookies. Data and changes need a token in a header, which another page's script can neither
-read nor send here unasked. The token is never part of an address, so no logged or mailed address
-reveals it.
+has no cookies. Data and changes need a token in a header. The script of another page cannot read
+this token, and cannot send such a header here. The token is never part of an address, so no logged
+or mailed address reveals it.
 """
 
 import hmac
@@ -19,7 +19,7 @@ Refusal = tuple[HTTPStatus, str]
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address, or a name known to mean one."""
+    """Return whether only this machine can reach an address or a name such as localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -29,12 +29,12 @@ def is_loopback(host: str) -> bool:
 def read_refusal(
     headers: Mapping[str, str], token: str, *, is_open: bool = False
 ) -> Refusal | None:
-    """Return why this request gets no data; None if it does.
+    """Return why this request gets no data; None if it gets data.
 
-    `is_open`: anybody may see what it asks for.
+    `is_open` is true if anybody may see the requested data.
 
-    Without a token only names of this machine are answered, since a foreign page may have its own
-    name point here (DNS rebinding).
+    Without a token only requests to names of this machine are answered, since a foreign page may
+    let its own name point to this machine (DNS rebinding).
     """
     if not token:
         name = _hostname(headers.get("Host", ""))
@@ -48,10 +48,10 @@ def read_refusal(
 
 
 def action_refusal(headers: Mapping[str, str], token: str, *, is_allowed: bool) -> Refusal | None:
-    """Return why this request may not change anything; None if it may, provided that its body makes
-    sense.
+    """Return why this request may not change anything; None if it may. The body is not checked.
 
-    A browser names the page that asks (Origin): only the dashboard's own may. Programs name none.
+    A browser names the page that asks (Origin): only the dashboard's own page may change something.
+    Programs name no page.
     """
     if not is_allowed or not token:
         return HTTPStatus.FORBIDDEN, (
@@ -85,7 +85,7 @@ def _hostname(host: str) -> str | None:
 
 
 def _place(origin: str) -> str:
-    """Return host and port of an origin; empty for one without them, such as `null`."""
+    """Return the host and port of an origin; empty if it has none, such as `null`."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -1,6 +1,6 @@
-"""The changes that a page may ask for, the same few that `elasticd top` has. Pure.
+"""The changes that a page may ask for, which are those of `elasticd top`. Pure.
 
-This module only reads the request; `cli/views/actions.py` carries it out.
+This module only reads the request; `cli/views/actions.py` carries out the action.
 """
 
 import json
@@ -20,7 +20,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRequest:
-    """Wish for this many nodes."""
+    """Set the wanted number of nodes of a job."""
 
     job: str
     nodes: int
@@ -28,7 +28,7 @@ class ScaleRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequest:
-    """End a job; its workers get SIGTERM, and save their state where they save any."""
+    """End a job; its workers get SIGTERM, and save their state if they can."""
 
     job: str
 
@@ -57,14 +57,14 @@ _KINDS: dict[str, type[ScaleRequest | StopRequest | DrainRequest | UndrainReques
 
 
 def read_action(body: bytes) -> ActionRequest:
-    """Read an action: an object with `action`, its name, and exactly the values that this one has.
+    """Read an action: a JSON object with its name as `action`, and exactly its own values.
 
     Raises: CallError: the action is unknown, or a value is missing, superfluous, or of another
         type.
     """
     try:
         given = json.loads(body)
-    except ValueError as exc:  # Also where it is no UTF-8.
+    except ValueError as exc:  # This is also raised for invalid UTF-8.
         raise CallError(f"The action is no JSON ({exc}).") from exc
     except RecursionError as exc:
         raise CallError("The action is no JSON that anybody would write.") from exc
@@ -80,6 +80,6 @@ def read_action(body: bytes) -> ActionRequest:
             f"{name} has the values {', '.join(wanted)}; given were {', '.join(given) or 'none'}."
         )
     for key, value in given.items():
-        if type(value) is not wanted[key]:  # True is no number here.
+        if type(value) is not wanted[key]:  # True is not accepted as a number.
             raise CallError(f"{key} {value!r} is not usable for {name}.")
     return kind(**given)

@@ -1,4 +1,4 @@
-"""The data of one moment, and the difference for a page that has an earlier moment's. Pure."""
+"""The data of one moment, and the difference for a page with earlier data. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,29 +16,28 @@ class JobPage:
     changes: tuple[Plain, ...] = ()
     """The changes in the order of their generations."""
     samples: tuple[Plain, ...] = ()
-    """The samples in the order of their time; none is taken back, but old ones may be thinned
-    out."""
+    """The samples in the order of their times; older ones may be thinned out later."""
     autoscale: Plain | None = None
-    """The autoscaling; None if it never had a policy."""
+    """The autoscaling; None if the job never had a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Everything that is known; it never changes.
+    """All data of one moment; a board never changes.
 
-    A part equal to its predecessor is the same object.
+    If a part is equal to that of the board before, it is the same object.
     """
 
     version: int = 0
     jobs: tuple[Plain, ...] = ()
     nodes: tuple[Plain, ...] = ()
     trouble: str = ""
-    """Why this may be out of date; empty if it is not."""
+    """Why the data may be out of date; empty if they are not."""
     pages: Mapping[str, JobPage] = field(default_factory=dict)
 
 
 def delta(before: Board | None, after: Board, job: str) -> Plain:
-    """Return what a page needs of the lists and of one job.
+    """Return the data of the lists and of one job that a page needs.
 
     Parts that did not change are left out. A page must forget a change of world that is not in
     `generations` any more, since it was folded into sums.

@@ -1,7 +1,7 @@
-"""Collects what the dashboard and `elasticd top` show: records of etcd, and ranks from the agents.
+"""Collects the data for the dashboard and `elasticd top`: records of etcd, ranks from the agents.
 
-A watch says when something changed, a slow re-read repairs what a watch missed. Ranks are asked
-once a second, and only those of jobs that run.
+A watch reports changes, and a slow re-read repairs gaps of a watch. The agents are asked for their
+ranks once a second, and only for jobs that run.
 """
 
 import threading
@@ -44,28 +44,29 @@ from elasticd.store.api import KeyRange, Store, StoreSettings
 __all__ = ["Collector", "Opened", "ReadStacks"]
 
 ASK_S = 1.0
-"""The time between two looks at the ranks."""
+"""The time between two requests for the ranks."""
 REREAD_S = 10.0
 APART_S = 0.2
-"""The least time between two readings, however fast etcd changes."""
+"""The least time between two readings of etcd, however fast it changes."""
 RETRY_S = 2.0
 LOOK_SHARE = 0.02
-"""The greatest share of the time that goes into looking which runs there are: a folder of hundreds
-takes tens of milliseconds."""
+"""The greatest share of the time for listing the local runs: a folder with hundreds of runs takes
+tens of milliseconds."""
 JOBS_ASKED = 32
-"""How many running jobs have their ranks asked."""
+"""The number of running jobs whose ranks are asked for."""
 NODES_ASKED = 16
-"""How many nodes of a world are asked; its first ranks stand for all, since they step together."""
+"""The number of nodes of a world that are asked; all ranks step together, so the first are enough.
+"""
 SLOW_S, SLOW_PAUSE_S = 1.0, 10.0
-"""A node that took this long is not asked for the pause, because the board waits for the
-slowest."""
+"""If a node's answer took longer than the first, the node is not asked during the second: the
+board waits for the slowest node."""
 CALLS_AT_ONCE = 16
-"""How many nodes are asked at once, each over a connection of its own, so that a silent one does
-not delay the others."""
+"""The number of nodes that are asked at once, each over its own connection, so that a silent node
+does not delay the others."""
 
 
 class Opened(Protocol):
-    """Where records are: a cluster's etcd, that of a local run, or an archive."""
+    """An opened source of records: a cluster's etcd, a local run's etcd, or an archive."""
 
     @property
     def store(self) -> Store: ...
@@ -80,8 +81,8 @@ class Opened(Protocol):
 
 
 ReadStacks = Callable[[Opened, JobSpec, Generation, NodeId, Node | None], str]
-"""Reads the stacks that a node wrote in a generation; the last value is what is registered of that
-node. It raises an ElasticdError if they cannot be had."""
+"""Reads the stacks that a node wrote in a generation; the last argument is the node's record. It
+raises an ElasticdError if the stacks cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class _Read:
 
 
 class Collector:
-    """Keeps the board up to date until it is closed; any thread may wait for a newer one."""
+    """Keeps the board up to date until `close`; any thread may wait for a newer board."""
 
     def __init__(
         self,
@@ -103,14 +104,15 @@ class Collector:
         say: Sentences,
         read_stacks: ReadStacks | None = None,
     ) -> None:
-        """`which` names the sources; when its answer changes, they are opened anew.
+        """Start the collector's thread.
 
-        Only the thread calls both, and it begins at once. Any thread calls `read_stacks`.
+        `which` names the sources; when its result changes, `open_sources` opens them anew. Only
+        the collector's thread calls both. Any thread may call `read_stacks`.
         """
         self._open_sources, self._which, self._say = open_sources, which, say
         self._read_stacks, self._stacks = read_stacks, StacksCache()
         self._reads: Sequence[_Read] = ()
-        """What was read last; it is replaced as a whole, so any thread may look at it."""
+        """The newest readings; the sequence is replaced as a whole, so any thread may read it."""
         self._board = Board()
         self._news = threading.Condition()
         self._wake = threading.Event()
@@ -119,7 +121,7 @@ class Collector:
         self._asks: dict[str, AskRanks] = {}
         self._ranks: dict[str, tuple[float, tuple[RankProgress, ...]]] = {}
         self._samples: dict[str, ProgressSamples] = {}
-        """By the uid of the job: another one may have its name later."""
+        """The samples by the job's uid: another job may have the same name later."""
         self._autoscale: dict[str, tuple[JobReport, Plain | None]] = {}
         self._slow_until_s: dict[NodeId, float] = {}
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="ask")
@@ -127,7 +129,7 @@ class Collector:
         self._thread.start()
 
     def newer_than(self, version: int, timeout_s: float) -> Board | None:
-        """Wait for a board with a higher version; None if none comes in time, or never again."""
+        """Return a board with a higher version; None after `timeout_s`, or after the last board."""
         with self._news:
             self._news.wait_for(
                 lambda: self._board.version > version or self._is_closing, timeout_s
@@ -135,12 +137,12 @@ class Collector:
             return self._board if self._board.version > version else None
 
     def stacks(self, job: str, generation: int, node: str = "") -> StacksText:
-        """Return what a node wrote of its ranks before one that hung was ended.
+        """Return the stacks that a node wrote before a rank that hung was ended.
 
-        `generation` is that of the change; without `node` it is the node of the rank that hung, or
-        the first one where all were silent.
+        `generation` is that of the change. Without `node` the function takes the node of the rank
+        that hung, or the first node if all ranks were silent.
 
-        Raises: NotFound: there is no such job, change or node, or nothing hung there.
+        Raises: NotFound: there is no such job, change or node, or no rank hung there.
         """
         found = [(r, each) for r in self._reads for each in r.reports if each.spec.name == job]
         if not found:
@@ -186,13 +188,13 @@ class Collector:
                     self._follow(opened, which)
             except ElasticdError as exc:
                 if self._are_others(which):
-                    continue  # A local run has ended, and its etcd with it: its archive is there.
+                    continue  # A local run has ended; its archive is next.
                 self._publish(replace(self._board, trouble=str(exc)))
                 self._pause(RETRY_S)
             except OSError as exc:
                 self._publish(replace(self._board, trouble=f"It cannot be read: {exc}"))
                 self._pause(RETRY_S)
-            except Exception as exc:  # Without this thread the page would look live for ever.
+            except Exception as exc:  # Without this thread the page would never change again.
                 trouble = f"This is a bug of elasticd: {type(exc).__name__}: {exc}"
                 self._publish(replace(self._board, trouble=trouble))
                 self._pause(RETRY_S)
@@ -201,7 +203,7 @@ class Collector:
             ask.close()
 
     def _are_others(self, which: Hashable) -> bool:
-        """Return whether the sources are others than those that were opened."""
+        """Return whether the sources differ from those that were opened."""
         with suppress(ElasticdError, OSError):
             return self._which() != which
         return False
@@ -217,12 +219,12 @@ class Collector:
                 stack.callback(watch.close)
 
     def _changed(self) -> None:
-        """Note a change; a store's thread calls this."""
+        """Note that a record changed; a store's thread calls this."""
         self._has_changed.set()
         self._wake.set()
 
     def _follow(self, opened: Sequence[Opened], which: Hashable) -> None:
-        """Read until other sources are there."""
+        """Read the sources until other sources exist."""
         reads: list[_Read] = []
         reread_s = ask_s = look_s = 0.0
         while not self._is_closing:
@@ -244,7 +246,7 @@ class Collector:
                 self._pause(max(0.0, min(ask_s, reread_s) - time.monotonic()))
 
     def _pause(self, wait_s: float) -> None:
-        """Wait; a change ends the wait, but not before the shortest pause."""
+        """Wait for `wait_s`; a change ends the wait, but not before the shortest pause."""
         if wait_s <= APART_S:
             time.sleep(wait_s)
             return
@@ -307,7 +309,7 @@ class Collector:
             self._ranks.pop(gone, None)
 
     def _ranks_of(self, ask: AskRanks, node: Node) -> tuple[RankProgress, ...]:
-        """Ask one node, unless it was slow a moment ago."""
+        """Ask one node for its ranks, unless the node was slow recently."""
         began_s = time.monotonic()
         if began_s < self._slow_until_s.get(node.node, 0.0):
             return ()
@@ -328,7 +330,7 @@ class Collector:
             for report in read.reports:
                 name = report.spec.name
                 if name in pages:
-                    continue  # Two runs under one name: the newer one, which comes first.
+                    continue  # Of two runs of one name, the newer one comes first.
                 pages[name] = self._page(report, before.pages.get(name))
                 jobs.append(job_row(report, is_archive=read.source.is_archive))
         uids = {report.spec.uid for read in reads for report in read.reports}
@@ -358,7 +360,7 @@ class Collector:
         )
 
     def _autoscale_of(self, report: JobReport) -> Plain | None:
-        """Return the view of its autoscaling, with a cache: it changes only with the report."""
+        """Return the view of a job's autoscaling; it is cached until the report changes."""
         name = report.spec.name
         known = self._autoscale.get(name)
         if known is None or known[0] is not report:

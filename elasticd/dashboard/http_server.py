@@ -1,10 +1,10 @@
 """The HTTP answers to a browser: the page, the present data, and changes as they come.
 
-`/` is the page, without anything that is secret. `/api/state?job=NAME` answers with all that is
-known of the lists and of that job, as JSON; `/api/events?job=NAME` with the same and then, for as
-long as the browser listens, with what changed (server-sent events). `/api/stacks?job=NAME&
-generation=N&node=NODE` answers with the stacks that a node wrote. With a token, all three require
-`Authorization: Bearer TOKEN`. A POST to `/api/actions` changes something, if that was allowed.
+`/` is the page, which contains no secrets. `/api/state?job=NAME` answers with all data of the lists
+and of that job, as JSON. `/api/events?job=NAME` answers with the same data and then, while the
+browser listens, with changes (server-sent events). `/api/stacks?job=NAME&generation=N&node=NODE`
+answers with the stacks that a node wrote. With a token, all three require
+`Authorization: Bearer TOKEN`. A POST to `/api/actions` changes something, if changes are allowed.
 """
 
 import json
@@ -45,14 +45,14 @@ _GENERATION = re.compile(r"[0-9]{1,9}")
 STREAMS_LIMIT = 256
 CONNECTIONS_LIMIT = 320
 QUIET_S = 10.0
-"""A stream without news sends a comment this often, to find out whether anybody listens."""
+"""A stream without changes sends a comment this often, to find out whether the browser listens."""
 REQUEST_TIMEOUT_S = 20.0
 STACK_BYTES = 512 * 1024
-"""The stack of a thread: hundreds of browsers must not take much more memory than one."""
+"""The stack size of a thread: hundreds of browsers must not need much more memory than one."""
 
 
 class DashboardServer:
-    """Serves in threads of its own until it is closed."""
+    """Serves in its own threads until `close`."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class DashboardServer:
         token: str = "",
         act: Callable[[ActionRequest], str] | None = None,
     ) -> None:
-        """Bind and serve; port 0 takes a free one.
+        """Bind and serve; port 0 takes a free port.
 
-        `act` carries out what a page asks for, on any thread, and returns what it did in a
-        sentence; None: nothing can be changed. Without a token it is never called.
+        `act` carries out an action of a page, on any thread, and returns a sentence about its
+        result. With None, nothing can be changed. Without a token `act` is never called.
 
         Raises:
             EnvironmentProblem: the address is not one of this machine, or the port is taken.
@@ -138,7 +138,7 @@ class _Handler(Handler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are open.")
 
     def _stacks(self, job: str, generation: str, node: str) -> None:
-        """Answer with stacks, or with a sentence that says why they cannot be had now."""
+        """Answer with stacks, or with a sentence that says why they cannot be read now."""
         if not _GENERATION.fullmatch(generation):
             self._tell(HTTPStatus.BAD_REQUEST, "A generation is a number, as in generation=3.")
             return
@@ -151,8 +151,9 @@ class _Handler(Handler):
             self._answer(HTTPStatus.OK, _packed(told), JSON)
 
     def do_POST(self) -> None:  # noqa: N802 (its caller looks for this name)
-        """Change something. The body of a refused request is not read, so the connection ends with
-        it.
+        """Carry out an action.
+
+        The body of a refused request is not read, so the connection is closed after the answer.
         """
         act, self.close_connection = self.server.act, True
         if urlsplit(self.path).path != ACTIONS:
@@ -165,7 +166,7 @@ class _Handler(Handler):
                 sentence = act(read_action(body))
             except ElasticdError as exc:
                 self._tell(_status(exc), str(exc))
-            except Exception as exc:  # Else the page would say that the network is at fault.
+            except Exception as exc:  # Else the page would report a fault of the network.
                 told = f"This is a bug of elasticd: {type(exc).__name__}: {exc}"
                 self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, told)
             else:
@@ -177,11 +178,11 @@ class _Handler(Handler):
         return {name.title(): value for name, value in self.headers.items()}
 
     def _first(self, board: Board, job: str) -> Plain:
-        """Return what a page gets that knows nothing yet."""
+        """Return the data for a page that has no data yet."""
         return {**delta(None, board, job), "can_act": self.server.act is not None}
 
     def _stream(self, job: str) -> None:
-        """Send what changes until the browser hangs up."""
+        """Send changes until the browser closes the connection."""
         self.close_connection = True
         self.server.is_kept()
         self._head(HTTPStatus.OK, "text/event-stream", {})
@@ -245,7 +246,7 @@ def _status(error: ElasticdError) -> HTTPStatus:
 
 
 def _packed(value: object) -> bytes:
-    """Return JSON on one line; a number that is NaN or infinite, as a loss may be, becomes null."""
+    """Return JSON on one line; a NaN or infinite number, such as a loss, becomes null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:

@@ -1,7 +1,7 @@
 """The page's data of jobs and nodes, as plain values. Pure.
 
-Times are unix seconds, so that nothing changes only because time goes by; the page counts ages.
-Data that change seldom (a change of world is final once its nodes have gone through it) stand apart
+Times are unix seconds, so that data do not change only because time passes; the page computes ages.
+Data that seldom change (a change of world is final once its nodes have finished it) are separate
 from data that change each second, and are sent once.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 Plain = dict[str, object]
 
 RANKS_LIMIT = 256
-"""How many ranks the page lists; of a larger world, the first ones."""
+"""The number of ranks that the page lists; of a larger world, the first ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class Sentences:
     ending: Callable[[JobReport], str]
     late: Callable[[JobReport, LateNode], str]
     autoscale: Callable[[JobReport], Plain | None] = lambda report: None
-    """What is shown of its autoscaling; None if it never had a policy."""
+    """Returns the shown data of a job's autoscaling; None if the job never had a policy."""
 
 
 def job_row(report: JobReport, *, is_archive: bool) -> Plain:
-    """Return one line of the list of jobs."""
+    """Return one row of the list of jobs."""
     world = report.world if report.status.phase is Phase.RUNNING else None
     return {
         "job": report.spec.name,
@@ -69,15 +69,13 @@ def job_row(report: JobReport, *, is_archive: bool) -> Plain:
 
 
 def listed_by(row: Plain) -> tuple[bool, float, str]:
-    """Return a key by which rows are sorted: jobs that go on by name, then those that are over, the
-    newest first.
-    """
+    """Return a sort key for rows: unfinished jobs by name, then finished jobs, the newest first."""
     is_over, name = bool(row["is_over"]), str(row["job"])
     return is_over, -cast(float, row["submitted_at"]) if is_over else 0.0, name
 
 
 def node_row(report: NodeReport) -> Plain:
-    """Return one line of the list of nodes."""
+    """Return one row of the list of nodes."""
     node = report.node
     return {
         "node": node.node,
@@ -96,7 +94,7 @@ def job_view(
 ) -> Plain:
     """Return the page's data of one job, without its changes and samples.
 
-    `at_unix_s` is the time of the ranks' reports.
+    `at_unix_s` is the time of the ranks' reports, in seconds since 1970.
     """
     spec, time = report.spec, report.time
     world = report.world if report.status.phase is Phase.RUNNING else None
@@ -129,16 +127,14 @@ def job_view(
 
 
 def _steps(report: JobReport) -> int | None:
-    """Return the steps of a job that is over, as far as a record tells; None while it goes on."""
+    """Return the steps of a job that is over, if a record has them; None while the job goes on."""
     if report.training is not None:
         return report.training.steps
     return report.step or None if report.status.phase.is_final else None
 
 
 def _progress(ranks: Sequence[RankProgress], at_unix_s: float) -> Plain | None:
-    """Return the progress of the first rank that knows its steps: all ranks of a world step
-    together.
-    """
+    """Return the progress of the first rank that knows its steps, since all ranks step together."""
     first = next((rank for rank in ranks if rank.step is not None), None)
     if first is None:
         return None
@@ -207,9 +203,9 @@ def change_view(report: JobReport, change: ChangeReport, say: Sentences) -> Plai
 
 
 def stacks_place(report: JobReport, change: ChangeReport) -> tuple[Generation, NodeId] | None:
-    """Return which stacks show why a world ended: their generation, and the node to begin with.
+    """Return the place of the stacks that show why a world ended: a generation and the first node.
 
-    The result is None if nothing hung.
+    The result is None if no rank hung.
     """
     found = hang_stacks(report, change)
     return (found.generation, found.nodes[0]) if found is not None else None
@@ -221,7 +217,7 @@ def _stacks(report: JobReport, change: ChangeReport) -> Plain | None:
 
 
 def _members(report: JobReport, change: ChangeReport) -> Iterable[str]:
-    """Return the nodes that wrote about it; for the newest world, those that it names."""
+    """Return the nodes that wrote about a change; for the newest world, the nodes that it names."""
     world = report.world
     if world is not None and world.generation == change.generation:
         return [place.node for place in world.nodes]

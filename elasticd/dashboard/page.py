@@ -1,7 +1,7 @@
-"""The page itself: one file, sent as it is, and what a browser may do with it.
+"""The page: one file, which is sent unchanged, and the policy for the browser.
 
-The policy names the hashes of the one style and the one script in it. So no other text runs as
-code, whatever a traceback contains, and the page can contact only the process that served it.
+The policy names the hashes of the one style and the one script in the page. So no other text runs
+as code, whatever a traceback contains, and the page can contact only the process that served it.
 """
 
 import base64

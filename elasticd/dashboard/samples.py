@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 __all__ = ["SAMPLES_LIMIT", "ProgressSample", "ProgressSamples"]
 
 SAMPLES_LIMIT = 1200
-"""How many samples are kept: twenty minutes at one a second. Then every other one is dropped, and
-they come half as often."""
+"""The number of samples that are kept: twenty minutes at one a second. Then every second sample is
+dropped, and new samples are taken half as often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class ProgressSample:
 
 
 class ProgressSamples:
-    """The history of one job: never longer than the limit, from its first sample to its last."""
+    """The history of one job, from its first sample to its last; its length is limited."""
 
     def __init__(self) -> None:
         self._kept: list[ProgressSample] = []
@@ -28,9 +28,7 @@ class ProgressSamples:
         self._apart_s = 0.0
 
     def add(self, sample: ProgressSample) -> None:
-        """Add a sample that is newer than all others; one that says nothing new about the steps is
-        dropped.
-        """
+        """Add a sample; a sample that is not newer than all others is dropped."""
         newest = self._newest
         if newest is not None and sample.at_unix_s <= newest.at_unix_s:
             return
@@ -44,7 +42,7 @@ class ProgressSamples:
             self._apart_s = span_s / len(self._kept)
 
     def all(self) -> tuple[ProgressSample, ...]:
-        """Return the samples, the newest last."""
+        """Return all samples, the newest last."""
         last = self._newest
         if last is None or self._kept[-1] is last:
             return tuple(self._kept)

@@ -1,7 +1,7 @@
-"""The stacks of incidents, read when a page asks for them, and kept for a short while.
+"""The stacks of incidents, which are read when a page asks for them, and kept for a short time.
 
-A few threads read them, so that silent nodes hold up only those who ask for their stacks. Pages
-that ask for the same at once wait for one reading.
+A few threads read stacks, so that a silent node delays only pages that ask for its stacks. Pages
+that ask for the same stacks at the same time share one reading.
 """
 
 import threading
@@ -18,7 +18,8 @@ __all__ = ["StacksCache", "StacksKey", "StacksText"]
 READINGS_AT_ONCE = 4
 KEPT_LIMIT = 16
 FOUND_S, MISSING_S = 30.0, 2.0
-"""How long an answer is kept: a generation may get more stacks, and an agent may come back."""
+"""The time for which an answer is kept, with and without stacks: a generation may get more stacks,
+and an agent may come back."""
 WAIT_S = 20.0
 
 
@@ -26,30 +27,30 @@ WAIT_S = 20.0
 class StacksText:
     text: str = ""
     missing: str = ""
-    """Why there is no text, in a sentence; empty if there is one."""
+    """A sentence that says why there is no text; empty if there is a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksKey:
-    """Whose stacks are wanted."""
+    """The key of the requested stacks."""
 
     uid: str
-    """That of the job: another one may have its name later."""
+    """The uid of the job: another job may have the same name later."""
     generation: Generation
     node: NodeId
 
 
 class StacksCache:
-    """Any thread may ask."""
+    """Reads stacks and keeps them for a short time. Any thread may call `get`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[StacksKey, tuple[float, Future[StacksText]]] = {}
-        """The readings by what they read, with the time of their begin; the oldest comes first."""
+        """The readings by their keys, each with its time of beginning; the oldest is first."""
         self._readers = ThreadPoolExecutor(READINGS_AT_ONCE, thread_name_prefix="stacks")
 
     def get(self, key: StacksKey, read: Callable[[], str]) -> StacksText:
-        """Return the text; call `read` unless the text was read a moment ago.
+        """Return the stacks' text; call `read` unless the text was read recently.
 
         `read` raises an ElasticdError that says why there is no text.
         """
@@ -61,7 +62,7 @@ class StacksCache:
                     del self._kept[next(iter(self._kept))]
                 try:
                     known = (time.monotonic(), self._readers.submit(_read, read))
-                except RuntimeError:  # It is being closed.
+                except RuntimeError:  # The cache is being closed.
                     return StacksText(missing="The dashboard ends.")
                 self._kept[key] = known
         try:
@@ -86,6 +87,6 @@ def _read(read: Callable[[], str]) -> StacksText:
         text = read()
     except ElasticdError as exc:
         return StacksText(missing=str(exc))
-    except Exception as exc:  # Else the page would say that the network is at fault.
+    except Exception as exc:  # Else the page would report a fault of the network.
         return StacksText(missing=f"This is a bug of elasticd: {type(exc).__name__}: {exc}")
     return StacksText(text=text) if text else StacksText(missing="The file of the stacks is empty.")

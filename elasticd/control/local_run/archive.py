@@ -1,4 +1,4 @@
-"""Keeps what stood in a private etcd as one file, so that `why` works after it is gone."""
+"""Keeps the records of a private etcd as one file, so that `why` works after etcd is gone."""
 
 import json
 import os
@@ -15,8 +15,8 @@ __all__ = ["archive", "archive_text", "last_records", "load", "records_of"]
 
 SCHEMA = 1
 LAST_TRIES = 2
-"""How often reading is retried: etcd may end between two reads, and one that ends again gives
-nothing."""
+"""The number of tries of reading: etcd may end between two reads; after a second end nothing is
+read."""
 ITEMS_PER_TXN = 100
 """etcd takes 128 operations in a transaction; the in-memory store keeps that limit."""
 
@@ -30,10 +30,10 @@ def records_of(store: ReadableStore, keys: Keys, job: JobName) -> dict[str, KeyV
 def last_records(
     store: ReadableStore, keys: Keys, job: JobName, revive: Callable[[], None]
 ) -> dict[str, KeyValue] | None:
-    """Return the same at the end of a run, even from an etcd that has ended; None if it cannot be
-    read.
+    """Return all records about a job and the nodes at the end of a run, even if etcd has ended.
 
-    `revive` starts etcd again if it has ended. It may also end while it is read.
+    `revive` starts etcd again if it has ended; etcd may also end during the reading. The result is
+    None if etcd cannot be read.
     """
     for _ in range(LAST_TRIES):
         try:
@@ -45,21 +45,21 @@ def last_records(
 
 
 def archive(items: Iterable[KeyValue], path: Path) -> None:
-    """Write records to a file, whole or not at all.
+    """Write records to a file; after an error the old file stays as it was.
 
     Raises:
         OSError: the file cannot be written.
     """
     text = archive_text(items)
     partial = path.with_suffix(".partial")
-    # It holds the values of --env.
+    # The file holds the values of --env, so only its owner may read it.
     with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text)
     partial.rename(path)
 
 
 def archive_text(items: Iterable[KeyValue]) -> str:
-    """Return what such a file contains."""
+    """Return the text of an archive file."""
     records = {item.key: json.loads(decompressed(item.value, item.key)) for item in items}
     return json.dumps({"schema": SCHEMA, "records": records}, indent=1)
 
@@ -68,7 +68,7 @@ def load(path: Path, store: Store) -> None:
     """Put the records of a file into an empty store.
 
     Raises:
-        NotSupported: not such a file, a newer one, or one with a record that no etcd had.
+        NotSupported: the file is no archive, is of a newer version, or has a malformed record.
     """
     try:
         plain = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Keeps the private etcd of a run alive: meanwhile the workers go on, and nothing is lost."""
+"""Restarts the private etcd of a run when it ends; the workers go on, and no record is lost."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ PAUSE_S = 2.0
 
 
 class Etcd(Protocol):
-    """The etcd that it guards; `elasticd.store.private_etcd` has the real one."""
+    """The etcd that the guard restarts; `elasticd.store.private_etcd` has the real one."""
 
     @property
     def pid(self) -> int: ...
@@ -27,7 +27,7 @@ class Etcd(Protocol):
 
 
 class EtcdGuard:
-    """The guard; call it often, from the thread that started etcd."""
+    """Restarts etcd. Call the guard often, from the thread that started etcd."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class EtcdGuard:
         is_ended: Callable[[int], bool] = is_dead,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`note` gets a sentence for people, once for each new sentence."""
+        """`note` gets a sentence for people, and never the same sentence twice in a row."""
         self._etcd, self._note, self._is_ended, self._now_s = etcd, note, is_ended, now_s
         self._left = RESTARTS
         self._not_before_s = 0.0
@@ -52,7 +52,7 @@ class EtcdGuard:
             return
         why, is_tight = self._etcd.ending, self._etcd.is_tight
         if not is_tight:
-            # A full disk uses up no try: somebody may make room at any time.
+            # A full disk does not count as a try: somebody may free space at any time.
             if not self._left:
                 raise EnvironmentProblem(f"The private etcd ends again and again ({why}).")
             self._left -= 1

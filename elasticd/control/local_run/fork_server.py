@@ -1,4 +1,4 @@
-"""The fork server of a local run: torch is imported once for all its agents, while they start."""
+"""The fork server of a local run: it imports torch once for all agents, while the agents start."""
 
 import os
 import shutil
@@ -20,9 +20,7 @@ _SOCKET = "fork-server"
 
 
 class LocalForkServer:
-    """Start and close it on a thread that lives as long as it: it ends with the thread that has
-    started it.
-    """
+    """The fork server's process. It ends with the thread that called `start`."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -75,7 +73,7 @@ class LocalForkServer:
                 self._process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                with suppress(subprocess.TimeoutExpired):  # It hangs in the kernel.
+                with suppress(subprocess.TimeoutExpired):  # The process hangs in the kernel.
                     self._process.wait(_END_S)
         if self._folder is not None:
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Waits for the last checkpoint of a job at the end of `elasticd run`, and reports it meanwhile.
+"""Waits for the last checkpoint of a job at the end of `elasticd run`, and reports the progress.
 
 In restart mode `elasticd.checkpoint.save` returns when the state is in a keeper's memory. A keeper
-outlives its agent until it has uploaded what it holds. Here it is one of our descendants, which
-would be ended with the rest.
+outlives its agent until it has uploaded its state. In a local run the keeper is a descendant of
+this process, so it would be killed at the end of the run without this wait.
 """
 
 import os
@@ -15,7 +15,7 @@ from elasticd.control.local_run.launch import keepers
 __all__ = ["CheckpointAwaited", "CheckpointLost", "wait_for_keepers"]
 
 LIMIT_S = 630.0
-"""How long to wait: a keeper gives up by itself after 600 s."""
+"""The limit of the wait: a keeper gives up by itself after 600 s."""
 SAY_AFTER_S, SAY_EVERY_S = 1.0, 5.0
 POLL_S = 0.05
 
@@ -26,7 +26,7 @@ class CheckpointAwaited:
 
     done_bytes: int
     total_bytes: int
-    """The bytes of the whole checkpoint; 0 if not known."""
+    """The size of the whole checkpoint in bytes; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class CheckpointLost:
     """The last checkpoint did not become durable."""
 
     is_given_up: bool
-    """True if a person did not want to wait for it."""
+    """True if a person ended the wait."""
 
 
 def wait_for_keepers(
@@ -44,9 +44,9 @@ def wait_for_keepers(
     *,
     now_s: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Wait until the keepers below this process have ended; return False if one lost what it had.
+    """Wait until the keepers below this process have ended; return False if one lost its state.
 
-    `how_far` asks a keeper, by the name of its socket, for the uploaded and for all bytes.
+    `how_far` asks a keeper, by the name of its socket, for its uploaded bytes and for all bytes.
     """
     begun_s = now_s()
     say_s = begun_s + SAY_AFTER_S
@@ -71,14 +71,15 @@ def wait_for_keepers(
 
 
 def _ended(pids: set[int]) -> dict[int, int]:
-    """Return the exit codes of those that have ended: their agents are gone, so they are our
-    children.
+    """Reap the processes that have ended, and return their exit codes by process number.
+
+    Their agents are gone, so these processes are our children.
     """
     codes = {}
     for pid in pids:
         try:
             found, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # Its agent lives after all, and has reaped it.
+        except ChildProcessError:  # Its agent still lives, and has reaped it.
             codes[pid] = 0
             continue
         if found:

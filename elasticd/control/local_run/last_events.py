@@ -1,7 +1,8 @@
 """Waits for the last event files of a job at the end of `elasticd run`, for some seconds.
 
-A writer of event files outlives its agent until it has written what it was sent. Here it is one of
-our descendants, which would be ended with the rest.
+A writer of event files outlives its agent until it has written all events that it got. In a local
+run the writer is a descendant of this process, so it would be killed at the end of the run without
+this wait.
 """
 
 import os
@@ -13,7 +14,7 @@ from elasticd.control.local_run.launch import event_writers
 __all__ = ["wait_for_event_writers"]
 
 LIMIT_S = 25.0
-"""How long to wait: a writer gives up by itself after 20 s."""
+"""The limit of the wait: a writer gives up by itself after 20 s."""
 SAY_AFTER_S = 1.0
 POLL_S = 0.02
 
@@ -39,7 +40,7 @@ def wait_for_event_writers(
         for pid in tuple(left):
             try:
                 found, status = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:  # Its agent lives after all, and has reaped it.
+            except ChildProcessError:  # Its agent still lives, and has reaped it.
                 left.discard(pid)
                 continue
             if found:

@@ -1,4 +1,4 @@
-"""The processes that `elasticd run` starts on this machine, and how they surely end.
+"""The processes that `elasticd run` starts on this machine, and their certain end.
 
 Agents are children in sessions of their own, so that Ctrl-C on the terminal reaches only this
 process, which decides which agents end. Three things keep a process from being left behind: an
@@ -53,12 +53,12 @@ class AgentCall:
     log_path: Path
     lease_ttl_s: float
     address: str = ""
-    """The address; empty if the agent finds it out by itself."""
+    """The address; empty if the agent finds its own address."""
     env: Mapping[str, str]
-    """Its whole environment, which its workers inherit."""
+    """The agent's whole environment, which its workers inherit."""
 
     def argv(self, parent_pid: int) -> list[str]:
-        # -P: `python -m` would put the user's folder first in sys.path, and shadow modules of ours.
+        # Without -P, `python -m` puts the user's folder first in sys.path and may hide our modules.
         argv = [sys.executable, "-P", "-m", "elasticd.cli", "agent", "--log-json"]
         flags = {
             "etcd": ",".join(self.store.endpoints),
@@ -112,7 +112,7 @@ class Agents:
         return [node for node, (child, _) in self._children.items() if child.poll() is None]
 
     def ended(self) -> dict[NodeId, int]:
-        """Return which have ended, and their exit codes; negative for a signal."""
+        """Return the exit codes of the agents that have ended; a negative one is a signal."""
         return {
             node: child.returncode
             for node, (child, _) in self._children.items()
@@ -126,7 +126,7 @@ class Agents:
             log.seek(max(0, path.stat().st_size - LAST_LINES_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
             plain = [line for line in lines if line.startswith("elasticd: ")]
-            # What it logs, as JSON, is for programs.
+            # The agent's log lines are JSON, for programs.
             others = [line for line in lines if not line.startswith("{")]
             return (plain or others or [""])[-1].removeprefix("elasticd: ")[:WORDS_LIMIT]
         return ""
@@ -139,7 +139,7 @@ class Agents:
                     child.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until all have ended; return whether they have."""
+        """Wait until all agents have ended; return False if one still runs after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         while self.running():
             if time.monotonic() >= deadline_s:
@@ -148,7 +148,7 @@ class Agents:
         return True
 
     def stop(self, grace_s: float) -> None:
-        """Send SIGTERM, then SIGKILL after the grace."""
+        """Send SIGTERM to all agents, and SIGKILL to those that still run after `grace_s`."""
         if self.running():
             self.signal(signal.SIGTERM)
             if not self.wait(grace_s):
@@ -157,12 +157,12 @@ class Agents:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below us whose parent dies."""
+    """Make this process the new parent of each descendant whose parent dies."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def is_dead(pid: int) -> bool:
-    """Return whether a child has ended; its owner still has to reap it."""
+    """Return whether a child has ended; the child is not reaped."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -170,7 +170,7 @@ def is_dead(pid: int) -> bool:
 
 
 def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
-    """Let the descendants that are left end by themselves, then kill them; return how many."""
+    """Wait `grace_s` for the descendants to end, then kill the rest; return the number of kills."""
     deadline_s = time.monotonic() + grace_s
     _reap()
     while (left := _descendants()) and time.monotonic() < deadline_s:
@@ -189,12 +189,12 @@ def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
 
 
 def keepers() -> dict[int, str]:
-    """Return the keepers of checkpoints below us: process number and name of socket."""
+    """Return the descendants that are keepers of checkpoints: process number and socket's name."""
     return _running("elasticd.keeper")
 
 
 def event_writers() -> dict[int, str]:
-    """Return the writers of event files below us: process number and name of socket."""
+    """Return the descendants that are writers of event files: process number and socket's name."""
     return _running("elasticd.tensorboard.writer")
 
 
@@ -215,12 +215,12 @@ def _reap() -> None:
 
 
 def _descendants() -> set[int]:
-    """Return the live processes below us."""
+    """Return the process numbers of this process's live descendants."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with suppress(OSError):
-                # The name in parentheses may hold anything, spaces and parentheses included.
+                # The name in parentheses may contain any character, even spaces and parentheses.
                 stat = Path("/proc", entry.name, "stat").read_text()
                 state, parent = stat.rpartition(")")[2].split()[:2]
                 if state != "Z":

@@ -1,13 +1,13 @@
 """A job's folder: its lock, and the places of the files in it.
 
-<run folder>/<job>/gen-<n>/rank-<r>.{out,err}   what the workers wrote; never deleted
-                   prepared/                    what they wrote before they had a rank
-                   incidents/                   the stacks of those that hung
-                   spec-files/                  the files of its spec; its workers start there
-                   agents/<node>.log            what the agents said
-                   records.json                 what stood in etcd, once the run is over
-                   endpoint, etcd/              only while it runs
-                   lock                         held while it runs
+<run folder>/<job>/gen-<n>/rank-<r>.{out,err}   the output of the workers; never deleted
+                   prepared/                    the output of workers before they had a rank
+                   incidents/                   the stacks of the ranks that hung
+                   spec-files/                  the files of the spec; the workers start there
+                   agents/<node>.log            the logs of the agents
+                   records.json                 the records of etcd, once the run is over
+                   endpoint, etcd/              they exist only while the job runs
+                   lock                         it is held while the job runs
                    earlier-<k>/                 the logs and records of earlier runs of the name
 """
 
@@ -26,7 +26,8 @@ __all__ = ["OF_WORKERS", "SPEC_FILES", "JobFolder", "local_jobs", "make_private"
 
 SPEC_FILES = "spec-files"
 OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl*", SPEC_FILES)
-"""What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
+"""The files that a new run of the same name moves aside; the script's own files (checkpoints) stay.
+"""
 OURS = (*OF_WORKERS, "agents", "records.json")
 RECORDS = ("records.json", "endpoint", ".endpoint", "etcd")
 LOGS = (*OF_WORKERS, "agents", "uid", "earlier-*")
@@ -54,7 +55,7 @@ class JobFolder:
 
     @property
     def endpoint(self) -> str | None:
-        """The private etcd of a run in progress."""
+        """Return the URL of the private etcd of a run in progress; None if there is none."""
         try:
             return (self.path / "endpoint").read_text().strip()
         except FileNotFoundError:
@@ -66,9 +67,7 @@ class JobFolder:
         return any(path for pattern in LOGS for path in self.path.glob(pattern))
 
     def is_live(self) -> bool:
-        """Return whether a run holds the folder now; a run that was killed may have left an
-        endpoint.
-        """
+        """Return whether a run holds the folder now; a killed run may have left an endpoint."""
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -95,7 +94,7 @@ class JobFolder:
                 f"The job name {self.job!r} is in use by a run in progress in {self.run_folder}: "
                 f"choose another --job, or end that one with `elasticd stop {self.job}`."
             )
-        # A run that was killed leaves these; their owner is gone, since the lock was free.
+        # A killed run leaves these files; their owner is gone, since the lock was free.
         try:
             self._remove_sockets()
             self.remove_endpoint()
@@ -107,7 +106,7 @@ class JobFolder:
             raise self._not_written(exc) from exc
 
     def write_endpoint(self, url: str) -> None:
-        """Tell where the private etcd of this run listens.
+        """Write the URL at which the private etcd of this run listens.
 
         Raises:
             CallError: the folder cannot be written.
@@ -146,7 +145,7 @@ class JobFolder:
                         shutil.rmtree(path)
                     else:
                         path.unlink()
-            # While it is ours: who opened it just now sees that it is no longer in its place.
+            # The lock is still held: a process that has just opened the file sees its removal.
             (self.path / "lock").unlink(missing_ok=True)
             with suppress(OSError):
                 self.path.rmdir()
@@ -164,7 +163,7 @@ class JobFolder:
         """
         path = self.path / "lock"
         while True:
-            # A lock, not a file with a number: the kernel lets it go however the owner ends.
+            # A lock is better than a file with a number: the kernel frees a lock in any case.
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,17 +174,17 @@ class JobFolder:
                 if os.path.samestat(os.fstat(fd), path.stat()):
                     self._lock = fd
                     return True
-            os.close(fd)  # `remove` took it away in between.
+            os.close(fd)  # `remove` deleted the file in between.
 
     def _remove_sockets(self) -> None:
-        """Remove the folder of sockets that a killed run left where temporary files are."""
+        """Remove the folder of sockets that a killed run left among the temporary files."""
         path = Path((self.endpoint or "").removeprefix("unix://"))
         if path.is_absolute() and path.parent.name.startswith(PREFIX):
             shutil.rmtree(path.parent, ignore_errors=True)
 
     def release(self) -> None:
         if self._lock is not None:
-            # The file stays; only `remove` unlinks it, and only while it is locked.
+            # The file stays: only `remove` unlinks it, and only while it is locked.
             os.close(self._lock)
             self._lock = None
 
@@ -205,14 +204,14 @@ def make_private(folder: Path) -> None:
 
 
 def move_aside(folder: Path, patterns: Iterable[str]) -> None:
-    """Move what an earlier job of the same name left to `earlier-<k>`, with a new highest k.
+    """Move the files of an earlier job of the same name to `earlier-<k>`, with a new highest k.
 
-    Raises: OSError: something cannot be moved.
+    Raises: OSError: a file cannot be moved.
     """
     found = [path for pattern in patterns for path in folder.glob(pattern)]
     if not found:
         return
-    # Not their count: somebody who needed room may have deleted the first ones.
+    # k is not the number of folders: somebody may have deleted the first ones to free space.
     numbers = (path.name.removeprefix("earlier-") for path in folder.glob("earlier-*"))
     last = max((int(number) for number in numbers if number.isdecimal()), default=0)
     aside = folder / f"earlier-{last + 1}"
@@ -222,8 +221,8 @@ def move_aside(folder: Path, patterns: Iterable[str]) -> None:
 
 
 def local_jobs(run_folder: Path) -> Iterator[JobFolder]:
-    """Find the local jobs in a run folder, newest first."""
-    # The lock alone is left where a run was killed, or had no room for its records.
+    """Yield the local jobs in a run folder, newest first."""
+    # Only the lock is left if a run was killed, or if the disk was full for its records.
     marks = [mark for name in MARKS for mark in run_folder.glob(f"*/{name}")]
     newest: dict[str, float] = {}
     for mark in marks:

@@ -1,8 +1,8 @@
 """One job followed in the foreground: its news, its output, Ctrl-C, and its end.
 
-The loop has one owner, the main thread. A signal handler only counts and wakes it; the second
-signal kills the agents of this machine from the handler itself, so that no call that hangs can
-stand between a person and the end of their processes.
+The loop has one owner, the main thread. A signal handler only counts the signal and wakes the loop.
+At the second signal the handler itself kills the agents of this machine, so that processes end even
+if the main thread hangs in a call.
 """
 
 import signal
@@ -29,15 +29,15 @@ __all__ = ["AgentEnded", "Interrupt", "LocalRun", "RunNews", "Stopping", "exit_c
 
 WAIT_S = 0.5
 AGENT_EXIT_S = 15.0
-"""How long the agents that served only this job may take to end after it."""
+"""The time in which agents that served only this job must end after the job."""
 STOP_SLACK_S = 15.0
-"""Added to the shutdown timeout: the time to write the wish, to agree, and to write the end."""
+"""The time beyond the shutdown timeout: to write the wish, to agree, and to write the end."""
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """A person asked for the end, by a signal."""
+    """A person asked for the end of the job with a signal."""
 
     signal: str
 
@@ -49,14 +49,14 @@ class AgentEnded:
     node: NodeId
     ending: str
     words: str
-    """The last line that it wrote for people; may be empty."""
+    """The last line that the agent wrote for people; may be empty."""
 
 
 RunNews = News | Stopping | AgentEnded | CheckpointAwaited | CheckpointLost
 
 
 class Interrupt:
-    """Count the signals; it is made before anything is started."""
+    """Counts the signals. It must be made before the first process is started."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -65,7 +65,7 @@ class Interrupt:
         self.kill: Callable[[], None] = lambda: None
 
     def take(self, number: int, _frame: object) -> None:
-        """Handle a signal: note it; from the second one on, kill."""
+        """Handle a signal: count the first one; from the second one on, kill the agents."""
         self.count += 1
         self.number = number
         if self.count > 1:
@@ -89,10 +89,10 @@ class LocalRun:
         trouble: Callable[[Node], str] = lambda node: "",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Put the session together.
+        """Set up the session.
 
-        `look_after` is called often, to restart etcd if it has ended; `trouble` asks a node what
-        etcd refuses to take from it.
+        `look_after` is called often, to restart etcd if it has ended; `trouble` asks a node which
+        of its writes etcd refuses.
         """
         self._store, self._keys, self._spec = store, keys, spec
         self._agents, self._is_private, self._tail = agents, is_private, tail
@@ -101,14 +101,14 @@ class LocalRun:
         self._stop_by_s: float | None = None
         self._ended: set[NodeId] = set()
         self.nodes: dict[NodeId, Node] = {}
-        """All that were in a world of the job, those that are gone included."""
+        """All nodes that were in a world of the job, even if they are gone."""
 
     def run(self) -> JobStatus:
-        """Follow to the end; return the final status.
+        """Follow the job to its end; return its final status.
 
         Raises:
             EnvironmentProblem: the agents of this machine ended before the job.
-            Unavailable: the job was to be stopped, and did not say that it has.
+            Unavailable: a person asked for the end of the job, and no status says that it ended.
         """
         follower = Follower(
             self._store, self._keys, self._spec, trouble=self._trouble, now_s=self._now_s
@@ -124,9 +124,7 @@ class LocalRun:
         return status
 
     def _wait_left(self, status: JobStatus) -> None:
-        """Wait for the workers: one that is stopped may take its grace, for example to save its
-        state.
-        """
+        """Wait for the workers: a stopped worker may use the shutdown timeout to save its state."""
         is_stopped = status.phase is Phase.STOPPED
         limit_s = AGENT_EXIT_S + (self._spec.shutdown_timeout_s if is_stopped else 0.0)
         if self._agents is not None:
@@ -143,7 +141,7 @@ class LocalRun:
                 )
 
     def _end_late(self, agents: Agents) -> None:
-        """End the agents that came when the job was over: they wait for a job of its name."""
+        """End the agents that started after the job's end: they wait for a job of its name."""
         prefix = self._keys.members(self._spec.name)
         with suppress(Unavailable):
             members = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
@@ -177,9 +175,9 @@ class LocalRun:
                     return self._abandoned(self._agents)
 
     def _stop(self) -> None:
-        """Write the wish for the job's end; if etcd cannot be reached, tell our own agents.
+        """Write the wish for the job's end; if etcd does not answer, send SIGTERM to our agents.
 
-        With `--join` the other hosts go on, and only this one leaves. The last one ends the job.
+        With `--join` the other hosts go on, and only this host leaves. The last host ends the job.
         """
         self._stop_by_s = self._now_s() + self._spec.shutdown_timeout_s + STOP_SLACK_S
         name = signal.Signals(self._interrupt.number).name
@@ -190,7 +188,7 @@ class LocalRun:
                 return
             jobs.stop(self._store, self._keys, self._spec.name, why=f"{name} to elasticd run")
         except NotFound:
-            pass  # it ended at this moment; the follower will say so
+            pass  # The job has just ended; the follower reports it.
         except Unavailable as exc:
             if self._agents is None:
                 raise Unavailable(f"{exc} The job was not told to stop and goes on.") from exc
@@ -198,14 +196,14 @@ class LocalRun:
             self._agents.signal(signal.SIGTERM)
 
     def _others(self) -> bool:
-        """Return whether other hosts serve this job too."""
+        """Return whether other hosts serve this job, too."""
         assert self._agents is not None
         prefix = self._keys.members(self._spec.name)
         names = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
         return bool(names - self._agents.nodes)
 
     def _is_abandoned(self, agents: Agents) -> bool:
-        """Report agents that ended; return whether too few are left to go on."""
+        """Report agents that ended; return whether too few agents are left for the job."""
         ended = agents.ended()
         for node in ended.keys() - self._ended:
             self._ended.add(node)
@@ -218,7 +216,7 @@ class LocalRun:
         return len(agents.nodes - ended.keys()) < (self._spec.min_nodes if self._is_private else 1)
 
     def _abandoned(self, agents: Agents) -> JobStatus:
-        """Return the job's final status; if it has none, say how this machine's agents ended."""
+        """Return the job's final status; if there is none, one that says how our agents ended."""
         item = self._store.get(self._keys.status(self._spec.name))
         if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
             return status
@@ -237,9 +235,9 @@ class LocalRun:
         raise EnvironmentProblem(message)
 
     def _left(self) -> JobStatus:
-        """Leave the job to the other hosts; its state there is what it ends with here."""
+        """Leave the job to the other hosts; return its present status as this host's result."""
         name, status = self._spec.name, JobStatus()
-        # All hosts may have left at once; then nobody else can free the name.
+        # All hosts may have left at once; then no other host can free the name.
         with suppress(ElasticdError):
             jobs.forget(self._store, self._keys, name)
         with suppress(ElasticdError):
@@ -251,7 +249,7 @@ class LocalRun:
         return replace(status, phase=Phase.STOPPED, reason=Reason.STOP_REQUESTED, message=message)
 
     def _given_up(self, message: str, phase: Phase = Phase.STOPPED) -> JobStatus:
-        """Write the end of a private job if nobody else can write it; return its status."""
+        """Write the end of a private job if no other process can write it; return its status."""
         key = self._keys.status(self._spec.name)
         status = JobStatus()
         reason = Reason.STOP_REQUESTED if phase is Phase.STOPPED else Reason.NODE_LOST
@@ -285,7 +283,7 @@ def _ending(code: int) -> str:
 
 
 def exit_code(status: JobStatus, interrupt: int = 0) -> int:
-    """Return the exit code of `elasticd run`: the job's own, as a shell would."""
+    """Return the exit code of `elasticd run`: the job's exit code, as a shell reports it."""
     if status.phase is Phase.SUCCEEDED:
         return 0
     if interrupt:

@@ -1,1 +1,1 @@
-"""The logs of workers: which part is asked for, when it was written, whose output is shown."""
+"""The logs of workers: the requested part, the times of writing, and the ranks that are shown."""

@@ -1,7 +1,7 @@
 """Which workers' output belongs on the console: torchrun's rules, over a whole job. Pure.
 
-torchrun shows all workers of its own node. A job here spans nodes, so by default only rank 0 is
-shown, as the script printed it. Every stream of every rank is in the run folder in any case.
+torchrun shows all workers of its own node. A job here spans nodes, so by default only the output of
+rank 0 is shown, without a prefix. Every stream of every rank is in the run folder in any case.
 """
 
 import re
@@ -25,8 +25,7 @@ __all__ = [
 OUT = 1
 ERR = 2
 TIMES = 4
-"""The third file beside the two streams: when how much of them was written, as the agent noted
-it."""
+"""The third file beside the two streams: the agent's notes on when each part was written."""
 ALL = OUT | ERR
 EVERY_RANK = -1
 
@@ -35,7 +34,7 @@ class Choice(Protocol):
     """The part of a job's output that is shown."""
 
     def streams(self, rank: int, local_rank: int) -> int:
-        """Return which streams of this rank are shown: OUT, ERR, both or 0."""
+        """Return the streams of this rank that are shown: OUT, ERR, both or 0."""
 
     @property
     def has_prefix(self) -> bool:
@@ -58,12 +57,12 @@ class RankChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleChoice:
-    """torchrun's three flags; see `Choice`."""
+    """The choice by torchrun's three flags."""
 
     redirects: Mapping[int, int] = field(default_factory=dict)
     """The streams by local rank (EVERY_RANK for all) that go to files only."""
     tee: Mapping[int, int] = field(default_factory=dict)
-    """The streams by local rank that are shown, whatever else is said."""
+    """The streams by local rank that are shown in any case."""
     local_ranks: frozenset[int] | None = None
     """The only local ranks that are shown; None for all."""
 
@@ -79,9 +78,9 @@ class ConsoleChoice:
 
 
 def parse_streams(flag: str, text: str) -> Mapping[int, int]:
-    """Read `3` or `0:1,1:2`, as torchrun's --redirects and --tee.
+    """Read `3` or `0:1,1:2`, the form of torchrun's --redirects and --tee.
 
-    Raises: CallError: it is anything else.
+    Raises: CallError: the text has another form.
     """
     if re.fullmatch(r"[0-3]", text):
         return {EVERY_RANK: int(text)}
@@ -95,9 +94,9 @@ def parse_streams(flag: str, text: str) -> Mapping[int, int]:
 
 
 def parse_filter(text: str) -> frozenset[int]:
-    """Read `0,1,2`.
+    """Read a list of local ranks such as `0,1,2`.
 
-    Raises: CallError: it is anything else.
+    Raises: CallError: the text has another form.
     """
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise CallError(f"--local-ranks-filter {text!r} is not a list of numbers as in 0,1,2.")

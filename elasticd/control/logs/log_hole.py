@@ -1,7 +1,7 @@
-"""The part of a log whose room was given back (`--log-max`), found by a few reads. Pure.
+"""Finds the part of a log whose disk space was freed (`--log-max`) with a few reads. Pure.
 
-The hole reads as zeros. A log has at most one, which begins at a multiple of a block and is as long
-as blocks are; a script that prints 4,096 zero bytes in a row is taken for one.
+The hole reads as zeros. A log has at most one hole, which begins at a multiple of the block size
+and consists of whole blocks. If a script prints 4,096 zero bytes in a row, they look like a hole.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def find_gap(read: Read, data: bytes, offset: int, size: int) -> Gap | None:
     It returns None if there is no hole. It finds the end by bisection: a few small reads, however
     long the hole is.
     """
-    # Rounded up: a block of zeros in the middle of the data lies on a border of blocks.
+    # The offset is rounded up: a hole in the middle of the data begins at a border of blocks.
     first = -offset % BLOCK_BYTES
     begin = next(
         (
@@ -41,7 +41,7 @@ def find_gap(read: Read, data: bytes, offset: int, size: int) -> Gap | None:
     )
     if begin is None:
         return None
-    # Who stood in the middle of what is a hole by now begins in the middle of a block of it.
+    # A reader whose offset is inside the hole begins in the middle of a block.
     start = offset + len(data[:begin].rstrip(b"\0"))
     low, high = start // BLOCK_BYTES, -(-size // BLOCK_BYTES)
     while high - low > 1:

@@ -1,7 +1,7 @@
 """The requested part of a log: its last lines, or the lines since a time.
 
-A log is read by offsets, wherever it stands; the part whose room was given back (`--log-max`) is
-passed over, with a line that says so.
+A log is read by offsets, on this machine or on another node. The part whose disk space was freed
+(`--log-max`) is skipped, and a line says so.
 """
 
 import time
@@ -15,7 +15,7 @@ from elasticd.control.logs.log_times import LogTimes, TimedLines
 __all__ = ["CHUNK_BYTES", "OpenLog", "LogSlice", "dropped", "line_count", "read_slice"]
 
 CHUNK_BYTES = 1 << 20
-"""The size of one read, which is what an agent gives in one answer."""
+"""The size of one read; an agent sends at most this much in one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class OpenLog:
     """One stream of a rank in a generation, here or on another node."""
 
     read: Callable[[int, int], bytes]
-    """Returns the bytes from an offset on, as many as asked for or fewer; none at the end."""
+    """Returns the bytes from an offset on, at most as many as asked for; none at the end."""
     size: Callable[[], int]
-    """The size of the log by now."""
+    """Returns the present size of the log in bytes."""
     times: Callable[[], LogTimes]
-    """When how much of it had been written; only asked for if that is wanted."""
+    """Returns the times of writing; it is called only if the times are needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +37,16 @@ class LogSlice:
     lines: int | None = None
     """The number of last lines; None for all."""
     since_unix_s: float | None = None
-    """What was written from this time on, by the clock of its node; None for all."""
+    """Only lines written from this time on are shown, by the clock of the node; None for all."""
     has_stamps: bool = False
-    """True if the time stands before each line."""
+    """True if the time is shown before each line."""
 
     @property
     def is_whole(self) -> bool:
         return self.lines is None and self.since_unix_s is None
 
     def begin(self, log: OpenLog) -> int | None:
-        """Return the offset from which it is shown; None if nothing is."""
+        """Return the offset from which the log is shown; None if nothing is shown."""
         begin = 0
         if self.since_unix_s is not None:
             since = log.times().offset_since(self.since_unix_s)
@@ -58,9 +58,9 @@ class LogSlice:
         return begin
 
     def stamps(self, log: OpenLog, begin: int, *, is_live: bool = False) -> TimedLines | None:
-        """Return what puts the times before the lines from there on, if they are wanted.
+        """Return the object that puts times before the lines from `begin` on; None without stamps.
 
-        `is_live`: a line without a note was written just now.
+        With `is_live`, a line without a note was written just now.
         """
         if not self.has_stamps:
             return None
@@ -68,7 +68,7 @@ class LogSlice:
 
 
 def read_slice(log: OpenLog, wanted: LogSlice) -> Iterator[bytes]:
-    """Yield the wanted part of a log, as the log is now."""
+    """Yield the requested part of a log up to its present end."""
     offset = wanted.begin(log)
     if offset is None:
         return
@@ -87,12 +87,12 @@ def read_slice(log: OpenLog, wanted: LogSlice) -> Iterator[bytes]:
 
 
 def dropped(count: int) -> bytes:
-    """Return the line that says what is missing in place of a hole."""
+    """Return the line that replaces a hole, with the number of its bytes."""
     return b"\n[elasticd] %d bytes of output were dropped here: --log-max\n" % count
 
 
 def line_count(log: OpenLog) -> int:
-    """Return the number of lines of a short log; text after the last line end is one."""
+    """Return the number of lines of a short log; text after the last line end counts as a line."""
     count, offset, last = 0, 0, b"\n"
     while data := log.read(offset, CHUNK_BYTES):
         count += data.count(b"\n")

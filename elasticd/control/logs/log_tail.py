@@ -1,4 +1,4 @@
-"""Where the last lines of a log begin, found from its end; the log may be on another node."""
+"""Finds where the last lines of a log begin, from its end; the log may be on another node."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ __all__ = ["tail_offset"]
 BLOCK_BYTES = 1 << 16
 
 Read = Callable[[int, int], bytes]
-"""Returns the bytes from an offset on, as many as asked for or fewer; none if it cannot be read."""
+"""Returns the bytes from an offset on, at most as many as asked for; none after an error."""
 
 
 def tail_offset(read: Read, size: int, lines: int) -> int:
-    """Return the offset of the last `lines` lines of `size` bytes; 0 if there are no more.
+    """Return the offset of the last `lines` lines of `size` bytes; 0 if there are not more lines.
 
-    Text after the last line end is a line too. If the log cannot be read any more, the offset that
-    was reached is returned.
+    Text after the last line end is a line, too. If a read fails, the function returns the offset
+    that it has reached.
     """
     if lines <= 0:
         return size
@@ -26,7 +26,7 @@ def tail_offset(read: Read, size: int, lines: int) -> int:
             return end
         at = len(block)
         if end == size and block.endswith(b"\n"):
-            at -= 1  # It ends the last line, and begins none.
+            at -= 1  # This line end ends the last line.
         while (at := block.rfind(b"\n", 0, at)) >= 0:
             wanted -= 1
             if wanted == 0:

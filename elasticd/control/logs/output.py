@@ -1,9 +1,9 @@
-"""Reads what the workers write while they write it: from local files, and from agents elsewhere.
+"""Reads the output of workers while they write it: local files, and logs of agents on other hosts.
 
-A worker writes only to files in the run folder (elasticd keeps no pipe that could fill up), and
-this module reads behind it. One thread reads local files, one asks the agents of other hosts. A
-generation's files are read until the second one after it begins, since its workers may print while
-they are being stopped.
+A worker writes only to files in the run folder (elasticd has no pipe that could fill up), and this
+module reads these files. One thread reads local files, another asks the agents of other hosts. The
+files of generation n are read until generation n + 2 begins, since workers may print while they are
+being stopped.
 """
 
 import http.client
@@ -42,18 +42,18 @@ LOCAL_POLL_S = 0.05
 REMOTE_POLL_S = 0.5
 REMOTE_TIMEOUT_S = 5.0
 FAR_BEHIND = 10**15 - 1
-"""An offset behind the end of any log: an agent then answers with the size alone."""
+"""An offset beyond the end of any log: an agent then answers with the size only."""
 LINE_LIMIT_BYTES = 1 << 16
-"""A line without an end is shown in pieces of this size."""
+"""A longer line is shown in pieces of this size."""
 GENERATIONS_KEPT = 2
 TROUBLE = "writes to etcd fail: "
-"""The words before what an agent's `/healthz` says of refused writes."""
+"""The words in an agent's `/healthz` before its sentence about refused writes."""
 TROUBLE_LIMIT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogName:
-    """One stream of one worker; or the times of both, with `TIMES`."""
+    """The name of one stream of a worker, or of the times of both streams (`TIMES`)."""
 
     job: JobName
     generation: Generation
@@ -70,21 +70,19 @@ def log_path(run_folder: Path, name: LogName) -> Path:
 
 
 class LogFetch(Protocol):
-    """Read a log from another host's agent."""
+    """Reads a log from another host's agent."""
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
-        """Return the bytes from there on; None if there is no such file or no answer."""
+        """Return the bytes from the offset on; None if there is no such file or no answer."""
 
     def size(self, node: Node, name: LogName) -> int | None:
-        """Return the log's size in bytes, 0 if there is no such file; None if there is
-        no answer.
-        """
+        """Return the log's size in bytes, 0 if there is no such file, None without an answer."""
 
     def close(self) -> None: ...
 
 
 class HttpFetch:
-    """Ask agents' log servers, over TLS with the client's certificate if etcd has that too."""
+    """Asks agents' log servers, over TLS with the client's certificate if etcd uses TLS, too."""
 
     def __init__(
         self, settings: StoreSettings | None = None, timeout_s: float = REMOTE_TIMEOUT_S
@@ -93,19 +91,19 @@ class HttpFetch:
         self._context: ssl.SSLContext | None = None
         if settings is not None and settings.ca_file and settings.cert_file:
             self._context = ssl.create_default_context(cafile=settings.ca_file)
-            # Nodes are reached by address, and their certificates name what the operator chose:
-            # that the CA signed them is what counts.
+            # Nodes are reached by address, and their certificates have any name that the operator
+            # chose. So only the CA's signature is checked.
             self._context.check_hostname = False
             self._context.load_cert_chain(settings.cert_file, settings.key_file)
         self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
-        """Return what stands there from the offset on; None if the node did not answer."""
+        """Return the bytes from the offset on; None if the node does not answer."""
         path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
         return self.get(node, path, CHUNK_BYTES + 1)
 
     def size(self, node: Node, name: LogName) -> int | None:
-        """Return how much stands there, 0 for nothing; None if the node did not answer."""
+        """Return the log's size in bytes, 0 if there is no such file, None without an answer."""
         path = (
             f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={FAR_BEHIND}"
         )
@@ -116,27 +114,24 @@ class HttpFetch:
         return int(size) if size.isdecimal() else 0
 
     def trouble(self, node: Node) -> str:
-        """Return what etcd refuses to take from this node; empty if all is well, or
-        nobody answers.
-        """
+        """Return which writes of this node etcd refuses; empty if none or without an answer."""
         body = self.get(node, "/healthz", TROUBLE_LIMIT_BYTES) or b""
         return body.decode("utf-8", "replace").partition(TROUBLE)[2].strip()
 
     def get(self, node: Node, path: str, limit_bytes: int) -> bytes | None:
-        """Return what the node's agent answers, empty if it has no such thing; None if there is no
-        answer.
-        """
+        """Return the body of an answer, empty if there is no such path, None without an answer."""
         answer = self._ask(node, path, limit_bytes)
         return answer[0] if answer is not None else None
 
     def answer(self, node: Node, path: str, limit_bytes: int) -> tuple[int, bytes] | None:
-        """Return the status and the body of any answer; None if there is none."""
+        """Return the status and the body of any answer; None without an answer."""
         found = self._reply(node, path, limit_bytes)
         return found[:2] if found is not None else None
 
     def date(self, node: Node) -> str | None:
-        """Return the time of its clock, as an HTTP date, empty if it tells none; None if there is
-        no answer.
+        """Return the time of the node's clock as an HTTP date.
+
+        The text is empty if the answer has no date. The result is None without an answer.
         """
         found = self._reply(node, "/healthz", TROUBLE_LIMIT_BYTES)
         return found[2].get("Date", "") if found is not None else None
@@ -177,26 +172,26 @@ class HttpFetch:
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """Where we are in one stream; the thread that reads it owns it."""
+    """The position in one stream; the thread that reads the stream owns this object."""
 
     name: LogName
     node: Node | None
-    """The node; None if it is this host, or unknown."""
+    """The node; None if the log is on this host, or if the node is unknown."""
     wanted: LogSlice
-    """What of it is shown."""
+    """The part of the log that is shown."""
     offset: int = 0
     file: BinaryIO | None = None
     rest: bytes = b""
-    """The begin of a line whose end was not seen."""
+    """The beginning of a line whose end has not been read."""
     log: OpenLog | None = None
-    """The log; it is opened when it exists."""
+    """The log; None until the log exists."""
     is_begun: bool = False
     stamps: TimedLines | None = None
 
 
 @dataclass(slots=True)
 class _Lane:
-    """The readings of one thread."""
+    """The streams that one thread reads."""
 
     poll_s: float
     readings: list[_Reading] = field(default_factory=list)
@@ -204,10 +199,10 @@ class _Lane:
 
 
 class Tail:
-    """Show the streams that a console choice picks, for each world that it gets.
+    """Shows the streams that a console choice picks, for each world that `show` gets.
 
-    Without `fetch`, those of the agents that were started beside it alone (`own_nodes`): with
-    `--join`, as with torchrun, every host shows its own.
+    Without `fetch` it shows only the streams of this host's agents (`own_nodes`): with `--join`,
+    as with torchrun, every host shows its own workers.
     """
 
     def __init__(
@@ -222,7 +217,7 @@ class Tail:
         own_host: str = "",
         wanted: LogSlice | None = None,
     ) -> None:
-        """Begin; `wanted` says what is shown of what the first world has written by now."""
+        """Start the threads; `wanted` is the part of the first world's present output to show."""
         self._job, self._run_folder, self.choice = job, run_folder, choice
         self._write, self._fetch, self.own_nodes = write, fetch, own_nodes
         self._own_host = own_host or socket.gethostname()
@@ -235,7 +230,7 @@ class Tail:
         self._remote = _Lane(poll_s=REMOTE_POLL_S)
 
     def show(self, world: World, nodes: Mapping[NodeId, Node]) -> None:
-        """Show this world's streams too; those of worlds long gone are dropped."""
+        """Show this world's streams, too; streams of worlds that ended long ago are dropped."""
         for place in world.placements():
             streams = self.choice.streams(place.rank, place.local_rank)
             for stream in (OUT, ERR):
@@ -245,11 +240,11 @@ class Tail:
                     )
                     self._add(name, place.node, nodes.get(place.node.node))
         self._oldest = world.generation - GENERATIONS_KEPT + 1
-        # The output of later worlds is shown from its begin.
+        # The output of later worlds is shown from its beginning.
         self._wanted = replace(self._wanted, lines=None, since_unix_s=None)
 
     def finish(self, timeout_s: float) -> None:
-        """Read all to its end and stop, when the workers are gone."""
+        """Read all streams to their ends and stop; call this when the workers are gone."""
         self._ending.set()
         for lane in (self._local, self._remote):
             if lane.thread is not None:
@@ -263,7 +258,7 @@ class Tail:
         is_own = place.node in self.own_nodes
         if not is_own and (self._fetch is None or node is None):
             return
-        # A daemon on this host may keep its logs in the same run folder: then no need to ask it.
+        # A daemon on this host may keep its logs in the same run folder: then it is not asked.
         is_here = place.host == self._own_host and (self._run_folder / name.job).is_dir()
         is_local = is_own or is_here
         lane = self._local if is_local else self._remote
@@ -296,7 +291,7 @@ class Tail:
                         lane.readings.remove(reading)
 
     def _read_some(self, reading: _Reading) -> bool:
-        """Read one chunk; return whether there may be more at once."""
+        """Read one chunk; return whether more may be available at once."""
         if reading.log is None:
             reading.log = self._open(reading)
         log = reading.log
@@ -326,7 +321,7 @@ class Tail:
         return size >= CHUNK_BYTES or gap is not None
 
     def _is_silent(self, reading: _Reading) -> bool:
-        """Return whether it cannot be said yet where to begin, because the node does not answer."""
+        """Return whether the offset to begin at is unknown, because the node does not answer."""
         if reading.node is None or self._fetch is None or reading.wanted.is_whole:
             return False
         return self._fetch.size(reading.node, reading.name) is None
@@ -360,7 +355,7 @@ class Tail:
 
 
 def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
-    """Open a log of this machine; `file` is opened by the caller."""
+    """Return a log of this machine as an OpenLog; the caller opens and closes `file`."""
 
     def read(offset: int, count: int) -> bytes:
         return os.pread(file.fileno(), count, offset)
@@ -374,7 +369,7 @@ def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
 
 
 def remote_log(fetch: LogFetch, node: Node, name: LogName) -> OpenLog:
-    """Open a log of another node; an agent that does not answer counts as its end."""
+    """Return a log of another node as an OpenLog; a missing answer counts as the log's end."""
 
     def read(offset: int, count: int) -> bytes:
         return (fetch(node, name, offset) or b"")[:count]

@@ -1,1 +1,1 @@
-"""What stands in etcd about jobs and nodes, put together for reading."""
+"""The records in etcd about jobs and nodes, joined for readers."""

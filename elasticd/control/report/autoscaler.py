@@ -1,7 +1,7 @@
 """The records in etcd about the autoscaling of one job, joined for readers. Pure.
 
 A record that this version cannot read is named and left out: the rest of the job must stay visible,
-also while a newer autoscaler sizes it.
+even while a newer autoscaler sizes the job.
 """
 
 from collections.abc import Mapping
@@ -22,30 +22,28 @@ __all__ = ["Autoscaling", "autoscaling"]
 
 R = TypeVar("R", Policy, Curve, Memory)
 DECISIONS_KEPT = 2048
-"""How many decoded decisions are cached, for callers that read again and again."""
+"""The number of decoded decisions in the cache, for callers that read repeatedly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """The policy of a job, and what the autoscaler wrote about it."""
+    """The policy of a job, and the autoscaler's records about the job."""
 
     policy: Policy | None = None
-    """The policy; None if the job has none, or not any more."""
+    """The policy; None if the job has none, or none any more."""
     curve: Curve | None = None
     memory: Memory | None = None
     uid: str = ""
     """The uid of the job's spec."""
     written: tuple[bytes, ...] = ()
-    """Its decisions as they are stored, in the order of their numbers. They are decoded when asked
-    for, since a list of a hundred jobs shows almost none of their twenty thousand."""
+    """The stored decisions in the order of their numbers. They are decoded only on request: a list
+    of a hundred jobs shows almost none of their twenty thousand decisions."""
     trouble: str = ""
-    """Which record cannot be read, and why; empty if all can."""
+    """The record that cannot be read, and the reason; empty if all records can be read."""
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Return the decisions of this very job that this version can read, in the order of their
-        numbers.
-        """
+        """Return the decisions about this job that this version can read, ordered by number."""
         return self.newest(len(self.written))
 
     def newest(self, count: int) -> tuple[Decision, ...]:
@@ -57,7 +55,7 @@ class Autoscaling:
 def autoscaling(
     values: Mapping[str, bytes], keys: Keys, job: JobName, uid: str
 ) -> Autoscaling | None:
-    """Collect the autoscaler's records of this job; None if it has none.
+    """Return the autoscaler's records of this job; None if there are none.
 
     `values` are the records under `jobs/<job>/` by their keys. Records of an earlier job of the
     same name, which have another `uid`, do not count.
@@ -81,10 +79,10 @@ def autoscaling(
 
 @lru_cache(DECISIONS_KEPT)
 def _decision(value: bytes) -> Decision | None:
-    """Decode a decision, with a cache: most do not change between two readings, and decoding takes
-    0.1 ms.
+    """Decode a decision; return None if it is of a newer version.
 
-    None if it is of a newer version.
+    The results are cached: most decisions do not change between two readings, and decoding takes
+    0.1 ms.
     """
     try:
         return decode(Decision, value)

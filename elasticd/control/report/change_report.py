@@ -1,8 +1,9 @@
 """One change of world, joined from the incidents that its nodes wrote. Pure.
 
-Every member of a world writes an incident about its beginning, with what that node saw and measured
-on its own clock. Together they are one change. The reason and culprit are the proposer's and equal
-everywhere; a phase took as long as on the node where it took longest.
+Every member of a world writes an incident about the world's beginning, with its own observations
+and times, by its own clock. All incidents of a generation form one change. The reason and the
+culprit come from the proposer and are equal in all incidents; the time of a phase is the longest
+time on any node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,14 +19,14 @@ __all__ = ["ChangeReport", "change_reports"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeReport:
-    """One change of world: what `why` shows of a generation."""
+    """One change of world, as `why` shows it."""
 
     generation: Generation
     reason: Reason
     culprit: Failure | None
     lost: tuple[NodeId, ...]
     joined: tuple[NodeId, ...] = ()
-    """The nodes that wrote about this generation and not about the one before."""
+    """The nodes that wrote about this generation and not about the generation before."""
     members: tuple[NodeId, ...] = ()
     """The nodes that wrote about this generation, in the order of their names."""
     nodes: int
@@ -36,37 +37,41 @@ class ChangeReport:
     unnoticed_s: float = 0.0
     """The longest time without a step on any node when the change was noticed."""
     told: int = 1
-    """How many nodes went through it and wrote what they measured; 0 if the next one came first, or
-    it is under way."""
+    """The number of nodes that finished the change and wrote their measurements; 0 if the next
+    change came first, or if this change still goes on."""
     step: int | None = None
     lost_steps: int = 0
     received_bytes: int = 0
     restored_from: str = ""
-    """Where a state that no rank had came from: ranks, memory or storage."""
+    """The source of a restored state: ranks, memory or storage."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Slot-seconds of all nodes by time cause, from the last commit before to the first after."""
     note: str = ""
 
     @property
     def is_fault(self) -> bool:
-        """Return whether something broke; a node that is gone may also have been drained, or not be
-        wanted any more.
+        """Return whether the change has a fault as its reason.
+
+        A node may also be gone because it was drained, or because the job needs fewer nodes.
         """
         return self.culprit is not None or self.reason.is_fault
 
     @property
     def slot_s(self) -> float:
-        """The cost of the change in slot-seconds, as far as nodes wrote it; 0 if not known."""
+        """Return the change's cost in slot-seconds, as far as nodes wrote it; 0 if not known."""
         return sum(self.spent_s.values())
 
     @property
     def total_s(self) -> float:
-        """The sum of the phases: an upper bound if each has another slowest node."""
+        """Return the sum of the phases, in seconds.
+
+        The sum is an upper bound if the phases have different slowest nodes.
+        """
         return sum(self.phases_s.values())
 
 
 def change_reports(incidents: Iterable[Incident]) -> tuple[ChangeReport, ...]:
-    """Put together the incidents of a job, in the order of their generations."""
+    """Return the changes of a job, joined from its incidents, in the order of generations."""
     by_generation: dict[Generation, list[Incident]] = {}
     for incident in incidents:
         by_generation.setdefault(incident.generation, []).append(incident)

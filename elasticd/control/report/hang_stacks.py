@@ -1,8 +1,8 @@
-"""Which stacks show why a world ended: those of a rank that hung, or of all where none wrote.
+"""The stacks that show why a world ended: those of a rank that hung, or of all silent ranks.
 
-The agents write them before they end the ranks of that world, each node into a file of its own
-(`incidents/gen-<n>.<node>.stacks.txt` in the job's folder). This module only names the files.
-Others read them: the dashboard asks the nodes, a page has the files of this machine.
+The agents write stacks before they end the ranks of that world. Each node writes its own file
+(`incidents/gen-<n>.<node>.stacks.txt` in the job's folder). This module only names the files. Other
+modules read them: the dashboard asks the nodes, a page has the files of this machine.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ __all__ = ["HangStacks", "hang_stacks"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangStacks:
     generation: Generation
-    """The generation in which the ranks were: the one before the change, mostly."""
+    """The generation of the ranks: usually the generation before the change."""
     nodes: Sequence[NodeId]
-    """The nodes to look at, at least one, the first one first."""
+    """The nodes with stacks, at least one; the most useful one is first."""
 
 
 def hang_stacks(report: JobReport, change: ChangeReport) -> HangStacks | None:
-    """Return where the stacks are that belong to a change; None if nothing hung.
+    """Return the generation and nodes of the stacks of a change; None if no rank hung.
 
-    Where no rank wrote anything for too long nobody is to blame, and every node of the world before
-    has stacks.
+    If all ranks were silent for too long, no single rank is the cause, and every node of the world
+    before has stacks.
     """
     if change.culprit is not None:
         of = change.culprit.stacks_generation

@@ -1,4 +1,4 @@
-"""Where the time of all slots of a job went, put together from what its agents wrote. Pure."""
+"""The time account of all slots of a job, joined from the records of its agents. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ __all__ = ["JobTime", "job_time"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """The account as its agents wrote it last: while the job runs, a quarter of a minute ago."""
+    """The account as the agents last wrote it: up to 15 s ago while the job runs."""
 
     seconds: Mapping[TimeCause, float]
-    """Slot-seconds."""
+    """The slot-seconds of each cause."""
     wanted_s: float = 0.0
-    """Wanted slots times the time that went by, in slot-seconds, each slot that is held up to the
-    moment up to which it is accounted for; 0 if not known."""
+    """The wanted slots times the elapsed time, in slot-seconds; 0 if it is not known. Each slot
+    that the job holds counts up to the moment to which the account counts it."""
     has_steps: bool = False
-    """False if no steps were seen: then `train` means that workers ran."""
+    """False if no steps were seen: then the cause `train` means that workers ran."""
 
     step: int = 0
-    """The applied steps by then; 0 if there were none, or if not known."""
+    """The applied steps at that time; 0 if there were none, or if they are not known."""
     generation_s: float = 0.0
-    """The age of the generation when that was written, on the writer's clock."""
+    """The age of the generation in seconds at the time of writing, by the writer's clock."""
     at_unix_s: float = 0.0
-    """When the node of rank 0 last wrote, by its clock; 0 if not known."""
+    """The time at which the node of rank 0 last wrote, by its clock; 0 if it is not known."""
 
     @property
     def total_s(self) -> float:
@@ -36,12 +36,12 @@ class JobTime:
 
     @property
     def goodput(self) -> float | None:
-        """The share of the slots' time that trained; None if there was no time."""
+        """Return the share of the slots' time that trained; None if there was no time."""
         return goodput(self.seconds)
 
     @property
     def attainment(self) -> float | None:
-        """Training time compared with what was wished for; None if not known."""
+        """Return the training time as a share of the wanted time; None if it is not known."""
         return attainment(self.seconds, self.wanted_s)
 
     @property
@@ -58,9 +58,9 @@ class JobTime:
 
 
 def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTime | None:
-    """Add up the job's progress and what its agents counted; None if nobody wrote any.
+    """Add up the job's progress and the accounts of its agents; None if there are no records.
 
-    Raises: NotSupported: a record of a newer schema.
+    Raises: NotSupported: a record has a newer schema.
     """
     found = decode(JobProgress, progress) if progress is not None else None
     if found is not None and found.uid != uid:
@@ -82,15 +82,16 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
 
 
 def _unwritten_s(record: TimeSpent, progress: JobProgress) -> float:
-    """Return for how many wanted slot-seconds this agent has still to say where they went.
+    """Return the wanted slot-seconds that this agent has not yet accounted for.
 
-    The node of rank 0 counts what is wanted three times as often as other agents write their
-    account. So of a job that trains all the time, up to 15 s of each of their slots would seem to
-    be lost. How far apart two records are follows from the age of their generation in each.
+    The node of rank 0 counts the wanted slots three times as often as other agents write their
+    account. So even in a job that trains all the time, up to 15 s of each slot of other agents
+    would seem to be lost. The time between two records is the difference of the ages of their
+    generation.
     """
     slots = record.slots - record.held.get(TimeCause.SPARE.value, 0)
     if record.is_last or record.is_concluded or record.generation > progress.generation:
         return 0.0
     is_same = record.generation == progress.generation
-    # It had not seen this generation yet, so it wrote before that began.
+    # The agent had not seen this generation yet, so it wrote before the generation began.
     return slots * (progress.generation_s - (record.generation_s if is_same else 0.0))

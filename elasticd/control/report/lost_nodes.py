@@ -1,7 +1,7 @@
-"""Which nodes jobs lost lately, from their incidents. Pure.
+"""The nodes that jobs lost recently, from the jobs' incidents. Pure.
 
-A node's own record goes with its lease; the changes of world that its loss caused stay as long as
-the jobs' records do. So a node that held no job leaves no trace here.
+A node's own record is deleted with its lease; the changes of world that its loss caused stay as
+long as the jobs' records. So the loss of a node without a job is not known here.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,19 +18,22 @@ LATELY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostNode:
-    """A node that a job went on without, and that is not registered now."""
+    """A node that a job lost, and that is not registered now."""
 
     node: NodeId
     job: JobName
     reason: Reason
     at_unix_s: float
-    """The time by the clock of a node that noticed."""
+    """The time by the clock of a node that noticed the loss."""
 
 
 def lost_nodes(
     reports: Iterable[JobReport], present: Collection[NodeId], *, now_unix_s: float
 ) -> list[LostNode]:
-    """Return each once, with its newest loss, newest first; those in `present` have come back."""
+    """Return each lost node once, with its newest loss, newest first.
+
+    Nodes in `present` have come back, so they are left out.
+    """
     newest: dict[NodeId, LostNode] = {}
     for report in reports:
         for change in report.changes:

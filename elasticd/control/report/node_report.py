@@ -19,13 +19,13 @@ __all__ = ["NodeReport", "node_reports"]
 class NodeReport:
     node: Node
     is_drained: bool
-    """True if an operator wished so; `node.is_draining` says that the agent knows."""
+    """True if an operator drains the node; `node.is_draining` is true once the agent knows this."""
     drain_why: str = ""
     uses: tuple[Use, ...] = ()
-    """The jobs on it, and their slots."""
+    """The jobs on the node, and their slots."""
     late: LateNode | None = None
-    """How late it is, if a job's other nodes wait for it; of several jobs, the one that waits
-    most."""
+    """The lateness of the node, if the other nodes of a job wait for it; of several jobs, that of
+    the job that waits most."""
 
     @property
     def used_slots(self) -> int:
@@ -43,7 +43,7 @@ def node_reports(
     uses: Iterable[Use] = (),
     late: Iterable[LateNode] = (),
 ) -> tuple[NodeReport, ...]:
-    """Put together `nodes/` and `drains/`, what jobs hold of them, and who is `late` in a job."""
+    """Return the reports of nodes, joined from `nodes/`, `drains/`, the jobs' `uses` and `late`."""
     latest = latest_of_each(late)
     wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
     found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)

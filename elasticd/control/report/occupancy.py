@@ -1,8 +1,7 @@
-"""Which jobs hold the nodes' slots, and what that means for a job that waits.
+"""The jobs that hold the nodes' slots, and the consequences for a job that waits.
 
-The records of a job without a world say which of its nodes are being prepared. The reason why it
-has no other nodes stands elsewhere: in the worlds and members of other jobs, and in the nodes'
-records.
+The records of a job without a world say which of its nodes are being prepared. The reason why the
+job has no other nodes is in other records: the worlds and members of other jobs, and the nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,24 +39,24 @@ class Use:
     node: NodeId
     slots: int
     is_training: bool
-    """True if it trains; otherwise it waits there for a world, or stands by as a spare."""
+    """True if the job trains there; otherwise it waits there for a world, or has a spare there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOccupancy:
-    """All nodes, those that are drained, and who uses them."""
+    """All nodes, the drained nodes, and the jobs that use them."""
 
     nodes: tuple[Node, ...] = ()
     drained: frozenset[NodeId] = frozenset()
     unattended: frozenset[NodeId] = frozenset()
-    """Those of them that an operator drained, while none leads that would take it back."""
+    """The nodes that a Kubernetes operator drained, if no operator leads now to undrain them."""
     uses: tuple[Use, ...] = ()
 
 
 def uses_of(
     spec: JobSpec, status: JobStatus, world: World | None, members: Iterable[Member]
 ) -> tuple[Use, ...]:
-    """Return what one job holds, by its own records."""
+    """Return the slots that one job holds, by its own records."""
     if status.phase.is_final:
         return ()
     named = {n.node: n for n in world.nodes} if world is not None else {}
@@ -82,7 +81,7 @@ def uses_of(
 
 
 def read_cluster(store: ReadableStore, keys: Keys) -> ClusterOccupancy:
-    """Read the nodes, and the slots that jobs which are not over hold there."""
+    """Read the nodes, and the slots that unfinished jobs hold there."""
     uses: list[Use] = []
     for item in store.list(keys.active).items:
         job = JobName(item.key.removeprefix(keys.active))
@@ -113,7 +112,7 @@ def read_cluster(store: ReadableStore, keys: Keys) -> ClusterOccupancy:
 
 
 def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
-    """Return what a job waits for that has no world and no sentence of its own yet."""
+    """Return a sentence that says for what a job waits; the job has no world and no message yet."""
     members = tuple(members)
     text = f"waiting for {nodes_missing(spec, sum(bool(m.slots) for m in members))}"
     reasons = broken(members)
@@ -122,7 +121,7 @@ def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
 
 
 def broken(members: Iterable[Member]) -> str:
-    """Return the members that can never start a worker, and why; empty without any."""
+    """Return the members that can never start a worker, and why; empty if there are none."""
     return "".join(
         f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
         for member in members
@@ -131,7 +130,7 @@ def broken(members: Iterable[Member]) -> str:
 
 
 def left_out(members: Iterable[Member]) -> str:
-    """Return the slots in which no process is started any more; empty without any."""
+    """Return the slots in which no process is started any more; empty if there are none."""
     found = [f"slot {slot} of {member.node}" for member in members for slot in member.given_up]
     if not found:
         return ""
@@ -143,8 +142,9 @@ def left_out(members: Iterable[Member]) -> str:
 
 
 def kept_on(world: World | None, members: Iterable[Member]) -> str:
-    """Return why a node that is to leave trains on: only it has the state; empty if
-    none does so.
+    """Return which nodes must stay although they should leave, since only they have the state.
+
+    The text is empty if there are none.
     """
     members = tuple(members)
     staying = [m for m in members if m.leaving is None]
@@ -166,7 +166,7 @@ def _has_state(member: Member) -> bool:
 
 
 def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
-    """Return what holds the nodes that a waiting job does not have; begins with "; "."""
+    """Return what holds the nodes that a waiting job does not have; the text begins with "; "."""
     text = holders(spec, members, cluster)
     if len(_fitting(spec, cluster)) >= spec.min_nodes:
         return text
@@ -177,8 +177,9 @@ def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupanc
 
 
 def holders(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy) -> str:
-    """Return which jobs use the nodes that a waiting job could have, which of the nodes drain, and
-    whether there are too few of them at all.
+    """Return why a waiting job does not have the nodes that it could use.
+
+    Other jobs use them, they drain, or the cluster has too few of them.
     """
     here = {member.node for member in members}
     nodes = _fitting(spec, cluster)
@@ -210,7 +211,7 @@ def holders(spec: JobSpec, members: Iterable[Member], cluster: ClusterOccupancy)
 
 
 def _fitting(spec: JobSpec, cluster: ClusterOccupancy) -> Mapping[NodeId, Node]:
-    """Return the nodes that the job could have if nobody else had them."""
+    """Return the nodes that the job could use if no other job used them."""
     return {
         node.node: node
         for node in cluster.nodes

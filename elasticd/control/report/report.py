@@ -35,9 +35,10 @@ __all__ = [
 ]
 
 STEPS_EXPECTED_S = 60.0
-"""A generation of this age in which no step was seen has a script that reports none."""
+"""If a generation of this age has no step, its script reports no steps."""
 INCIDENTS_KEPT = 4096
-"""How many decoded incidents are cached, for callers that read again and again; about 2 KB each."""
+"""The number of decoded incidents in the cache, for callers that read repeatedly; about 2 KB each.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,32 +54,32 @@ class JobReport:
     incidents: tuple[Incident, ...] = ()
     """The incidents of which `changes` are made, one for each node."""
     time: JobTime | None = None
-    """Where the time of all its slots went; None if no agent wrote that."""
+    """The time account of all slots of the job; None if no agent wrote one."""
     late: tuple[LateNode, ...] = ()
-    """The nodes that all others waited for, in the order in which they were found."""
+    """The nodes for which all others waited, in the order in which they were found."""
     autoscaling: Autoscaling | None = None
-    """Its policy, and what the autoscaler wrote; None if there never was any."""
+    """The policy and the autoscaler's records; None if there never were any."""
     step: int = 0
-    """The applied steps, as the node of rank 0 last wrote; 0 if there are none, or if not known."""
+    """The applied steps, as the node of rank 0 last wrote; 0 if none, or if they are not known."""
     elsewhere: str = ""
-    """For a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
+    """For a job that waits, what holds the nodes that it does not have (see `with_elsewhere`)."""
 
     @property
     def late_now(self) -> tuple[LateNode, ...]:
-        """Return the nodes that all others wait for at this moment; none if the job is over."""
+        """Return the nodes for which all others wait now; none if the job is over."""
         if self.status.phase.is_final:
             return ()
         return tuple(node for node in self.late if not node.until_unix_s)
 
     @property
     def training(self) -> Training | None:
-        """Return what the whole run did, once it is over (in-process mode)."""
+        """Return the sums of the whole run once it is over; None in restart mode."""
         told = [r.training for r in self.results if r.training is not None]
         return next((t for t in told if t.note), told[0] if told else None)
 
     @property
     def saved(self) -> Saved | None:
-        """Return how far the checkpoint is, if the job ended before its training did."""
+        """Return the progress of the last checkpoint, if the job ended before its training did."""
         if self.status.phase not in (Phase.STOPPED, Phase.WAITING):
             return None
         told = [result.saved for result in self.results if result.saved is not None]
@@ -90,19 +91,20 @@ class JobReport:
 
     @property
     def size_want(self) -> Want | None:
-        """Return the wish that decides the size; None if nobody has one, so that it is as large as
-        it may be.
+        """Return the wish that decides the job's size; None if there is no wish.
+
+        Without a wish the job is as large as it may be.
         """
         return size_want(self.wants)
 
     @property
     def is_in_process(self) -> bool:
-        """Return whether its workers train under `elasticd.run`, as far as etcd knows."""
+        """Return whether the job's workers train under `elasticd.run`, as far as etcd knows."""
         return self.status.is_in_process or any(m.is_in_process for m in self.members)
 
     @property
     def reports_steps(self) -> bool | None:
-        """Return whether it reports how many steps it has made; None if it is too young to know."""
+        """Return whether the job reports its steps; None if it is too young to know."""
         if self.is_in_process or (self.time is not None and self.time.has_steps):
             return True
         is_old = self.time is not None and self.time.generation_s >= STEPS_EXPECTED_S
@@ -110,7 +112,7 @@ class JobReport:
 
     @property
     def message(self) -> str:
-        """Return the status's message; for a job that no node serves yet, what it waits for."""
+        """Return the status's message; if no node serves the job yet, for what it waits."""
         if self.status.message or self.status.phase is not Phase.PENDING:
             is_running = self.status.phase is Phase.RUNNING
             stays = kept_on(self.world, self.members) if is_running else ""
@@ -119,8 +121,9 @@ class JobReport:
         return waiting_for(self.spec, self.members) + self.elsewhere
 
     def arrivals(self, change: ChangeReport) -> str:
-        """Return how far a change is, or that it came to nothing; empty once somebody wrote about
-        it.
+        """Return the progress of a change, or that the next change replaced it.
+
+        The text is empty once a node wrote its measurements of the change.
         """
         world = self.world
         is_last = world is not None and world.generation == change.generation
@@ -133,7 +136,7 @@ class JobReport:
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
-        """Return the sizes of its worlds in order, without repetitions in a row."""
+        """Return the sizes of the job's worlds in order, without repetitions in a row."""
         sizes: list[int] = []
         for change in self.changes:
             if not sizes or sizes[-1] != change.world_size:
@@ -167,15 +170,18 @@ class JobReport:
 
 
 def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:
-    """Read one job; None if there is none of that name."""
+    """Return the report of one job; None if there is no such job.
+
+    Raises: NotSupported: a record has a newer schema.
+    """
     return job_report(store.list(keys.job(job)).items, keys, job)
 
 
 def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport | None:
-    """Put together all records under `jobs/<job>/`.
+    """Return the report of a job, joined from all records under `jobs/<job>/`.
 
     Raises:
-        NotSupported: a record of a newer schema.
+        NotSupported: a record has a newer schema.
     """
     values = {item.key: item.value for item in items}
     if (spec := values.get(keys.spec(job))) is None:
@@ -205,7 +211,7 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
 
 
 def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
-    """Put together all records under `jobs/`."""
+    """Return the reports of all jobs, joined from all records under `jobs/`."""
     by_job: dict[str, list[KeyValue]] = {}
     for item in items:
         name = item.key.removeprefix(keys.jobs).split("/", 1)[0]
@@ -215,7 +221,7 @@ def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
 
 
 def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
-    """Add to jobs that wait for nodes the jobs that hold these nodes."""
+    """Return the reports; those of jobs that wait for nodes get the jobs that hold these nodes."""
     reports = list(reports)
     if not any(_is_waiting(report) for report in reports):
         return reports
@@ -234,7 +240,9 @@ def _is_waiting(report: JobReport) -> bool:
 
 @lru_cache(INCIDENTS_KEPT)
 def _incident(value: bytes) -> Incident:
-    """Decode an incident, with a cache: most do not change between two readings, and decoding takes
+    """Decode an incident.
+
+    The results are cached: most incidents do not change between two readings, and decoding takes
     0.1 ms.
     """
     return decode(Incident, value)

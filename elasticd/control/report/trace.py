@@ -1,7 +1,8 @@
 """A job's changes of world as a trace for Perfetto and chrome://tracing. Pure.
 
-It has one row for the job, with its generations, and one for each node, with the phases that it
-measured. Each node's row uses its own wall clock: small distances between two rows mean nothing.
+A trace has one row for the job, with its generations, and one row for each node, with the phases
+that the node measured. Each node's row uses the node's own wall clock, so small distances between
+two rows mean nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ __all__ = ["chrome_trace"]
 
 _US = 1e6
 _JOB = 0
-"""The number of the job's row; those of the nodes follow."""
+"""The number of the job's row; the rows of the nodes follow."""
 
 Event = dict[str, object]
 
@@ -33,9 +34,7 @@ def chrome_trace(
 
 
 def _generations(changes: Sequence[ChangeReport]) -> Iterator[Event]:
-    """Yield the generations: each lasts until the next one was first reported; the last is a
-    moment.
-    """
+    """Yield the generations: each lasts until the next one begins; the last one has no length."""
     for change, later in pairwise(changes):
         end_s = max(change.at_unix_s, later.at_unix_s - later.total_s)
         yield _span(_JOB, _title(change), change.at_unix_s, end_s, _facts(change))
@@ -44,7 +43,7 @@ def _generations(changes: Sequence[ChangeReport]) -> Iterator[Event]:
 
 
 def _phases(row: int, incident: Incident) -> Iterator[Event]:
-    """Yield the phases one after the other, up to when the node wrote them down."""
+    """Yield the phases in sequence; the last one ends at the time of the node's report."""
     known = [(name, incident.phases_s[name]) for name in PHASES if name in incident.phases_s]
     at_s = incident.at_unix_s - sum(seconds for _, seconds in known)
     facts: Event = {
