@@ -212,10 +212,11 @@ def _origin(log: CommitLog, newest: int, ruling: Ruling) -> int:
         is_opening = entry.kind is LogEntryKind.OPENED
         if is_opening and (made.run, made.generation) == (ruling.run, ruling.generation):
             is_before = True
-        elif is_before and entry.kind is LogEntryKind.COMMITTED and made.step == ruling.start_step:
-            return entry.number
-        elif is_before and not ruling.start_step:
-            return 0
+        elif is_before and entry.kind is LogEntryKind.COMMITTED:
+            if made.step == ruling.start_step:
+                return entry.number
+            if not ruling.start_step:
+                return 0  # It began anew, since the newest checkpoint is not of step 0.
     if ruling.start_step:
         raise Damaged(f"No entry of the log names the checkpoint of step {ruling.start_step}.")
     return 0

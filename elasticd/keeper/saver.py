@@ -110,9 +110,10 @@ class Saver:
             job = SnapshotSave(
                 snapshot=share.snapshot, shares=share.shares, begun_s=now_s, uploaded_s=now_s
             )
+            name = f"save-{share.snapshot.step}"
+            Thread(target=self._save, args=(job,), name=name, daemon=True).start()
+            # If no thread can be had, no save is under way for which later ones would wait.
             self._jobs[share.snapshot] = job
-        name = f"save-{share.snapshot.step}"
-        Thread(target=self._save, args=(job,), name=name, daemon=True).start()
 
     @property
     def is_busy(self) -> bool:
@@ -219,9 +220,7 @@ class Saver:
                 log.warning("generation.not_opened", generation=generation, why=str(exc))
 
     def _save(self, job: SnapshotSave) -> None:
-        os.nice(
-            self._niceness
-        )  # On Linux that is this thread, and those of the pool that it starts.
+        os.nice(self._niceness)  # On Linux: of this thread, and of those that it starts.
         try:
             self._settle(job)
         except Abandoned:
@@ -361,11 +360,12 @@ class Saver:
         return True
 
     def _end(self, job: SnapshotSave, outcome: CommitOutcome) -> None:
+        if outcome is CommitOutcome.TOO_LATE:
+            self._note_other_run()  # It asks the storage, and whoever asks us waits for the lock.
         with self._changed:
             job.enter(SaveStage(outcome))
             if outcome is CommitOutcome.TOO_LATE:
                 job.why = "A newer checkpoint or generation came before it."
-                self._note_other_run()
             else:
                 self._durable = job.snapshot
                 self._metrics.durable(job.snapshot.step)
@@ -376,10 +376,10 @@ class Saver:
         self.note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
 
     def _note_other_run(self) -> None:
-        """Report if another run of the job now saves to this URL; the caller holds the lock."""
+        """Report if another run of the job now saves to this URL."""
         ruling = self._committer.log.ruling()
         if ruling.uid and ruling.uid != self._committer.uid:
-            self._notes.append(
+            self.note(
                 f"Another run of {ruling.job} saves to {self._bucket.url} now, and nothing of this "
                 "one is saved any more: stop one of the two."
             )

@@ -97,7 +97,14 @@ class Service:
     def _begin(self, sock: socket.socket, worker: int) -> None:
         with self._left:
             self._workers.add(worker)
-        Thread(target=self._serve, args=(sock, worker), daemon=True).start()
+        try:
+            Thread(target=self._serve, args=(sock, worker), daemon=True).start()
+        except RuntimeError as exc:  # No thread can be had: the worker connects again later.
+            log.warning("worker.not_accepted", why=str(exc))
+            sock.close()
+            with self._left:
+                self._workers.discard(worker)
+                self._left.notify_all()
 
     def _serve(self, sock: socket.socket, worker: int) -> None:
         line = KeeperConnection(sock, ms.QUESTIONS)

@@ -13,9 +13,11 @@ from elasticd.errors import EnvironmentProblem
 from elasticd.keeper.memory.free_memory import room_bytes
 from elasticd.keeper.memory.huge_pages import map_aligned, take_huge_pages
 
-__all__ = ["SharedMemory"]
+__all__ = ["SLOWEST_BYTES_PER_S", "SharedMemory"]
 
 NAME = "elasticd-checkpoint"
+SLOWEST_BYTES_PER_S = 50e6
+"""Fresh memory comes at least this fast, even in a virtual machine whose host has to find it."""
 
 _MADV_POPULATE_WRITE = 23  # Linux 5.14
 _madvise = ctypes.CDLL(None).madvise

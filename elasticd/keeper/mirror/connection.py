@@ -26,6 +26,8 @@ GREETING_LIMIT_S = 5.0
 STEP_LIMIT_S = 20.0
 """The time limit for one message, or for one block of bytes: 4 MiB in that time are slower than any
 network that trains."""
+KEEPALIVES = 4
+"""How many questions of the kernel without an answer end a connection."""
 
 _MAGIC = b"elasticd-keeper2"
 _NONCE_BYTES = _PROOF_BYTES = 32
@@ -44,16 +46,31 @@ class MirrorConnection:
         self._sock.settimeout(STEP_LIMIT_S)
         send_message(self._sock, pack(message))
 
-    def receive(self, kinds: Mapping[str, type], limit_bytes: int) -> Any:
+    def receive(self, kinds: Mapping[str, type], limit_bytes: int, *, more_s: float = 0.0) -> Any:
         """Return the next message, which must be of one of these kinds and within the size limit.
+
+        The other side may take `more_s` seconds longer than for any message.
 
         Raises: Refused: the message is something else.
         """
-        deadline_s = time.monotonic() + STEP_LIMIT_S
+        deadline_s = time.monotonic() + STEP_LIMIT_S + more_s
         try:
             return unpack(read_message(self._sock, limit_bytes, deadline_s), kinds)
         except InvariantBroken as exc:
             raise Refused(str(exc)[:200]) from exc
+
+    def watch(self) -> None:
+        """Notice within some `STEP_LIMIT_S` that the other side's host is gone, also in a longer
+        wait.
+        """
+        pause_s = max(1, round(STEP_LIMIT_S) // KEEPALIVES)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, pause_s),
+            (socket.TCP_KEEPINTVL, pause_s),
+            (socket.TCP_KEEPCNT, KEEPALIVES - 1),
+        ):
+            self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def send_block(self, block: memoryview) -> None:
         self._sock.settimeout(STEP_LIMIT_S)

@@ -16,6 +16,7 @@ from threading import Condition, Thread
 from elasticd.checkpoint.commit.upload import Abandoned
 from elasticd.checkpoint.format.checksum import blocks, sum_of_sums
 from elasticd.errors import Refused, Unavailable
+from elasticd.keeper.memory.memfd import SLOWEST_BYTES_PER_S
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.connection import MirrorConnection, greeted
@@ -170,8 +171,10 @@ class MirrorSender:
         """Send a share; return how many bytes were sent, once the other keeper holds the share."""
         with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
             passage = greeted(sock, door.token)
+            passage.watch()
             passage.send(self._offer(record))
-            if _is_held_there(passage):
+            # The other keeper takes the memory before it answers, and that may be slow.
+            if _is_held_there(passage, record.memory.size / SLOWEST_BYTES_PER_S):
                 return 0
             for start, size in record.share.layout.parts:
                 for block in blocks(record.memory.view[start : start + size]):
@@ -204,12 +207,14 @@ class MirrorSender:
         )
 
 
-def _is_held_there(passage: MirrorConnection) -> bool:
+def _is_held_there(passage: MirrorConnection, more_s: float = 0.0) -> bool:
     """Return True if the other keeper holds the share, False if it wants the bytes.
+
+    `more_s` as in `MirrorConnection.receive`.
 
     Raises: Unavailable: the other keeper does not accept the share now.
     """
-    match passage.receive(ANSWERS, ANSWER_LIMIT_BYTES):
+    match passage.receive(ANSWERS, ANSWER_LIMIT_BYTES, more_s=more_s):
         case Held():
             return True
         case Wanted():

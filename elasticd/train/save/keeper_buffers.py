@@ -16,6 +16,7 @@ import torch
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.keeper.client import Client
+from elasticd.keeper.memory.memfd import SLOWEST_BYTES_PER_S
 from elasticd.keeper.memory.share_record import BUFFERS
 from elasticd.keeper.wire import message as ms
 from elasticd.tensors import cuda
@@ -35,8 +36,6 @@ __all__ = [
 
 REPLY_LIMIT_S = 5.0
 """A keeper that is silent for this long during a step is given up, and asked again later."""
-SLOWEST_BYTES_PER_S = 50e6
-"""Fresh memory comes at least this fast, even in a virtual machine whose host has to find it."""
 
 _numbers = count(1)
 """The numbers of plans: those of a generation that is over must not be taken for others."""

@@ -119,6 +119,18 @@ def test_join_of_a_generation_that_began_anew_tells_none(tmp_path: Path) -> None
     assert finder.join(2, PATIENCE_S).number == 0
 
 
+def test_join_finds_a_checkpoint_of_step_0_however_often_the_job_was_restarted(
+    tmp_path: Path,
+) -> None:
+    """Other ranks would begin anew, where rank 0 goes on from what was saved."""
+    maker = Maker.of(tmp_path)
+    entry = maker.save(0)
+    finder = finder_of(maker)
+    for generation in (2, 3, 4):
+        finder.open(generation, 0)
+        assert finder.join(generation, PATIENCE_S).number == entry.number
+
+
 def test_join_takes_the_newest_of_two_checkpoints_of_a_step(tmp_path: Path) -> None:
     """Two runs have saved it; rank 0 took the later one."""
     Maker.of(tmp_path, steps=2)

@@ -1,7 +1,7 @@
 """Several keepers over one bucket: all shares or none, stand-ins, and generations that are over."""
 
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Thread
 
 import pytest
 
@@ -199,6 +199,25 @@ def test_zombie_of_another_run_commits_nothing(tmp_path: Path, start_step: int) 
     assert outcome(node) is CommitOutcome.TOO_LATE
     assert committed(later.bucket) == []
     assert CommitLog(later.bucket).ruling().run == 2
+
+
+def test_storage_is_asked_while_nobody_waits_for_the_answer(tmp_path: Path) -> None:
+    """A snapshot that was fenced asks who rules now; workers get their answers meanwhile."""
+    held_up: list[str] = []
+
+    def before(verb: str, name: str) -> None:
+        asking = Thread(target=lambda: node.saver.is_busy, daemon=True)
+        asking.start()
+        asking.join(UPLOAD_S)
+        held_up.extend([f"{verb} {name}"] if asking.is_alive() else [])
+
+    node = Node(Meddling(FolderBucket(str(tmp_path)), before))
+    node.committer.open(1, 0)
+    node.take(MADE, FIRST)
+    until(lambda: (tmp_path / fragment_name(MADE, 0, 0)).exists(), lambda: "no fragment")
+    Node(FolderBucket(str(tmp_path))).committer.open(2, 0)
+    assert outcome(node) is CommitOutcome.TOO_LATE
+    assert held_up == []
 
 
 def test_slower_older_snapshot_of_the_same_generation_is_too_late(tmp_path: Path) -> None:

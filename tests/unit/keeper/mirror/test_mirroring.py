@@ -24,16 +24,19 @@ from elasticd.keeper import saver as saver_module
 from elasticd.keeper.assembly import KeeperSettings, keep
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory import received_shares as received_module
+from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import held_of
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.mirror import connection as passage_module
 from elasticd.keeper.mirror import protocol as om
 from elasticd.keeper.mirror import queue as mirror_module
+from elasticd.keeper.mirror import sender as sender_module
 from elasticd.keeper.mirror.connection import MirrorConnection, greeted
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.wire import message as ms
 from elasticd.keeper.wire.message import Door
 from tests.fixtures.cluster import until
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ports import free_port
 from tests.unit.keeper.mirror.pair import (
     HOST,
@@ -51,6 +54,7 @@ from tests.unit.keeper.site import PATIENCE_S, a_plan, a_snapshot, memfds
 PLAN = replace(a_plan(1, 2), is_alone=True)
 SIZE = PLAN.layout.size
 GREETING_BYTES, LENGTH_BYTES = 64, 8
+SHORT_S = patience_s(1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -352,6 +356,36 @@ def test_without_room_it_is_refused_and_said_once(
     assert "no memory" in near.notes[0]
     monkeypatch.setattr(received_module, "room_bytes", lambda: 3 * SIZE)
     wait_steps(far, 10)
+
+
+def test_memory_that_comes_slowly_does_not_cost_the_second_copy(
+    near: Near, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a large share the next node's kernel takes longer than any message may."""
+    monkeypatch.setattr(passage_module, "STEP_LIMIT_S", SHORT_S)
+    monkeypatch.setattr(sender_module, "SLOWEST_BYTES_PER_S", SIZE / PATIENCE_S)
+    taken = received_module._memory
+
+    def slowly(size: int, owed_bytes: int) -> SharedMemory:
+        Event().wait(2 * SHORT_S)
+        return taken(size, owed_bytes)
+
+    monkeypatch.setattr(received_module, "_memory", slowly)
+    near.sender.use(WORKER, far.door)
+    near.snapshot(a_snapshot(10))
+    wait_steps(far, 10)
+
+
+def test_host_that_is_gone_is_noticed_in_a_long_wait() -> None:
+    """The kernel asks it, as often as the limit of a message allows."""
+    with socket.socket() as sock:
+        MirrorConnection(sock).watch()
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle_s, pause_s, count = (
+            sock.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+    assert 0 < idle_s + count * pause_s <= passage_module.STEP_LIMIT_S
 
 
 def test_newer_snapshot_supersedes_one_that_waits(near: Near, far: Far) -> None:
