@@ -35,6 +35,8 @@ __all__ = ["SnapshotTaker"]
 
 FINAL_LIMIT_S = 600.0
 """How long the end of a run waits until its last state is durable."""
+FINAL_TRIES = 3
+"""How many keepers the last state is given to, if one after the other ends."""
 RETRY_S = 10.0
 AHEAD_BYTES = 32 << 20
 """Memory for a smaller state is allocated quickly, so it is taken with the first snapshot."""
@@ -206,11 +208,15 @@ class SnapshotTaker:
         assert self._state is not None
         step = self._state.position[0]
         self._finish_copy()
-        self._retry_s = 0.0  # There is no later time.
-        if step > self.saved_step and not self.take(step, is_last=True):
-            return
-        if self._snapshots:
-            self.wait(FINAL_LIMIT_S, is_wanted)
+        deadline_s = time.monotonic() + FINAL_LIMIT_S
+        for _ in range(FINAL_TRIES):
+            self._retry_s = 0.0  # There is no later time.
+            is_taken = step <= self.saved_step or self.take(step, is_last=True)
+            if is_taken and self._snapshots:
+                self.wait(deadline_s - time.monotonic(), is_wanted)
+            # A keeper that is gone took what it had with it, and its agent starts another.
+            if self._client is not None or not is_wanted():
+                return
 
     def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Wait until the newest snapshot is durable; if it fails, say why and return False."""

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import Unavailable
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.train.save import snapshot_taker as module
-from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S
+from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S, FINAL_TRIES
 from tests.unit.train.save.save_case import Case, Clock, same
 
 Make = Callable[..., Case]
@@ -108,6 +109,36 @@ def test_finish_of_what_was_restored_whole_has_nothing_to_wait_for(case: Make) -
     one.state.position = (9, 1)
     one.saving.saved_step = 9
     assert finished(one) == []
+
+
+@pytest.mark.parametrize(("kind", "every"), [(ms.Claim, 100), (ms.Await, 1), (ms.Await, 100)])
+def test_finish_outlives_a_keeper_that_ends_meanwhile(case: Make, kind: type, every: int) -> None:
+    """It is the last time that somebody has the state: the next keeper gets it again."""
+    one = case(every=every)
+    entries = one.step()
+
+    def end(question: object) -> object:
+        del one.keeper.answers[kind]
+        one.keeper.taken.clear()
+        raise Unavailable("it has gone")
+
+    one.keeper.answers[kind] = end
+    assert finished(one)[-1].snapshot.step == 1
+    assert one.steps == [1] and one.keeper.connected == 2
+    assert same(one.keeper.state(one.keeper.taken[-1]), entries)
+
+
+def test_finish_gives_up_keepers_that_end_again_and_again(case: Make) -> None:
+    """A job must end."""
+    one = case()
+    one.step()
+
+    def end(question: object) -> object:
+        raise Unavailable("it has gone")
+
+    one.keeper.answers[ms.Await] = end
+    assert len(finished(one)) == FINAL_TRIES
+    assert one.said == ["Nothing is saved at the moment: it has gone"]
 
 
 def test_finish_hands_over_again_what_a_keeper_took_with_it(case: Make) -> None:
