@@ -248,7 +248,8 @@ class ShareMemory:
         whole = _newest_whole([*self._all(), *self.received.records()])
         if whole is not None:
             self._keep_orphans(lambda each: each.share.snapshot >= whole)
-        newest = set(self._orphans[-_ORPHANS_LIMIT:])
+        # By age and not by the order in which workers left: a snapshot needs the shares of all.
+        newest = set(sorted(self._orphans, key=_snapshot_of)[-_ORPHANS_LIMIT:])
         self._keep_orphans(lambda each: each in newest)
 
     def _keep_orphans(self, is_kept: Callable[[ShareRecord], bool]) -> None:

@@ -202,6 +202,24 @@ def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyP
     assert (memfds() - before).total() == 2 * 6, "each memory has its file and its mapping's"
 
 
+def test_bound_of_orphans_leaves_the_newest_snapshot_of_all_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a node with many workers, however many of them left first; others have the rest of it."""
+    workers = range(1, 5)
+    monkeypatch.setattr(vault_module, "_ORPHANS_LIMIT", len(workers))
+    vault = ShareMemory()
+    plans = {worker: a_plan(worker, 2 * len(workers)) for worker in workers}
+    for worker, plan in plans.items():
+        vault.plan(worker, [plan])
+        kept(vault, 10, worker=worker, plan=plan)
+        kept(vault, 20, worker=worker, plan=plan)
+    for worker in workers:
+        vault.leave(worker)
+    held = [(each.share.snapshot.step, each.share.share) for each in vault.records()]
+    assert sorted(held) == [(20, worker) for worker in workers]
+
+
 def test_what_is_older_than_a_whole_one_is_no_use_to_a_restore() -> None:
     """Whole with what other workers of this node have, living or not; what is newer stays too."""
     vault = ShareMemory()
