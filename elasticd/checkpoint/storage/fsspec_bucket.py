@@ -32,6 +32,9 @@ REQUEST_S = 30.0
 """A request that takes this long hangs; the time for its bytes at the least speed is added."""
 CONNECT_S = 10.0
 LEAST_BYTES_PER_S = 1_000_000.0
+LISTED_BYTES = 400
+"""How many bytes of an answer tell of one object in a list; a driver asks for 1000 at a time, and
+for all of them in one call."""
 ONE_PUT_BYTES = 5 << 30
 """The most that S3 takes in one request."""
 ONE_AZURE_PUT_BYTES = 5000 << 20
@@ -156,7 +159,8 @@ class FsspecBucket:
         found: list[ListedObject] = []
         try:
             with self._translated(prefix):
-                every: dict[str, Any] = self._call("find", prefix, detail=True)
+                nbytes = limit * LISTED_BYTES
+                every: dict[str, Any] = self._call("find", prefix, detail=True, nbytes=nbytes)
         except ObjectMissing:
             return []
         for path, seen in every.items():
