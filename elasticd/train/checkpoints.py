@@ -171,7 +171,7 @@ class Checkpoints:
         is_stale = self._staleness(group.generation)
         self._await_keeper(is_awaited=True)
         try:
-            client = saving.client if saving is not None else NoKeeper()
+            client = saving.present_client() if saving is not None else NoKeeper()
             restored = restore(group, client, self._state, is_stale, alive)
         except Unavailable as exc:
             raise KeeperMissing(str(exc)) from exc

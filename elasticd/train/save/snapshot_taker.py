@@ -101,6 +101,15 @@ class SnapshotTaker:
             self._pairs.forget()
         return self._client
 
+    def present_client(self) -> Client:
+        """Return a connection that answers: the keeper may have ended since it was asked last.
+
+        Raises: Unavailable: there is no keeper.
+        """
+        if self._client is not None:
+            self._standing()
+        return self.client
+
     # --- generations ------------------------------------------------------------------------------
 
     def begin(

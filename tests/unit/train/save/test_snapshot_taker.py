@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elasticd.checkpoint.format.layout import Snapshot
-from elasticd.errors import InvariantBroken
+from elasticd.errors import InvariantBroken, Unavailable
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.train.save import snapshot_taker as module
@@ -262,6 +262,22 @@ def test_training_goes_on_without_a_keeper(case: Make, clock: Clock) -> None:
     gone = [said for said in one.said if "it has gone" in said]
     assert len(gone) == 1 and gone[0].startswith("Nothing is saved at the moment: ")
     assert len(one.said) == 2
+
+
+def test_keeper_that_was_started_again_is_found_before_it_is_asked_for_a_state(case: Make) -> None:
+    """A rank that has a part of the state would end at the first question to the old one."""
+    one = case()
+    one.step()
+
+    def end(question: object) -> object:
+        del one.keeper.answers[ms.Ask]
+        raise Unavailable("it has gone")
+
+    one.keeper.answers[ms.Ask] = end
+    one.saving.present_client().ask(ms.Ask(), ms.Standing)
+    assert one.keeper.connected == 2
+    one.saving.present_client()
+    assert one.keeper.connected == 2, "one that answers is kept"
 
 
 def test_keeper_that_was_never_there_stops_nothing(clock: Clock) -> None:
