@@ -8,6 +8,7 @@ project built: pip gets its requirements.
 """
 
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,8 @@ PROMISED_S = 60.0
 LIMIT_S = 300.0
 """Only ends a search without an end, which takes hours: how far the registry is decides nothing."""
 AT_ONCE = 2
-"""How many searches run at a time, each on a core of its own: nothing is installed meanwhile."""
+"""How many searches run at a time: nothing is installed meanwhile. Each waits for the registry much
+of its time, and .ci/run has `make check` beside them, nicely."""
 
 
 def main() -> int:
@@ -37,6 +39,7 @@ def main() -> int:
     if found is None:
         raise SystemExit("constraints.txt has no line 'torch==...': pin it there.")
     failed = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Leaves no folder.
     with tempfile.TemporaryDirectory(prefix="elasticd-extras-") as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
