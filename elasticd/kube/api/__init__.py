@@ -1,7 +1,7 @@
-"""The port to Kubernetes' API server and what stands behind it.
+"""The port to Kubernetes' API server and the two implementations of the port.
 
-`port` is all that the operator uses; `KubernetesApi` is the real thing, `MemoryApi` its twin for
-tests. The official client gives configuration, authentication and TLS. List and watch are our own,
-because its informer fails on custom objects and reconnects without a pause. Nothing here knows what
-an ElasticJob means.
+The operator uses `port` alone. `KubernetesApi` is the real implementation, and `MemoryApi` is its
+counterpart for tests. The official client gives configuration, authentication and TLS. List and
+watch are elasticd's own, because the client's informer fails on custom objects and reconnects
+without a pause. No module of this package knows what an ElasticJob means.
 """

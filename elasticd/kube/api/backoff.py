@@ -1,5 +1,5 @@
-"""How long to wait before the next try: twice as long each time, and never the same for all
-clients.
+"""The wait before the next try: it doubles after each failure, and has a random part, so that
+clients do not all come back at the same time.
 """
 
 import random
@@ -11,7 +11,7 @@ FIRST_S, MOST_S = 0.25, 30.0
 
 
 class Backoff:
-    """Counts the tries that failed in a row."""
+    """Counts the failures in a row, and returns the wait before the next try."""
 
     def __init__(
         self,
@@ -23,14 +23,15 @@ class Backoff:
         self._next_s = first_s
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """Return how long to wait, from half to all of what is due; `at_least_s` is Retry-After.
+        """Return the seconds to wait: `at_least_s`, and a random part between half of the present
+        wait and the whole of it.
 
-        Clients that were told the same time would all come back together, so each waits a bit
-        longer.
+        `at_least_s` is the server's Retry-After. The server gives the same Retry-After to all
+        clients, and they would all come back together, so each client waits a little longer.
         """
         due_s, self._next_s = self._next_s, min(2.0 * self._next_s, self._most_s)
         return at_least_s + self._draw(due_s / 2, due_s)
 
     def reset(self) -> None:
-        """Take note of a success: the next failure is a first one."""
+        """Forget the failures in a row, because a try succeeded."""
         self._next_s = self._first_s

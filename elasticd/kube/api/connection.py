@@ -1,7 +1,7 @@
-"""Requests to one API server. Configuration, authentication and TLS are the official client's.
+"""Sends requests to one API server, with the official client's authentication and TLS.
 
-The client is imported only here, and only when a connection is made. Only its connection pool and
-its token are used: its objects and watches are not what we need.
+The client is imported only here, and only when a connection is made. elasticd uses only the
+client's connection pool and token; the client's objects and watches do not fit the operator.
 """
 
 import os.path
@@ -20,17 +20,18 @@ from elasticd.kube.api.failure import Failed, Unreached, failure
 __all__ = ["ApiServerConnection", "open_connection"]
 
 CONNECT_S, READ_S = 3.0, 10.0
-"""The time-outs of a request. A webhook has 10 s by default, and 30 s at most, in which the API
-server waits for it: an object whose webhook hangs is written to no longer than that."""
+"""The time-outs of a request, to connect and to read, in seconds. A webhook has 10 s by default,
+and 30 s at most. The API server waits for the webhook, so a write to an object whose webhook hangs
+takes no longer than this time-out."""
 AGENT = f"elasticd-operator/{__version__}"
 
 
 def _nobody(code: int) -> None:
-    """The counter where nobody counts."""
+    """Count no request; this is the default counter."""
 
 
 class ApiServerConnection:
-    """Several threads may use it."""
+    """A connection to one API server. Several threads may use it."""
 
     def __init__(
         self,
@@ -39,9 +40,10 @@ class ApiServerConnection:
         authorization: Callable[[], str],
         told: Callable[[int], None] = _nobody,
     ) -> None:
-        """`host` is as in https://10.0.0.1:6443; `authorization` returns that header's value now.
+        """`host` is a URL such as https://10.0.0.1:6443; `authorization` returns that header's
+        value.
 
-        `told` is called with the HTTP status of each answer; 0 if there was none.
+        `told` is called with the HTTP status of each answer, or with 0 if there was no answer.
         """
         self.host = host.rstrip("/")
         self._pool, self._authorization, self._told = pool, authorization, told
@@ -57,12 +59,12 @@ class ApiServerConnection:
         content_type: str = "application/json",
         read_s: float = READ_S,
     ) -> dict[str, Any]:
-        """Send one request and return the answer's JSON; `what` is for the error's sentence.
+        """Send one request and return the answer's JSON; `what` names the request in an error.
 
-        `read_s`: how long the answer may take to come.
+        `read_s` is the longest time to wait for the answer, in seconds.
 
         Raises:
-            ElasticdError: as `Api` says.
+            ElasticdError: the errors that `Api` lists.
         """
         with self._open(method, path, query, body, what, content_type, read_s) as answer:
             try:
@@ -80,9 +82,9 @@ class ApiServerConnection:
     def stream(
         self, path: str, query: Mapping[str, str], *, what: str, silence_s: float
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Open an answer that goes on; a read of it fails after a silence of so many seconds.
+        """Open an answer without an end; a read fails after `silence_s` seconds without data.
 
-        Raises: ElasticdError: as `Api` says; also inside the `with`, where reading fails.
+        Raises: ElasticdError: the errors that `Api` lists; also inside the `with`, if a read fails.
         """
         with self._open("GET", path, query, None, what, "application/json", silence_s) as answer:
             yield answer
@@ -137,7 +139,7 @@ class ApiServerConnection:
         except (urllib3.exceptions.HTTPError, OSError) as exc:
             if answer is None:
                 self._told(0)
-            # What is written is about one object, and may wait for a webhook of its namespace.
+            # A write concerns one object, and may wait for a webhook of that object's namespace.
             is_alone = method != "GET" and isinstance(exc, urllib3.exceptions.ReadTimeoutError)
             kind = Failed if is_alone else Unreached if _is_unsent(exc) else Unavailable
             raise kind(
@@ -146,21 +148,22 @@ class ApiServerConnection:
             ) from exc
         finally:
             if answer is not None:
-                answer.close()  # What is left in it belongs to nobody.
+                answer.close()  # The rest of the answer is not needed.
 
 
 def open_connection(
     kubeconfig: str = "", context: str = "", told: Callable[[int], None] = _nobody
 ) -> ApiServerConnection:
-    """Read which API server is meant, and as whom it is asked; asks nothing yet.
+    """Return a connection to the API server that the configuration names; it sends no request yet.
 
     Args:
-        kubeconfig: a file, or several joined by colons; empty: as a pod of the cluster.
-        context: of the file; empty: its current one.
-        told: as `ApiServerConnection` has it.
+        kubeconfig: a file, or several files joined by colons; if empty, the rights of this pod are
+            used.
+        context: a context of the file; if empty, the file's current context.
+        told: the function that `ApiServerConnection` calls with each HTTP status.
 
     Raises:
-        EnvironmentProblem: there is no such configuration, or it cannot be used.
+        EnvironmentProblem: there is no such configuration, or the client cannot use it.
     """
     where = f"The kubeconfig {kubeconfig}" if kubeconfig else "The pod's ServiceAccount"
     missing = [path for path in kubeconfig.split(":") if path and not os.path.isfile(path)]
@@ -184,8 +187,8 @@ def open_connection(
         else:
             config.load_incluster_config(client_configuration=settings)
         pool = client.ApiClient(settings).rest_client.pool_manager
-    except Exception as exc:  # It lets through what YAML, base64, subprocesses and files raise.
-        # If the file is no kubeconfig, these errors say only where the client's own code broke.
+    except Exception as exc:  # The client lets errors of YAML, base64 and files through.
+        # If the file is no kubeconfig, these errors tell only where the client's own code failed.
         is_none = isinstance(exc, TypeError | AttributeError | KeyError | IndexError)
         why = "it is no kubeconfig" if is_none else _short(exc)
         raise EnvironmentProblem(
@@ -207,7 +210,7 @@ def _query(query: Mapping[str, str]) -> str:
 
 
 def _is_unsent(exc: BaseException) -> bool:
-    """Whether there was no connection for the request: refused, no route, or no answer to it."""
+    """Return whether the request was not sent, because no connection came about."""
     kinds = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
     return isinstance(exc, kinds)
 

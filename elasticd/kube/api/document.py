@@ -1,13 +1,13 @@
-"""Parses JSON of the API server, however deeply somebody has nested it, and writes it.
+"""Parses the API server's JSON at any depth of nesting, and writes JSON for the API server.
 
-The API server takes objects of ten thousand levels where a schema lets any object stand, and
-Python's parser gives up at a thousand. One such object would make every listing unreadable, for all
-jobs of all teams. So values deeper than anything that we read are replaced, and the check of the
-field says what is wrong with that one object.
+If a schema allows any object in a field, the API server accepts ten thousand levels there, but
+Python's parser fails at a thousand. One such object would make every listing unreadable, for all
+jobs of all teams. So this module replaces values that are deeper than all that elasticd reads, and
+the check of the field says what is wrong with that one object.
 
-What is applied is parsed as YAML there. It knows no escapes of two surrogates, as JSON writes the
-characters beyond 16 bits (an emoji), so those stand as they are. All others are escaped, since YAML
-refuses some of them.
+The API server parses an applied document as YAML. JSON writes a character beyond 16 bits (an emoji)
+as two escaped surrogates, which YAML does not have, so such characters are not escaped. All other
+special characters are escaped, since YAML refuses some of them.
 """
 
 import json
@@ -19,16 +19,16 @@ from elasticd.kube.resource.plain_text import REPLACEMENT
 __all__ = ["DEPTH_LIMIT", "document", "encoded", "levelled"]
 
 DEPTH_LIMIT = 64
-"""The depth limit; no object that makes sense to us has a quarter of it."""
+"""The largest number of levels; no sensible object has a quarter of this depth."""
 CUT = "(too deep)"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _ESCAPED = re.compile("[\x7f-\uffff]")
 
 
 def document(data: bytes) -> Any:
-    """Parse a document; if Python cannot parse it, texts replace what is too deep.
+    """Parse a document; if Python cannot parse it, texts replace the values that are too deep.
 
-    Raises: ValueError: it is no JSON.
+    Raises: ValueError: the document is no JSON.
     """
     try:
         return json.loads(data)
@@ -37,13 +37,13 @@ def document(data: bytes) -> Any:
 
 
 def encoded(value: object) -> bytes:
-    """Return a value as JSON that is YAML too, whatever is in its texts."""
+    """Return a value as JSON that is also valid YAML, for any characters in its texts."""
     return _ESCAPED.sub(_escape, json.dumps(value, ensure_ascii=False)).encode()
 
 
 def levelled(value: Any, depth: int = DEPTH_LIMIT) -> Any:
-    """Return a value in which texts replace what is too deep; a value that is not deep is not
-    copied.
+    """Return the value with texts in place of its parts that are too deep; a value that is not too
+    deep is returned without a copy.
     """
     if not isinstance(value, dict | list):
         return value
@@ -58,13 +58,14 @@ def levelled(value: Any, depth: int = DEPTH_LIMIT) -> Any:
 
 def _escape(found: re.Match[str]) -> str:
     character = found[0]
-    is_half = "\ud800" <= character <= "\udfff"  # Half of a pair: UTF-8 does not have it.
+    is_half = "\ud800" <= character <= "\udfff"  # Half of a surrogate pair, which UTF-8 lacks.
     return f"\\u{ord(REPLACEMENT if is_half else character):04x}"
 
 
 def _cut(data: bytes) -> bytes:
-    """Do the same to the text, without recursion."""
-    # A list of objects is two levels more than an object, a watch's event one.
+    """Replace the parts that are too deep in the text of a document, without recursion."""
+    # An object of a list is two levels deeper than a single object, and the object of a watch's
+    # event is one level deeper.
     limit = DEPTH_LIMIT + 2
     parts: list[bytes] = []
     depth = kept = 0

@@ -1,7 +1,8 @@
-"""Events of Kubernetes: what `kubectl describe` shows below an object.
+"""Events of Kubernetes, which `kubectl describe` shows below an object.
 
-An event's name is made of what it says. So the same event is one object that is counted up, even if
-another operator wrote it first. The API server forgets events after an hour.
+An event's name is derived from its content. So an event that happens again is the same object with
+a higher count, even if another operator wrote it first. The API server forgets events after an
+hour.
 """
 
 import hashlib
@@ -15,19 +16,19 @@ __all__ = ["EVENTS", "event_body", "event_name", "now_text"]
 
 EVENTS = ResourceKind(group="", version="v1", kind="Event", plural="events")
 MESSAGE_LIMIT = 1024
-"""The bytes of the longest message; the API server refuses longer ones."""
+"""The size limit of a message, in bytes; the API server refuses a longer one."""
 NAME_LIMIT = 230
-"""The longest object name in an event's name, which may have 253 characters; a longer one is
-shortened."""
+"""The largest length of an object's name inside an event's name, which may have 253 characters; a
+longer name is shortened."""
 
 
 def now_text() -> str:
-    """Return the time as the API writes it."""
+    """Return the present time in the API's format."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def event_name(event: EventNote) -> Name:
-    """Return the name that this event has, whoever writes it."""
+    """Return the event's name, which is the same for every writer."""
     about = name_of(event.about)
     uid = (event.about.get("metadata") or {}).get("uid", "")
     said = "\0".join((str(uid), event.type, event.reason, plain_text(event.message)))
@@ -36,7 +37,7 @@ def event_name(event: EventNote) -> Name:
 
 
 def event_body(event: EventNote, count: int, *, now: str = "") -> Object:
-    """Return the event as an object; `now`: when it happened, as the API writes it."""
+    """Return the event as an object; `now` is the time of the event, in the API's format."""
     name, about = event_name(event), event.about
     metadata = about.get("metadata") or {}
     at = now or now_text()
@@ -68,5 +69,5 @@ def event_body(event: EventNote, count: int, *, now: str = "") -> Object:
 
 
 def _message(event: EventNote) -> str:
-    """Return the message with as many whole characters as there is room for."""
+    """Return the message, cut after the last whole character that fits."""
     return plain_text(event.message).encode()[:MESSAGE_LIMIT].decode(errors="ignore")

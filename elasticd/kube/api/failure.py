@@ -1,4 +1,4 @@
-"""What an unsuccessful answer of the API server means for the caller."""
+"""Translates an unsuccessful answer of the API server to an error."""
 
 import json
 from collections.abc import Mapping
@@ -9,12 +9,13 @@ from elasticd.errors import ElasticdError, Fenced, NotFound, Refused, Unavailabl
 __all__ = ["Busy", "Failed", "Gone", "Unreached", "failure", "retry_after_s", "status_message"]
 
 RETRY_AFTER_MOST_S = 120.0
-"""The longest wait, whatever a server says: somebody waits for a job."""
+"""The longest wait in seconds, for any Retry-After of a server, because a person waits for the
+job."""
 WORDS_LIMIT = 500
 
 
 class Gone(Unavailable):
-    """The changes since that version are not known any more: list again."""
+    """The API server does not know the changes since that version any more: list again."""
 
 
 class Busy(Unavailable):
@@ -26,19 +27,19 @@ class Busy(Unavailable):
 
 
 class Failed(Unavailable):
-    """The API server failed at this one request (500, or no answer to a write), as with a
-    webhook that does not answer: it may do the next one.
+    """The API server failed at this one request (500, or no answer to a write), for instance
+    because a webhook did not answer; another request may succeed.
     """
 
 
 class Unreached(Unavailable):
-    """No connection came about, so the API server has not seen the request."""
+    """There was no connection, so the API server has not seen the request."""
 
 
 def failure(
     code: int, body: bytes, headers: Mapping[str, str], *, host: str, what: str
 ) -> ElasticdError:
-    """Return the error to raise; `what` was asked for, as in "list nodes"."""
+    """Return the error to raise; `what` names the request, as in "list nodes"."""
     said = status_message(body) or f"HTTP {code}"
     match code:
         case 401:
@@ -68,14 +69,14 @@ def failure(
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return for how many seconds the server wants no requests; 0 if it did not say."""
+    """Return the seconds for which the server wants no requests; 0 if the answer does not say."""
     text = headers.get("Retry-After", "")
-    # The API server gives seconds; a date is a proxy's, whose clock is not ours.
+    # The API server gives seconds; a date comes from a proxy, whose clock may differ from ours.
     return min(float(text), RETRY_AFTER_MOST_S) if text.isascii() and text.isdecimal() else 0.0
 
 
 def status_message(body: bytes) -> str:
-    """Return the sentence of a `Status`, on one line and without a full stop."""
+    """Return the message of a `Status`, on one line and without a full stop."""
     try:
         status: Any = json.loads(body)
     except ValueError:

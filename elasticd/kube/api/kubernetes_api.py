@@ -1,4 +1,4 @@
-"""Kubernetes' API server, over HTTP."""
+"""The implementation of `Api` that talks to Kubernetes' API server over HTTP."""
 
 import builtins
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ __all__ = ["KubernetesApi"]
 
 PAGE = 500
 LIST_TRIES = 3
-"""How often a listing of several pages begins anew when the API server forgets its version
-meanwhile."""
-APPLY = "application/apply-patch+yaml"  # JSON is YAML.
+"""The number of times that a listing of several pages begins again because the API server has
+forgotten its version."""
+APPLY = "application/apply-patch+yaml"  # JSON is also YAML.
 MERGE = "application/merge-patch+json"
 
 
 def _manager(subresource: str) -> str:
-    """Return under which name fields are applied: a sub-resource has one of its own.
+    """Return the manager's name for applied fields: each sub-resource has a name of its own.
 
-    What one name applied before, and does not apply now, is removed; servers before 1.22 keep one
-    list of it for an object and its sub-resources.
+    The server removes the fields that a manager applied before and does not apply now. Servers
+    before 1.22 keep one list of these fields for an object and its sub-resources.
     """
     return f"{FIELD_MANAGER}-{subresource}" if subresource else FIELD_MANAGER
 
@@ -121,17 +121,17 @@ class KubernetesApi:
         everything = EVENTS.path(namespace=name.namespace)
         try:
             self._connection.ask("POST", everything, {}, event_body(event, 1), what=what)
-        except Fenced:  # It was written before: it is counted up.
+        except Fenced:  # The event was written before, so its count is raised.
             path = EVENTS.path(name)
             standing = self._connection.ask("GET", path, {}, what=what)
             change = {"count": int(standing.get("count") or 1) + 1, "lastTimestamp": now_text()}
             self._connection.ask("PATCH", path, {}, change, what=what, content_type=MERGE)
 
     def check(self, kind: ResourceKind, subresources: tuple[str, ...] = ()) -> None:
-        """Check that the API server serves a kind as we need it.
+        """Check that the API server serves a kind with its version and sub-resources.
 
-        Raises: NotFound: it does not know the kind at all. NotSupported: it has another version of
-        it, or one without a sub-resource. ElasticdError: as `Api` says.
+        Raises: NotFound: the server does not know the kind. NotSupported: the server has another
+        version of the kind, or lacks a sub-resource. ElasticdError: the errors that `Api` lists.
         """
         host, what = self._connection.host, f"tell of {kind.resource}"
         mend = "apply the CRD that belongs to this version (deploy/kustomize/base/crd.yaml)"

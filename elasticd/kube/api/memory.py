@@ -1,7 +1,7 @@
-"""The API server in memory: for tests, with the rules of the real one.
+"""The API server in memory, for tests, with the rules of the real server.
 
-Everything happens inside the calls, in the caller's thread: a watch has its change when the call
-that made it returns (or right after, if another thread is just delivering changes).
+All work happens inside the calls, in the caller's thread: a watch gets a change before the call
+that made the change returns, or right after if another thread is delivering changes at that time.
 """
 
 import builtins
@@ -42,10 +42,10 @@ class MemoryWatch:
         self._lock = threading.RLock()
         self._is_closed = False
         self.version: int | None = None
-        """Up to which it has heard of everything; None: it begins anew."""
+        """The version up to which the watch has all changes; None if the watch begins again."""
         self.failed_at: int | None = None
-        """At which version its sink raised on a listing: the next one comes with the next change,
-        since there is no thread here that could wait in between."""
+        """The version at which the sink raised on a listing. The next listing comes with the next
+        change, since there is no thread here that could wait."""
         self.trouble = ""
 
     def give(self, event: ResourceList | Changed) -> None:
@@ -65,14 +65,15 @@ class MemoryApi:
     """The `Api` in memory."""
 
     def __init__(self, objects: MemoryObjects | None = None) -> None:
-        """`objects`: what several of these share; None for objects of its own."""
+        """`objects` may be shared by several of these servers; None for objects of its own."""
         self.objects = objects if objects is not None else MemoryObjects()
         self._lock = threading.RLock()
         self._watches: list[MemoryWatch] = []
         self._is_giving = False
         self._is_dropped = self._is_away = False
         self.calls: list[str] = []
-        """What was asked of it, but watches: `apply elasticjobs/status`, and so on."""
+        """The calls that this server got, without watches, in the form `apply
+        elasticjobs/status`."""
 
     # --- Api ----------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class MemoryApi:
         return self._do("create", kind, "", self.objects.create, kind, body)
 
     def go_away(self) -> None:
-        """Answer every call with Unavailable until `come_back`."""
+        """Answer every call with Unavailable until `come_back` is called."""
         with self._lock:
             self._is_away = self._is_dropped = True
             for watch in self._watches:
@@ -145,7 +146,7 @@ class MemoryApi:
         self.resume_watches()
 
     def drop_watches(self) -> None:
-        """Keep all changes back until `resume_watches`."""
+        """Keep all changes back until `resume_watches` is called."""
         with self._lock:
             self._is_dropped = True
 
@@ -189,9 +190,9 @@ class MemoryApi:
             return ResourceList(kind=kind, version=str(self.objects.version), items=items)
 
     def hand_out(self) -> None:
-        """Deliver to every watch what it has not got yet, one at a time and without the lock.
+        """Deliver to every watch the changes that it lacks, one at a time and without the lock.
 
-        A sink may itself use the API; the outer call delivers what that causes.
+        A sink may itself use the API; the outer call delivers the changes of such an inner call.
         """
         while True:
             with self._lock:
@@ -211,7 +212,7 @@ class MemoryApi:
                 self._is_giving = False
 
     def _next(self, watch: MemoryWatch) -> "tuple[ResourceList | Changed, ...]":
-        """Return what a watch has not got yet, and count it as delivered."""
+        """Return the changes that a watch does not have yet, and count them as delivered."""
         with self.objects.lock:
             if watch.version is None and watch.failed_at == self.objects.version:
                 return ()

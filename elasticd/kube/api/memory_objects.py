@@ -1,9 +1,9 @@
 """The objects of an API server in memory, and the rules by which they change.
 
-These are the rules of the real one: versions and uids, server-side apply of one manager, merge
-patches that hold only for what was seen, a spec and a status that do not touch each other, a
-deletion that waits for finalizers, events that are objects as well. Changes are kept, so that a
-watch can go on from a version, until `compact` forgets them.
+These are the rules of the real server: versions and uids, server-side apply of one manager, merge
+patches that hold only for the version that the caller saw, writes of the spec that leave the status
+alone and the reverse, a deletion that waits for finalizers, events that are objects as well. The
+changes are kept until `compact`, so that a watch can continue from a version.
 """
 
 import copy
@@ -35,7 +35,7 @@ class ObjectChange:
 
 
 class MemoryObjects:
-    """Several threads may use it."""
+    """All objects and their changes. Several threads may use it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -64,9 +64,9 @@ class MemoryObjects:
             return copy.deepcopy(self._standing(kind, name))
 
     def since(self, version: int) -> Sequence[ObjectChange]:
-        """Return what changed after a version.
+        """Return the changes after a version.
 
-        Raises: Gone: these changes are not known any more.
+        Raises: Gone: these changes were forgotten.
         """
         with self.lock:
             if version < self._oldest:
@@ -76,7 +76,8 @@ class MemoryObjects:
     def compact(self) -> None:
         """Forget all changes until now."""
         with self.lock:
-            # As a compaction of etcd does: also who is up to date but for other kinds' changes.
+            # The version rises, as after a compaction of etcd: even a watch that lacks only the
+            # changes of other kinds must list again.
             self.version += 1
             self._steps.clear()
             self._oldest = self.version
@@ -86,7 +87,7 @@ class MemoryObjects:
     def create(self, kind: ResourceKind, body: Object) -> Object:
         """Create an object.
 
-        Raises: Refused: it is there already.
+        Raises: Refused: the object exists already.
         """
         with self.lock:
             name = name_of(body)
@@ -99,10 +100,10 @@ class MemoryObjects:
             return self._write(kind, name, item)
 
     def apply(self, kind: ResourceKind, body: Object, subresource: str = "") -> Object:
-        """Apply what this writer wants of an object, and create the object if it is not there.
+        """Apply the writer's fields to an object, and create the object if it does not exist.
 
-        Raises: NotFound: a subresource is meant, and the object is not there. Fenced: the object
-        with this uid is gone.
+        Raises: NotFound: the write is to a sub-resource, and the object does not exist. Fenced: the
+        object with this uid is gone.
         """
         with self.lock:
             name = name_of(body)
@@ -128,8 +129,8 @@ class MemoryObjects:
     ) -> Object:
         """Merge a change into an object.
 
-        Raises: Refused: a scale is meant, and the spec has no replicas. NotFound, Fenced: there is
-        no such object, or another version of it.
+        Raises: Refused: the write is to the scale, and the spec has no replicas. NotFound, Fenced:
+        there is no such object, or it has another version.
         """
         with self.lock:
             metadata = dict(change.get("metadata") or {})
@@ -166,7 +167,7 @@ class MemoryObjects:
         return found
 
     def _unchanged(self, kind: ResourceKind, name: Name, metadata: Mapping[str, Any]) -> JSON:
-        """Return a copy of the stored object, if it is still the one that `metadata` describes."""
+        """Return a copy of the stored object, if its uid and version are those of `metadata`."""
         item = copy.deepcopy(self._standing(kind, name))
         for field in ("uid", "resourceVersion"):
             if metadata.get(field, item["metadata"][field]) not in ("", item["metadata"][field]):
@@ -197,14 +198,14 @@ class MemoryObjects:
 
 
 def has_labels(item: Object, labels: str) -> bool:
-    """Return whether an object has all of `a=b,c=d`."""
+    """Return whether an object has all labels of a selector `a=b,c=d`."""
     own = item.get("metadata", {}).get("labels") or {}
     wanted = (part.partition("=") for part in labels.split(",") if part)
     return all(own.get(name) == value for name, _, value in wanted)
 
 
 def merge(into: Any, change: Any) -> Any:
-    """Return the result of a JSON merge patch (RFC 7396); it changes nothing."""
+    """Return the result of a JSON merge patch (RFC 7396); the arguments are not changed."""
     if not isinstance(change, Mapping):
         return copy.deepcopy(change)
     made = dict(into) if isinstance(into, Mapping) else {}
@@ -217,7 +218,7 @@ def merge(into: Any, change: Any) -> Any:
 
 
 def _part(body: JSON, subresource: str) -> JSON:
-    """Return the part that this write concerns: the status, or all but the status."""
+    """Return the part of an object that a write concerns: the status, or all but the status."""
     names = ("apiVersion", "kind", "metadata")
     if subresource:
         return {key: value for key, value in body.items() if key == subresource}
@@ -233,7 +234,7 @@ def _scale(item: Object) -> Object:
 
 
 def _by_type(items: Any) -> dict[str, JSON] | None:
-    """Return a list of conditions by their types; None if it is another list."""
+    """Return a list of conditions as a mapping by type; None if it is another list."""
     if not isinstance(items, list) or not all(
         isinstance(item, Mapping) and "type" in item for item in items
     ):
@@ -255,7 +256,7 @@ def _put_in(item: JSON, wanted: JSON) -> None:
 
 
 def _take_back(item: JSON, before: JSON, wanted: JSON) -> None:
-    """Remove what was applied before, is not wanted any more, and nobody else changed since."""
+    """Remove fields that were applied before and not now, and that nobody changed since."""
     for key, old in list(before.items()):
         standing, new = item.get(key, _ABSENT), wanted.get(key, _ABSENT)
         if standing is _ABSENT:

@@ -1,9 +1,9 @@
-"""What the operator may ask of Kubernetes' API server.
+"""The port through which the operator uses Kubernetes' API server.
 
 Two implementations pass the same contract tests. Objects are the JSON of the API, as mappings that
-nobody changes. A watch *begins with a listing* and begins again with one whenever continuity was
-lost (410 Gone, a silent connection), as the watch of `elasticd.store` does, so a consumer needs one
-code path: a listing replaces all that it knew of the kind.
+no code changes. A watch *begins with a listing*. It begins again with a listing whenever it may
+have missed a change (410 Gone, a silent connection), as the watch of `elasticd.store` does. So a
+consumer needs one code path: a listing replaces all objects of the kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,29 +34,29 @@ FIELD_MANAGER = "elasticd-operator"
 """The name under which the operator owns the fields that it applies."""
 
 Object: TypeAlias = Mapping[str, Any]
-"""An object of the API as its JSON says it, without `metadata.managedFields`."""
+"""An object of the API as its JSON, without `metadata.managedFields`."""
 
 
 class Name(NamedTuple):
-    """What distinguishes an object from others of its kind."""
+    """The namespace and name that distinguish an object from others of its kind."""
 
     namespace: str
-    """The namespace; empty for a kind that has none, as nodes."""
+    """The namespace; empty for a kind without namespaces, such as nodes."""
     name: str
 
 
 def name_of(found: Object) -> Name:
-    """Return the name that an object carries."""
+    """Return the name of an object."""
     metadata = found.get("metadata") or {}
     return Name(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceKind:
-    """A kind of object, as the API server spells it."""
+    """A kind of object, with the API server's names for it."""
 
     group: str
-    """The group; empty for the core."""
+    """The API group; empty for the core group."""
     version: str
     kind: str
     plural: str
@@ -68,11 +68,11 @@ class ResourceKind:
 
     @property
     def resource(self) -> str:
-        """The kind as `kubectl get` takes it."""
+        """Return the kind in the form that `kubectl get` takes."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, name: Name | None = None, subresource: str = "", *, namespace: str = "") -> str:
-        """Return the path of an object, or of all objects, of one namespace or of all."""
+        """Return the path of one object, or of all objects in one namespace or in all of them."""
         namespace = name.namespace if name is not None else namespace
         parts = ["apis" if self.group else "api", self.api_version]
         parts += ["namespaces", namespace] if self.is_namespaced and namespace else []
@@ -97,7 +97,7 @@ PODS = ResourceKind(group="", version="v1", kind="Pod", plural="pods")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceList:
-    """All objects of the kind at one version; it replaces everything known of it."""
+    """All objects of the kind at one version; they replace a consumer's objects of the kind."""
 
     kind: ResourceKind
     version: str
@@ -106,7 +106,7 @@ class ResourceList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """An object was added or changed (`item`), or deleted (None)."""
+    """The change of one object: it was added or changed (`item`), or deleted (None)."""
 
     kind: ResourceKind
     name: Name
@@ -114,9 +114,10 @@ class Changed:
 
 
 WatchSink = Callable[[ResourceList | Changed], None]
-"""A thread of the watch calls it; it must not block.
+"""The function to which a watch gives listings and changes; a thread of the watch calls it, and it
+must not block.
 
-If it raises, that is printed on stderr, and the watch begins again with a listing.
+If the function raises, the watch prints the error on stderr and begins again with a listing.
 """
 
 
@@ -125,12 +126,10 @@ class ObjectWatch(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Return why it cannot follow now, as a sentence; empty if it follows, or tries the first
-        time.
-        """
+        """Return why the watch cannot follow now; empty if it follows or tries the first time."""
 
     def close(self) -> None:
-        """Stop; no call of the sink begins after this returns."""
+        """Stop the watch; no call of the sink begins after this returns."""
 
 
 # --- the API server ---------------------------------------------------------------------------
@@ -143,7 +142,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventNote:
-    """What happened to an object, as `kubectl describe` shows it."""
+    """An event about an object, as `kubectl describe` shows it."""
 
     about: Object
     """The object, or at least its apiVersion, kind and metadata."""
@@ -154,45 +153,47 @@ class EventNote:
 
 
 class Api(Protocol):
-    """All calls may block for at most the time-out of the API.
+    """The operations of the API server; each call blocks for at most the time-out of the API.
 
     Raises, from every call:
         Unavailable: the API server does not answer, or answers 429 or 5xx.
-        Refused: it does not know us, or we may not do this; or the object is invalid.
-        NotFound: it does not know the object, or the kind.
-        Fenced: the object is not what we saw any more, or another one of that name.
+        Refused: the API server does not know this client, or the client has no right to do this; or
+            the object is invalid.
+        NotFound: the API server does not know the object, or the kind.
+        Fenced: the object has changed since the caller read it, or another object has that name.
     """
 
     def list(
         self, kind: ResourceKind, *, namespace: str = "", labels: str = "", name: str = ""
     ) -> ResourceList:
-        """Read all objects of a kind, of one namespace or of all, with these labels, or one."""
+        """Return the objects of a kind: in one namespace or all, with these labels or one name."""
 
     def watch(
         self, kind: ResourceKind, sink: WatchSink, *, namespace: str = "", labels: str = ""
     ) -> ObjectWatch:
-        """Give the sink a listing, then every change. It resumes by itself, and returns at once."""
+        """Give the sink a listing, then every change; return at once. The watch resumes itself."""
 
     def apply(self, kind: ResourceKind, body: Object, *, subresource: str = "") -> Object:
-        """Make the fields of `body` stand as they are there (server-side apply), and be ours.
+        """Set the fields of `body` in the object, and own them (server-side apply).
 
-        Fields that we applied before and that `body` lacks are removed, if they are ours alone; so
-        what is applied to one (sub-)resource is always applied whole. With `metadata.uid` in it no
-        object is made where that one is gone; with `metadata.resourceVersion` too nothing is done
-        where it is not as it was seen. Returns the object as it stands now.
+        The server removes the fields that elasticd applied before, that it alone owns, and that
+        `body` lacks; so each call must apply all fields of the resource or sub-resource. If `body`
+        has a `metadata.uid`, no new object is made in place of a deleted one. If it also has a
+        `metadata.resourceVersion`, an object of another version is not changed. The method returns
+        the object after the write.
         """
 
     def patch(
         self, kind: ResourceKind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """Merge a change into an object, if it is still as `seen`; None removes a field.
+        """Merge a change into an object, if it has not changed since `seen`; None removes a field.
 
-        For what must not become ours: finalizers, which are a list of several owners, and
-        `subresource="scale"`. Returns the object as it stands now.
+        This is for fields that elasticd must not own: finalizers, which several owners write, and
+        `subresource="scale"`. The method returns the object after the write.
         """
 
     def delete(self, kind: ResourceKind, seen: Object) -> None:
-        """Delete that very object; does nothing if it is gone or another one has its name."""
+        """Delete exactly this object; do nothing if it is gone, or another has its name."""
 
     def note(self, event: EventNote) -> None:
-        """Write an event; one that was written before is counted up."""
+        """Write an event; if the event was written before, raise its count."""

@@ -1,7 +1,7 @@
-"""The lines of a watch: one JSON document each, cut anywhere by the network.
+"""The lines of a watch: each is one JSON document, which the network may split anywhere.
 
-Pure: bytes in, events out. A line that never ends is not kept without a limit. What stands after
-the last newline when a connection ends is no event: it comes again from the version before.
+Pure: bytes in, events out. The size of a line is limited. Text after the last newline of a
+connection is no event: the next connection sends it again, from the version before.
 """
 
 import json
@@ -17,29 +17,30 @@ from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Object, ResourceKind, 
 __all__ = ["WatchLines", "WatchProgress", "trimmed"]
 
 LINE_LIMIT_BYTES = 16 << 20
-"""The longest line: an object has at most 1.5 MB in etcd, and its JSON a bit more."""
+"""The size limit of a line: an object has at most 1.5 MB in etcd, and its JSON is a little
+larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchProgress:
-    """Everything up to this version was delivered, with what changed, if anything did."""
+    """The version up to which all changes were delivered, and the last change, if any."""
 
     version: str
     change: Changed | None = None
 
 
 class WatchLines:
-    """The lines of one connection."""
+    """The parser for the lines of one connection."""
 
     def __init__(self, kind: ResourceKind, host: str) -> None:
         self._kind, self._host = kind, host
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[WatchProgress]:
-        """Yield the events that are complete by now.
+        """Yield the events of the lines that are complete.
 
-        Raises: Gone: the version from which it watches is not known any more. Unavailable: a line
-        is no event, or the server says that something is wrong with it.
+        Raises: Gone: the server does not know the changes since the watch's version any more.
+        Unavailable: a line is no event, or the server reports an error.
         """
         self._rest += data
         while (end := self._rest.find(b"\n")) >= 0:
@@ -73,14 +74,14 @@ class WatchLines:
 
 
 def trimmed(kind: ResourceKind, found: dict[str, Any]) -> Object:
-    """Remove, in place, what nobody here reads and what is most of an object."""
-    found["apiVersion"], found["kind"] = kind.api_version, kind.kind  # Lists leave them out.
+    """Remove, in place, the fields that elasticd does not read and that are most of an object."""
+    found["apiVersion"], found["kind"] = kind.api_version, kind.kind  # A list's objects lack both.
     if isinstance(metadata := found.get("metadata"), dict):
         metadata.pop("managedFields", None)
     if kind.kind == "Node" and isinstance(status := found.get("status"), dict):
         status.pop("images", None)
     if kind == ELASTIC_JOBS:
-        levelled(found)  # The one kind in which somebody may nest what he likes.
+        levelled(found)  # In this kind alone, users may nest objects to any depth.
     return found
 
 

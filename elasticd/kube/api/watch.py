@@ -1,10 +1,10 @@
-"""Lists and watches one kind, in a thread of its own, for as long as the process lives.
+"""Lists and watches one kind, in a thread of its own, until the watch is closed.
 
-Every connection is requested with an end, and given up when it is silent for longer. So one that
-hangs is found within a minute, and then everything is listed again, since nobody knows what was
-missed. One that ends in order, or in the middle of a line, goes on from the version of the last
-whole line, or of the last bookmark. After failures it waits longer each time, and clients do not
-all retry together.
+Every connection is requested with an end, and the client closes it if it stays silent after that
+end. So a connection that hangs is found within a minute. Then the watch lists all objects again,
+since it may have missed changes. A connection that ends in order, or in the middle of a line, is
+continued from the version of the last whole line or the last bookmark. After each failure the watch
+waits longer, and the waits have a random part, so that clients do not retry together.
 """
 
 import random
@@ -39,14 +39,15 @@ class WatchTimes:
     """The times of a watch, in seconds."""
 
     connection_s: tuple[float, float] = (30.0, 45.0)
-    """The time after which the API server is asked to end a watch is drawn from here."""
+    """The range from which the duration of a watch's connection is drawn; the API server ends it
+    then."""
     silence_s: float = 5.0
-    """A connection that is silent for so long after its end was due counts as dead."""
+    """A connection counts as dead if it is silent for this time after its end was due."""
     resync_s: float = 600.0
-    """Everything is listed again after this time, whatever the watch said."""
+    """All objects are listed again after this time, even if the watch reported no problem."""
     short_s: float = 1.0
-    """A connection that ends sooner counts as a failure, so that a server that hangs up is not
-    asked again at once."""
+    """A connection that ends sooner counts as a failure, so that a server that closes connections
+    does not get the next request at once."""
 
 
 class KubernetesWatch:
@@ -103,13 +104,14 @@ class KubernetesWatch:
                     self._backoff.reset()
             except Gone:
                 self._version = None
-                # A server that calls its own newest version too old is not listed in a tight loop.
+                # If a server calls its own newest version too old, the watch must not list in a
+                # tight loop.
                 is_late = time.monotonic() > began_s + self._times.short_s
                 pause_s = 0.0 if is_late else self._backoff.next_s()
             except ElasticdError as exc:
                 self.trouble = str(exc)
                 pause_s = self._backoff.next_s(exc.retry_after_s if isinstance(exc, Busy) else 0.0)
-            except Exception:  # A bug of ours: a thread that ends would be a silence for ever.
+            except Exception:  # A bug of ours: if this thread ended, nobody would notice.
                 log.exception("watch.failed", kind=self._kind.resource)
                 self._version = None
                 self.trouble = (
@@ -119,9 +121,9 @@ class KubernetesWatch:
             self._is_closed.wait(pause_s)
 
     def _follow(self, version: str) -> None:
-        """Take one connection's events, until it ends; keep the version up to which it has them.
+        """Pass one connection's events on until it ends, and keep the version of the last one.
 
-        Raises: ElasticdError: the API server does not serve it.
+        Raises: ElasticdError: the API server refuses the watch.
         """
         times = self._times
         lasts_s = random.uniform(*times.connection_s)  # noqa: S311
@@ -153,28 +155,28 @@ class KubernetesWatch:
                         self._version = progress.version
                         self._backoff.reset()
             except urllib3.exceptions.ReadTimeoutError:
-                self._version = None  # Silent beyond its end: what was missed, nobody knows.
+                self._version = None  # Silent beyond its end: changes may have been missed.
             except (urllib3.exceptions.HTTPError, OSError):
-                pass  # Cut off, perhaps within a line: it goes on from the last whole one.
+                pass  # Cut off, perhaps within a line: the watch goes on from the last whole line.
             finally:
                 with self._lock:
                     self._answer = None
                 answer.close()
 
     def _holds(self, answer: urllib3.BaseHTTPResponse) -> bool:
-        """Register the connection for `close`; return False if that was called."""
+        """Register the connection for `close`; return False if the watch was closed already."""
         with self._lock:
             self._answer = answer
             return not self._is_closed.is_set()
 
     def _give(self, event: ResourceList | Changed) -> bool:
-        """Give an event to the sink, unless it was closed; return False if it raised."""
+        """Give an event to the sink, unless the watch was closed; return False if that raised."""
         with self._lock:
             return self._is_closed.is_set() or has_taken(self._sink, event)
 
 
 def _hang_up(answer: urllib3.BaseHTTPResponse | None) -> None:
-    """Wake the reader of a connection; closing the descriptor alone does not."""
+    """Wake the reader of a connection; to close the descriptor alone would not wake it."""
     connection = getattr(answer, "connection", None)
     with suppress(OSError, AttributeError, ValueError):
         if connection is not None and connection.sock is not None:

@@ -1,7 +1,8 @@
-"""What the operator does, as a pure function of what it sees: `decide`. Level-triggered.
+"""The operator's decisions, as a pure function of the observed cluster: `decide`. Level-triggered.
 
-`cluster` is all that is seen: objects and nodes of Kubernetes, records of etcd, and the little that
-the operator remembers of what it did. `action` is all that it can do. Nothing depends on the order
-in which things were seen, nor on having seen them change: an operator that starts now decides like
-one that was there all the time. An action whose effect is seen is not requested again.
+`cluster` has all that the operator observes: objects and nodes of Kubernetes, records of etcd, and
+a short memory of the operator's own actions. `action` has all that the operator can do. A decision
+does not depend on the order in which objects were read, or on whether the operator saw them change:
+an operator that has just started decides like one that ran all the time. The operator does not
+request an action again once it has observed the effect.
 """

@@ -1,8 +1,8 @@
-"""What the operator can do: each is one write, to the API server or to etcd, and can be repeated.
+"""The operator's actions: each is one write, to the API server or to etcd, and can be repeated.
 
-Writes to etcd hold only while the operator leads (the election's key in the same transaction), and
-only for the job of that uid. A write that fails is not tried again by itself: what it should have
-changed is still as it was, so the next decision requests it again.
+Writes to etcd hold only while the operator leads (the election's key is in the same transaction),
+and only for the job of that uid. A write that fails is not retried on its own: the observed cluster
+is unchanged then, so the next decision requests the write again.
 """
 
 from collections.abc import Mapping
@@ -44,14 +44,14 @@ class AddFinalizer:
 
     job: JobKey
     replicas: int | None = None
-    """`spec.replicas`, filled in by the same write; None if the object has it."""
+    """The `spec.replicas` that the same write sets; None if the object has it."""
     at_generation: int = 0
     """The object's generation, as in `ApplyReplicas`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFinalizer:
-    """Let the deleted object go."""
+    """Let the API server remove the deleted object."""
 
     job: JobKey
 
@@ -63,8 +63,8 @@ class ApplyReplicas:
     job: JobKey
     replicas: int
     at_generation: int
-    """The object's generation when this was decided: as long as it is the same, the write was not
-    seen yet."""
+    """The object's generation at the time of the decision: while it stays the same, the operator
+    has not observed the write yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +92,16 @@ class TellEvent:
     message: str
     is_warning: bool = False
     topic: str = ""
-    """What this is about: the newest event of each topic is remembered, and not written twice in a
-    row."""
+    """The topic of the event: the operator remembers the newest event of each topic, and does not
+    write the same event twice in a row."""
     mark: str = ""
-    """Distinguishes it from an event that says the same, if both are to be written."""
+    """A text that distinguishes two events with the same message, if both must be written."""
     generation: int = 0
-    """The world that this event is about; 0 for none."""
+    """The generation of the world that this event is about; 0 for none."""
 
     @property
     def content(self) -> str:
-        """Return what distinguishes it from others of its topic."""
+        """Return the text that distinguishes the event from others of its topic."""
         return f"{self.reason}: {self.message}{self.mark}"
 
 
@@ -125,7 +125,7 @@ class WritePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovePolicy:
-    """Take the policy back, and the autoscaler's want."""
+    """Remove the policy, and the autoscaler's want."""
 
     job: JobName
     uid: str
@@ -133,7 +133,7 @@ class RemovePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteWant:
-    """Write the operator's wish for a size; None takes it back."""
+    """Write the operator's want for a size; None removes it."""
 
     job: JobName
     uid: str
@@ -143,20 +143,20 @@ class WriteWant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """Write the wish that the job ends; if no node serves it, end it at once (`elasticd stop`)."""
+    """Write the want that the job ends; if no node serves the job, end it at once."""
 
     job: JobName
     uid: str
     why: str
     gone: JobKey | None = None
-    """True if the job must be stopped only if the API server itself says that this object does not
-    exist: what was seen may be old, since another leader may have submitted the job of an object
-    that is not seen here yet."""
+    """The object that must not exist, which the API server is asked about first; None if the job is
+    stopped in any case. The operator's view may be old: another leader may have submitted the job
+    of an object that this operator has not observed yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainNode:
-    """Write the wish that a node takes no more work, unless somebody else wishes so already."""
+    """Request the drain of a node, unless somebody else has requested it."""
 
     node: NodeId
     why: str
@@ -165,7 +165,7 @@ class DrainNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndrainNode:
-    """Withdraw the drain of a node, if it still is the operator's own (`by`)."""
+    """Withdraw the drain of a node, if the operator requested it (`by`)."""
 
     node: NodeId
     by: str
@@ -173,7 +173,7 @@ class UndrainNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelNode:
-    """Give a node's agent its labels in Kubernetes; with none, take them back."""
+    """Write the labels of a node in Kubernetes for its agent; without any, remove the record."""
 
     node: NodeId
     labels: Mapping[str, str]

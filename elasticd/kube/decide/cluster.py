@@ -1,4 +1,4 @@
-"""All that the operator sees at one moment."""
+"""All that the operator observes at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -43,14 +43,14 @@ class KubeNode:
     is_cordoned: bool = False
     taints: tuple[Taint, ...] = ()
     is_ready: bool = True
-    """True if its kubelet says so; False too if nothing was heard of it for a while."""
+    """True if the node's kubelet reports so; False also if the kubelet was silent for a while."""
     is_deleted: bool = False
-    """True if somebody asked for its deletion."""
+    """True if the deletion of the node was requested."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def node(self) -> NodeId:
-        """The name that its agent has."""
+        """Return the name of the node's agent."""
         return node_id_of(self.name)
 
 
@@ -61,13 +61,13 @@ class AgentPod:
     namespace: str
     name: str
     node_name: str
-    """The node; empty if the pod is not scheduled."""
+    """The name of the node; empty if the pod is not scheduled."""
     labels: Mapping[str, str] = field(default_factory=dict)
     is_deleted: bool = False
 
     @property
     def is_ours(self) -> bool:
-        """Return whether it is an agent's; what runs beside agents names another component."""
+        """Return whether the pod is an agent's; the pods beside agents name another component."""
         component = self.labels.get(COMPONENT_LABEL, AGENT)
         return self.labels.get(PART_OF_LABEL) == PART_OF and component == AGENT
 
@@ -78,11 +78,11 @@ class AgentPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What stands in etcd."""
+    """The records of etcd."""
 
     jobs: Mapping[JobName, JobRecords] = field(default_factory=dict)
     reserved: frozenset[JobName] = frozenset()
-    """Names under which somebody submits a job at this moment: there is no spec yet."""
+    """The names under which a client is submitting a job now: these have no spec yet."""
     drains: Mapping[NodeId, Drain] = field(default_factory=dict)
     agents: Mapping[NodeId, Node] = field(default_factory=dict)
     labels: Mapping[NodeId, NodeLabels] = field(default_factory=dict)
@@ -91,28 +91,30 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCluster:
-    """All that the operator sees at one moment."""
+    """All that the operator observes at one moment."""
 
     identity: str
-    """The identity of the Kubernetes cluster (the uid of its namespace kube-system), since two may
-    share an etcd."""
+    """The identity of the Kubernetes cluster (the uid of its namespace kube-system), since two
+    clusters may share an etcd."""
     jobs: Mapping[str, ElasticJob] = field(default_factory=dict)
-    """All ElasticJobs by uid: one that is not here was deleted."""
+    """All ElasticJobs by uid; an object that is missing here was deleted."""
     nodes: Mapping[str, KubeNode] = field(default_factory=dict)
     """The nodes by name."""
     pods: Mapping[str, AgentPod] = field(default_factory=dict)
     """The pods by `namespace/name`."""
     records: Records | None = None
-    """The records; None if they were not read yet."""
+    """The records; None if they have not been read yet."""
     is_etcd_away: bool = False
-    """True, without records, if etcd was asked and does not answer, which is shown to people."""
+    """True, without records, if etcd does not answer; the status of objects shows this to
+    people."""
     memory: OperatorMemory = field(default_factory=OperatorMemory)
 
     @property
     def intruded(self) -> str:
-        """Return that jobs of another Kubernetes cluster stand in this etcd, as a sentence.
+        """Return a sentence if another Kubernetes cluster has jobs in this etcd; else an empty
+        text.
 
-        Two of them would serve each other's jobs with their nodes. Empty if there is none.
+        The nodes of two such clusters would serve each other's jobs.
         """
         jobs = self.records.jobs if self.records is not None and self.identity else {}
         for name, found in sorted(jobs.items()):
@@ -127,12 +129,12 @@ class ObservedCluster:
 
     @property
     def serving(self) -> frozenset[NodeId]:
-        """Return the nodes on which agents' pods are."""
+        """Return the nodes with an agent's pod."""
         return frozenset(pod.node for pod in self.pods.values() if pod.is_ours and pod.node_name)
 
     @property
     def silent(self) -> frozenset[NodeId]:
-        """Return the nodes that are not ready: Kubernetes does not hear of them."""
+        """Return the nodes that are not ready, because Kubernetes has no report from them."""
         return frozenset(node.node for node in self.nodes.values() if not node.is_ready)
 
     @property
@@ -141,9 +143,10 @@ class ObservedCluster:
         return 2 * len(self.silent) >= len(self.nodes)
 
     def remembering(self, *, now_s: float, is_stale: bool = False) -> "ObservedCluster":
-        """Return the same with a memory of which nodes are there.
+        """Return the same cluster with an updated memory of the present nodes.
 
-        `is_stale`: the nodes cannot be followed, so one that was silent may be heard by now.
+        `is_stale` is True if the watch of nodes fails, so that a node that was silent may be ready
+        by now.
         """
         present = {node.node for node in self.nodes.values()}
         silent = () if is_stale or self.are_most_silent else self.silent
@@ -152,7 +155,7 @@ class ObservedCluster:
 
 
 def kube_node(plain: Mapping[str, Any]) -> KubeNode:
-    """Read a Node of the API."""
+    """Build a `KubeNode` from a Node of the API."""
     meta, spec = plain.get("metadata") or {}, plain.get("spec") or {}
     conditions = (plain.get("status") or {}).get("conditions") or ()
     ready = [one.get("status") for one in conditions if one.get("type") == "Ready"]
@@ -171,7 +174,7 @@ def kube_node(plain: Mapping[str, Any]) -> KubeNode:
 
 
 def agent_pod(plain: Mapping[str, Any]) -> AgentPod:
-    """Read a Pod of the API."""
+    """Build an `AgentPod` from a Pod of the API."""
     meta, spec = plain.get("metadata") or {}, plain.get("spec") or {}
     labels = {str(key): str(item) for key, item in (meta.get("labels") or {}).items()}
     return AgentPod(

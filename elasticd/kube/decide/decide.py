@@ -1,8 +1,8 @@
-"""The one decision: takes everything that is seen and the time, returns what is to be done.
+"""The operator's one decision: takes the observed cluster and the time, returns the actions.
 
-Each object, each node and each orphan is decided about separately, so that a fault of one does not
-delay the others. When the actions have taken effect there is nothing left to do. Until their effect
-is seen they may be requested again, which changes nothing.
+The function decides about each object, node and orphan separately, so that a fault of one does not
+delay the others. Once the actions have taken effect, there is nothing left to do. Until their
+effect is observed, the function may request them again; to repeat an action changes nothing.
 """
 
 from collections.abc import Iterator
@@ -48,17 +48,18 @@ from elasticd.records.ids import JobName
 __all__ = ["STATUS_EVERY_S", "decide"]
 
 STATUS_EVERY_S = 10.0
-"""The least time between two writes of a status whose phase stays."""
+"""The least time in seconds between two writes of a status whose phase does not change."""
 STATUSES_PER_S = 10.0
-"""How many of those writes all jobs together make, if they are more than a hundred."""
+"""The limit for such writes of all jobs together, per second; it applies to more than a hundred
+jobs."""
 UNSEEN_LIMIT_S = 2.0
-"""How long a successful write is waited for until the object shows it."""
+"""The time in seconds that the operator waits until an object shows a successful write."""
 REVIVED_WHY = "it was over before etcd was restored from a backup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """One object, and what belongs to it."""
+    """One object, and the records that belong to it."""
 
     job: ElasticJob
     name: JobName
@@ -70,10 +71,11 @@ class _Look:
 
 
 def decide(seen: ObservedCluster, *, now_s: float, now_unix_s: float) -> tuple[Action, ...]:
-    """Return what is to be done, in an order that is always the same.
+    """Return the actions, in an order that is always the same.
 
-    Args: seen: everything, at one moment. now_s: by the operator's own clock, which only goes
-    forward. now_unix_s: by the wall clock, for what Kubernetes counts by it.
+    Args: seen: the observed cluster, at one moment. now_s: the time by the operator's own clock,
+    which only goes forward. now_unix_s: the time by the wall clock, for the times that Kubernetes
+    gives.
     """
     by_uid = _by_uid(seen)
     active = sum(found.is_active for _, found in by_uid.values())
@@ -108,11 +110,11 @@ def _by_uid(seen: ObservedCluster) -> dict[str, tuple[JobName, JobRecords]]:
 def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     if look.job.deleted_unix_s is not None:
         yield from delete(look.job, look.name, look.found, seen)
-        is_kept = bool(look.job.finalizers)  # Ours may be gone, and another controller's stand.
+        is_kept = bool(look.job.finalizers)  # Perhaps only by another controller's finalizer.
         if look.found is not None and is_kept and not _is_revived(look, look.found):
             yield from _report(look, _standing(look, look.found))
     elif look.found is not None and _is_revived(look, look.found):
-        # Its status stays: what was over does not begin again.
+        # The status stays: a job that is over does not begin again.
         if look.found.needs_stop:
             yield StopJob(job=look.name, uid=look.job.uid, why=REVIVED_WHY)
         yield from _expire(look, look.job.status)
@@ -121,7 +123,8 @@ def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     elif look.job.status.is_final:
         yield from _expire(look, look.job.status)
     elif look.job.status.job:
-        # Submitted once: what runs twice does more harm than what does not run.
+        # A job is submitted once: a job that runs twice does more harm than a job that does not
+        # run.
         if seen.records is not None:
             yield from _report(look, lost_status(look.job, now_unix_s=look.now_unix_s))
     else:
@@ -129,18 +132,18 @@ def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
 
 
 def _is_revived(look: _Look, found: JobRecords) -> bool:
-    """Return whether a job that was seen to be over is not so, or in another way: etcd was restored
-    from a backup.
+    """Return whether a job whose object says that it is over is active, or ended in another way:
+    etcd was restored from a backup.
     """
     before = look.job.status
     return before.is_final and _standing(look, found).phase != before.phase
 
 
 def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
-    """Submit the job, unless something is wrong, or etcd away."""
+    """Submit the job, unless its object is wrong or etcd is away."""
     job, wrong = look.job, look.job.wrong
     if seen.records is None and not seen.is_etcd_away and not wrong:
-        return  # In a moment it is known whether it was submitted.
+        return  # The operator will know in a moment whether the job was submitted.
     reason = "EtcdAway" if seen.records is None else "NotSubmitted"
     message = "etcd does not answer." if seen.records is None else "It is about to be submitted."
     if look.memory.refusal:
@@ -150,8 +153,8 @@ def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     status = unsubmitted_status(
         job, look.name, wrong=wrong, reason=reason, message=message, now_unix_s=look.now_unix_s
     )
-    # A new object's first status has its job: one before that would be out of date in a moment, and
-    # many new objects wait for each write.
+    # A new object gets its first status together with its job: an earlier status would be out of
+    # date in a moment, and many new objects wait for each write.
     if wrong or reason != "NotSubmitted" or job.status != ElasticJobStatus():
         yield from _report(look, status)
     if wrong or seen.intruded:
@@ -167,10 +170,10 @@ def _submit(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
 
 
 def _free_name(job: ElasticJob, seen: ObservedCluster) -> JobName:
-    """Return the job's name, or a special one if somebody else's job has that name.
+    """Return the job's name, or a special name if a job of another owner has that name.
 
-    It may be the job of an object of this name that was deleted by force, or of another Kubernetes
-    cluster on the same etcd. A job that is over only gives way.
+    That owner may be a deleted object of this name (deleted by force), or another Kubernetes
+    cluster on the same etcd. A job that is over is replaced.
     """
     assert seen.records is not None
     name = job_name(job)
@@ -179,7 +182,7 @@ def _free_name(job: ElasticJob, seen: ObservedCluster) -> JobName:
 
 
 def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
-    """Keep a job in etcd as its object says, and the object's status as the job is."""
+    """Keep a job in etcd as its object asks, and the object's status as the job's records say."""
     job = look.job
     status = _standing(look, found)
     yield from _report(look, status)
@@ -187,11 +190,11 @@ def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
         yield from _expire(look, status)
         return
     if not found.is_active:
-        return  # It ends at this moment.
+        return  # The job is ending now.
     if FINALIZER not in job.finalizers:
         yield AddFinalizer(job=job.key)
     if found.is_stop_wanted:
-        if found.is_unserved:  # Nobody is there to read it: see `needs_stop`.
+        if found.is_unserved:  # No node would read the want: see `needs_stop`.
             why = next(want.why for want in found.wants.values() if want.is_stop)
             yield StopJob(job=look.name, uid=job.uid, why=why)
         return
@@ -202,7 +205,8 @@ def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
             yield StopJob(job=look.name, uid=job.uid, why=DEADLINE_WHY)
             return
     if not job.wrong:
-        # A policy that goes takes the autoscaler's size along: the object's own is written before.
+        # Without its policy, the job also loses the autoscaler's want: the object's own want is
+        # written before.
         yield from decide_size(job, look.name, found, look.memory)
         yield from decide_policy(job, look.name, found, now_unix_s=look.now_unix_s)
 
@@ -213,7 +217,7 @@ def _standing(look: _Look, found: JobRecords) -> ElasticJobStatus:
 
 
 def _changed(job: ElasticJob, found: JobRecords) -> str:
-    """Return what was changed that cannot be changed, if no server refused it."""
+    """Return which fixed fields were changed, as a sentence; older servers do not refuse it."""
     changed = changed_fields(job, found.spec) if not found.is_over else ()
     if not changed:
         return ""
@@ -224,7 +228,7 @@ def _changed(job: ElasticJob, found: JobRecords) -> str:
 
 
 def _expire(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
-    """Delete the object of a job that has been over for as long as it says."""
+    """Delete the object of a finished job after the time that the object gives."""
     spec = look.job.spec
     limit_s = spec.ttl_seconds_after_finished if spec is not None else None
     over_unix_s = unix_s(status.completion_time)
@@ -235,7 +239,7 @@ def _expire(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
 
 
 def _report(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
-    """Write events about what has happened, and the status if it is due."""
+    """Write events about new changes, and the status if it is due."""
     yield from _untold(look, status)
     before, memory = look.job.status, look.memory
     if status == before:
@@ -255,7 +259,7 @@ def _untold(look: _Look, status: ElasticJobStatus) -> Iterator[TellEvent]:
 
 
 def _stop_orphans(seen: ObservedCluster) -> Iterator[Action]:
-    """Stop jobs of this cluster's objects that are gone, as after a deletion by force."""
+    """Stop jobs of this cluster whose objects are gone, as after a deletion by force."""
     if seen.records is None or not seen.identity:
         return
     for name, found in sorted(seen.records.jobs.items()):

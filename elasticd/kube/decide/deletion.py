@@ -1,4 +1,4 @@
-"""What the operator does with a deleted ElasticJob: a finalizer keeps it until its job is over."""
+"""The actions for a deleted ElasticJob: a finalizer keeps the object until its job is over."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,10 @@ __all__ = ["delete"]
 def delete(
     job: ElasticJob, name: JobName, found: JobRecords | None, seen: ObservedCluster
 ) -> Iterator[Action]:
-    """Stop the job, and let the object go once no node serves it any more.
+    """Stop the job, and remove the object's finalizer once no node serves the job.
 
-    An object that only another controller's finalizer keeps may stay for long, and must not train.
+    If only another controller's finalizer keeps the object, it may stay for long, and its job must
+    not train.
     """
     if found is not None and found.needs_stop:
         yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")

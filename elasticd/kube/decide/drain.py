@@ -1,7 +1,7 @@
-"""Nodes that Kubernetes takes out of service become drains, which are taken back with their cause.
+"""Drains nodes that Kubernetes takes out of service, and withdraws drains without a cause.
 
-`kubectl drain` leaves the pods of a DaemonSet alone, and they tolerate every taint. Without this an
-agent would only notice when its machine ends.
+`kubectl drain` does not evict the pods of a DaemonSet, and these pods tolerate every taint. Without
+this module an agent would notice only when its machine ends.
 """
 
 from collections.abc import Iterator
@@ -28,23 +28,24 @@ TAINTS = frozenset(
         "cloud.google.com/impending-node-termination",
     }
 )
-"""Taints that mean that this node goes. `DeletionCandidateOfClusterAutoscaler` does not mean it
+"""The taints of a node that will be removed. `DeletionCandidateOfClusterAutoscaler` does not say so
 yet."""
 DRAIN_AGAIN_S = 60.0
-"""A drain that somebody else takes back while its cause stands is made again only after this
+"""If somebody withdraws a drain while its cause stays, the operator drains again only after this
 time."""
 _SOFT = "PreferNoSchedule"
 UNSEEN_NODE_S = 30.0
-"""A node that this operator never saw counts as gone when its pod was there for so long without
-it."""
+"""A node without a Node object that this operator ever saw counts as gone if its pod was there for
+this time."""
 
 SILENT_NODE_S = 10.0
-"""A node is taken out when it was not ready for so long while most nodes were. After an API server
-that was away, nodes fall silent and come back one by one, within the period of a kubelet's word."""
+"""A node is drained if it was not ready for this time while most nodes were ready. After a failure
+of the API server, nodes become silent and come back one by one, within the report period of a
+kubelet."""
 
 
 def decide_drains(seen: ObservedCluster, *, now_s: float) -> Iterator[Action]:
-    """Drain nodes with a cause, and take back the operator's own drains without one."""
+    """Drain nodes that have a cause, and withdraw the operator's own drains that have none."""
     if seen.records is None or not seen.identity:
         return
     by = owner_prefix(seen.identity)
@@ -52,7 +53,7 @@ def decide_drains(seen: ObservedCluster, *, now_s: float) -> Iterator[Action]:
     causes = _causes(seen, nodes, now_s)
     for name, why in sorted(causes.items()):
         standing = seen.records.drains.get(name)
-        # A person's wish stands, and stays when the cause is gone.
+        # A person's drain stays, even when the cause is gone.
         is_due = standing.by == by and standing.why != why if standing is not None else True
         if is_due and not (standing is None and _is_taken_back(seen, name, why, now_s)):
             yield DrainNode(node=name, why=why, by=by)
@@ -67,7 +68,7 @@ def decide_drains(seen: ObservedCluster, *, now_s: float) -> Iterator[Action]:
 def _causes(
     seen: ObservedCluster, nodes: dict[NodeId, KubeNode], now_s: float
 ) -> dict[NodeId, str]:
-    """Return for each node that goes the cause; only for nodes with an agent."""
+    """Return the cause for each node that leaves service; only nodes with an agent are included."""
     assert seen.records is not None
     records = seen.records
     by, serving = owner_prefix(seen.identity), seen.serving
@@ -82,14 +83,14 @@ def _causes(
         if _is_gone(seen.memory.nodes.get(name, NodeMemory()), now_s):
             causes[name] = "its node is gone from Kubernetes"
     for name, standing in records.drains.items():
-        # Its pod is gone too, and its agent may still train.
+        # The pod is gone too, but the agent may still train.
         if standing.by == by and name not in nodes and name in records.agents:
             causes.setdefault(name, standing.why)
     return causes
 
 
 def _is_taken_back(seen: ObservedCluster, name: NodeId, why: str, now_s: float) -> bool:
-    """Return whether somebody has just taken back the operator's drain for that very cause."""
+    """Return whether somebody has just withdrawn the operator's drain for this cause."""
     found = seen.memory.nodes.get(name, NodeMemory())
     if found.drained_s is None or found.why != why:
         return False
@@ -97,9 +98,9 @@ def _is_taken_back(seen: ObservedCluster, name: NodeId, why: str, now_s: float) 
 
 
 def _is_gone(found: NodeMemory, now_s: float) -> bool:
-    """Return whether a node with an agent's pod, but without an object, was deleted.
+    """Return whether a node with an agent's pod but without a Node object was deleted.
 
-    Nodes and pods come by two watches: the pod of a node that is new may be seen before the node.
+    Nodes and pods come from two watches, so the pod of a new node may be observed before the node.
     """
     if found.was_seen:
         return True
@@ -120,8 +121,8 @@ def _not_ready(
 ) -> dict[NodeId, str]:
     """Return nodes that have not been ready for a while, as long as they are fewer than half.
 
-    If most of them are not ready, they cannot reach the API server, and their agents train: then no
-    new one is drained, and no drain is taken back.
+    If most nodes are not ready, they cannot reach the API server, but their agents train: then the
+    operator drains no more nodes, and withdraws no drain.
     """
     assert seen.records is not None
     drains = seen.records.drains

@@ -1,6 +1,4 @@
-"""Which events are written about an object: each change of its job's world, and each of
-its phase.
-"""
+"""The events about an object: one for each new world of its job, and one for each new phase."""
 
 from collections.abc import Iterator
 
@@ -22,15 +20,16 @@ _REASONS = {
     ElasticPhase.STOPPED: "Stopped",
     ElasticPhase.LOST: "RecordsGone",
 }
-"""The phases with an event of their own at their begin; a world's event says that the job runs."""
+"""The phases whose begin has an event of its own; for a running job, the world's event is
+enough."""
 _BAD = {ElasticPhase.WAITING, ElasticPhase.FAILED, ElasticPhase.LOST}
 
 
 def events(
     job: ElasticJob, found: JobRecords | None, status: ElasticJobStatus, *, told_to: int
 ) -> Iterator[TellEvent]:
-    """Return events about what the object's last status does not know; worlds after `told_to`
-    alone.
+    """Return events about changes that the object's last status does not have; of the worlds, only
+    those after `told_to`.
     """
     before = job.status
     if found is not None:
@@ -76,7 +75,7 @@ def _state_sentence(status: ElasticJobStatus) -> str:
 
 
 def _world(job: JobKey, change: ChangeReport) -> TellEvent:
-    """Return who trains now, and why it is another world."""
+    """Return an event that tells which nodes train now, and why the world changed."""
     nodes = f"{change.nodes} node{'' if change.nodes == 1 else 's'}"
     ranks = f"{change.world_size} rank{'' if change.world_size == 1 else 's'}"
     parts = [f"Generation {change.generation} with {nodes}, {ranks}: {change.reason.value}"]

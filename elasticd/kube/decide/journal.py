@@ -1,8 +1,8 @@
-"""A log of what the operator saw and what it decided, as text that replays.
+"""A log of the operator's observations and decisions, as text that can be replayed.
 
-It has one JSON line per decision that did something: what has changed since the line before, by
-object and record, and the actions. Since `decide` is deterministic, the same input at the same time
-gives the same actions. If it does not, either the code has changed or something impure is in it.
+It has one JSON line for each decision with an action: the changes since the line before, by object
+and record, and the actions. Since `decide` is deterministic, the same input at the same time gives
+the same actions. If it does not, either the code has changed or `decide` is not pure.
 """
 
 import json
@@ -34,12 +34,12 @@ _KINDS: Mapping[str, type] = {
     "records.agents": Node,
     "records.labels": NodeLabels,
 }
-"""The parts of what is seen that are written by their keys."""
+"""The parts of the observed cluster that are written by their keys."""
 _ACTIONS = {kind.__name__ for kind in get_args(Action)}
 
 
 def opening(identity: str) -> str:
-    """Return the first line of a journal: nothing was seen before it."""
+    """Return the first line of a journal, before which nothing was observed."""
     return _dump({"format": _FORMAT, "identity": identity})
 
 
@@ -51,7 +51,7 @@ def line(
     now_s: float,
     now_unix_s: float,
 ) -> str:
-    """Return the line of one decision; `before` is the input of the line before."""
+    """Return the line for one decision; `before` is the observed cluster of the line before."""
     old, new = _parts(before), _parts(seen)
     changes = {
         part: {
@@ -76,9 +76,9 @@ def line(
 
 
 def replay(lines: Iterable[str]) -> str | None:
-    """Decide everything again; return the first difference in words, None if there is none.
+    """Decide all lines again; return the first difference as a sentence, None if there is none.
 
-    Raises: NotSupported: the lines are no journal that this version can read.
+    Raises: NotSupported: the lines are not a journal that this version can read.
     """
     seen: ObservedCluster | None = None
     for number, text in enumerate(lines, start=1):
@@ -109,7 +109,7 @@ def replay(lines: Iterable[str]) -> str | None:
 
 
 def _parts(seen: ObservedCluster) -> dict[str, Mapping[Any, Any]]:
-    """Return what is written by its keys; without etcd there are no records."""
+    """Return the parts that are written by their keys; while etcd is away there are no records."""
     records = seen.records or Records()
     return {
         "jobs": seen.jobs,
@@ -125,7 +125,7 @@ def _parts(seen: ObservedCluster) -> dict[str, Mapping[Any, Any]]:
 
 
 def _changed(seen: ObservedCluster, row: Mapping[str, Any]) -> ObservedCluster:
-    """Return what was seen after the changes of a line."""
+    """Return the observed cluster after the changes of a line."""
     parts: dict[str, Any] = {}
     for part, before in _parts(seen).items():
         found = dict(before)

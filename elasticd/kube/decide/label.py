@@ -1,8 +1,8 @@
-"""Labels of Kubernetes' nodes for their agents, which may not ask the API server.
+"""Writes labels of Kubernetes' nodes for their agents, which have no right to ask the API server.
 
-Of a node's many labels only those are written that some ElasticJob's `nodeSelector` asks for:
-others would only make every agent's record larger. As with a pod's `nodeSelector`, a label that
-changes takes no node away from a job that it serves.
+Only the labels that the `nodeSelector` of some ElasticJob asks for are written, since the others
+would only make every agent's record larger. As with a pod's `nodeSelector`, a changed label does
+not remove a node from a job that the node serves.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ __all__ = ["decide_labels"]
 
 
 def decide_labels(seen: ObservedCluster) -> Iterator[Action]:
-    """Make the stored labels of each node with an agent those of its Node object."""
+    """Set the stored labels of each node with an agent to the labels of its Node object."""
     if seen.records is None or not seen.identity:
         return
     by = owner_prefix(seen.identity)
@@ -31,7 +31,7 @@ def decide_labels(seen: ObservedCluster) -> Iterator[Action]:
     nothing = NodeLabels(by=by)
     for name in sorted(labels.keys() | seen.records.labels.keys()):
         if name not in labels and name in seen.records.agents:
-            continue  # Its node is gone from Kubernetes, and its agent trains: it stays what it is.
+            continue  # Its Node object is gone, and its agent trains: the labels stay.
         standing, wanted = seen.records.labels.get(name, nothing), labels.get(name, {})
         if standing.by == by and standing.labels != wanted:
             yield LabelNode(node=name, labels=wanted, by=by)
@@ -41,9 +41,9 @@ def decide_labels(seen: ObservedCluster) -> Iterator[Action]:
 
 
 def _asked(seen: ObservedCluster, by: str) -> set[str]:
-    """Return the labels that an object asks for, or a job of one that is not seen here.
+    """Return the labels that an object asks for, or a job whose object is not observed here.
 
-    Operators of single namespaces write the same records, and each sees its own objects alone.
+    Operators of single namespaces write the same records, and each observes only its own objects.
     """
     assert seen.records is not None
     specs = (job.spec for job in seen.jobs.values() if job.spec is not None)

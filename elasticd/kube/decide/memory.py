@@ -1,4 +1,4 @@
-"""What the operator remembers of what it did. Without it, it writes more than necessary."""
+"""The operator's memory of its own actions. Without it, the operator writes more than necessary."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,54 +29,55 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMemory:
-    """What the operator did to one object."""
+    """The operator's actions on one object."""
 
     status_s: float | None = None
-    """When the status was last written, by the operator's own clock."""
+    """The time of the last write of the status, in seconds of the operator's own clock."""
     status_version: str = ""
-    """The object's resourceVersion when that was decided: as long as it is the same, the write was
-    not seen yet."""
+    """The object's resourceVersion at the decision on that write: while it stays the same, the
+    operator has not observed the write yet."""
     replicas: int | None = None
-    """What was last applied as `spec.replicas`."""
+    """The last applied value of `spec.replicas`."""
     replicas_generation: int = 0
-    """The object's generation when that was decided."""
+    """The object's generation at the decision on that value."""
     told: Mapping[str, str] = field(default_factory=dict)
     """The newest event of each topic."""
     generation: int = 0
-    """The newest world that an event was about."""
+    """The generation of the newest world that had an event."""
     refusal: str = ""
-    """Why the job could not be submitted when that was last tried, as a sentence."""
+    """Why the last submission of the job failed, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMemory:
-    """Whether a node was ever there, and when it was drained."""
+    """The memory of one node: whether it was ever observed, and when it was drained."""
 
     was_seen: bool = False
-    """True if its object was seen; if it is missing now, it was deleted."""
+    """True if its Node object was observed; if the object is missing now, it was deleted."""
     missed_s: float | None = None
-    """Since when it was missing, by the operator's own clock."""
+    """The time since which the node is missing, in seconds of the operator's own clock."""
     silent_s: float | None = None
-    """Since when it was not ready while most nodes were, by the same clock."""
+    """The time since which the node is not ready while most nodes are, by the same clock."""
     drained_s: float | None = None
-    """When the operator last drained it, by the same clock; None if it took that back."""
+    """The time of the operator's last drain of the node, by the same clock; None if it withdrew the
+    drain."""
     why: str = ""
     """The cause of that drain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorMemory:
-    """What the operator did in its life, by the objects' uid. Without it, it only writes more."""
+    """The operator's actions since its start, by the objects' uids, and its memory of nodes."""
 
     objects: Mapping[str, ObjectMemory] = field(default_factory=dict)
     nodes: Mapping[NodeId, NodeMemory] = field(default_factory=dict)
-    """The nodes that are there, and those on which an agent's pod is."""
+    """The nodes with a Node object, and those with an agent's pod."""
 
 
 def remembered(
     memory: OperatorMemory, action: Action, seen: Mapping[str, ElasticJob], *, now_s: float
 ) -> OperatorMemory:
-    """Return the memory after an action has succeeded, decided when `seen` were the objects."""
+    """Return the memory after an action has succeeded; `seen` are the objects at its decision."""
     match action:
         case ApplyStatus():
             found = seen.get(action.job.uid)
@@ -121,9 +122,9 @@ def with_nodes(
     silent: Collection[NodeId] = (),
     now_s: float,
 ) -> OperatorMemory:
-    """Note which nodes are there, and on which agents' pods are; forget those that are neither.
+    """Note the present nodes and the nodes with an agent's pod; forget nodes that are neither.
 
-    `silent`: those that are there and not ready, as long as they are fewer than half of all.
+    `silent` are the present nodes that are not ready, as long as they are fewer than half of all.
     """
     known = {name: memory.nodes.get(name, NodeMemory()) for name in {*present, *serving}}
     nodes = {}
@@ -149,6 +150,6 @@ def _since_s(before_s: float | None, now_s: float) -> float:
 
 def _changed(memory: OperatorMemory, uid: str, **changes: object) -> OperatorMemory:
     before = memory.objects.get(uid, ObjectMemory())
-    # The names are the fields', which `replace` checks.
+    # The keys are names of fields, which `replace` checks.
     after = replace(before, **changes)  # type: ignore[arg-type]
     return replace(memory, objects={**memory.objects, uid: after})

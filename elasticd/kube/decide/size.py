@@ -1,4 +1,4 @@
-"""The job's size: `spec.replicas` as a wish, or as the mirror of what the autoscaler wants."""
+"""The job's size: `spec.replicas` as a want, or as a copy of the autoscaler's want."""
 
 from collections.abc import Iterator
 
@@ -21,14 +21,14 @@ __all__ = ["add_finalizer", "decide_policy", "decide_size", "fill_replicas"]
 
 
 def add_finalizer(job: ElasticJob) -> AddFinalizer:
-    """Begin with a new object, and give it the `replicas` that it lacks by the same write."""
+    """Add the finalizer to a new object, and set missing `replicas` with the same write."""
     if job.spec is None or job.spec.replicas is not None:
         return AddFinalizer(job=job.key)
     return AddFinalizer(job=job.key, replicas=job.spec.max_nodes, at_generation=job.generation)
 
 
 def fill_replicas(job: ElasticJob, memory: ObjectMemory) -> Iterator[Action]:
-    """Give the object `replicas`, without which /scale is an error."""
+    """Set the object's `replicas`, without which a read of /scale is an error."""
     if job.spec is not None and job.spec.replicas is None:
         yield from _apply(job, memory, job.spec.max_nodes)
 
@@ -36,7 +36,7 @@ def fill_replicas(job: ElasticJob, memory: ObjectMemory) -> Iterator[Action]:
 def decide_policy(
     job: ElasticJob, name: JobName, found: JobRecords, *, now_unix_s: float
 ) -> Iterator[Action]:
-    """Make the job's policy that of the object; one that a person set is left alone."""
+    """Set the job's policy to that of the object; a policy that a person set stays."""
     if has_policy_of(found.policy, job):
         return
     policy = policy_of(job, now_unix_s=now_unix_s)
@@ -49,7 +49,7 @@ def decide_policy(
 def decide_size(
     job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
 ) -> Iterator[Action]:
-    """Wish for as many nodes as the object says; or let it show as many as are wished for."""
+    """Write the object's number of nodes as a want; or apply the wanted number to the object."""
     if job.spec is None:
         return
     if job.spec.autoscale is not None:
@@ -60,7 +60,8 @@ def decide_size(
         yield from _apply(job, memory, job.spec.max_nodes)
         return
     standing = found.own_want.nodes if found.own_want is not None else None
-    # Without any wish a job has as many nodes as it may: the same, and others may still wish.
+    # Without any want a job has its largest size: the same number, and other writers may still ask
+    # for less.
     is_needed = standing is not None or replicas != found.spec.max_nodes
     if is_needed and standing != replicas:
         yield WriteWant(job=name, uid=job.uid, nodes=replicas, why=f"spec.replicas of {job.key}")
@@ -72,7 +73,7 @@ def decide_size(
 def _mirror(
     job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
 ) -> Iterator[Action]:
-    """Undo what somebody else wrote, since the operator's wish would override the autoscaler's."""
+    """Undo another writer's change, since the operator's want would override the autoscaler's."""
     assert job.spec is not None
     if found.own_want is not None and found.own_want.nodes is not None:
         yield WriteWant(job=name, uid=job.uid, nodes=None, why="")
@@ -104,5 +105,5 @@ def _apply(job: ElasticJob, memory: ObjectMemory, replicas: int) -> Iterator[Act
 
 
 def _is_unseen(job: ElasticJob, memory: ObjectMemory) -> bool:
-    """Return whether the object does not show yet what was last applied."""
+    """Return whether the object does not show the last applied value yet."""
     return memory.replicas is not None and memory.replicas_generation == job.generation

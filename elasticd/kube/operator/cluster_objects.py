@@ -1,4 +1,4 @@
-"""What stands in Kubernetes, as far as the operator decides by it."""
+"""The objects in Kubernetes on which the operator's decisions depend."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
@@ -13,17 +13,17 @@ from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 __all__ = ["AGENT_LABELS", "ClusterObjects", "cluster_identity"]
 
 AGENT_LABELS = f"{PART_OF_LABEL}={PART_OF}"
-"""The labels of pods that are looked at; all others do not concern the operator."""
+"""The labels of the pods that the operator watches; all other pods do not concern it."""
 T = TypeVar("T")
 
 
 class ClusterObjects:
-    """Watch ElasticJobs, nodes and the agents' pods until it is closed."""
+    """Watches of ElasticJobs, nodes and the agents' pods, until they are closed."""
 
     def __init__(self, api: Api, wake: Callable[[], None], *, namespace: str = "") -> None:
-        """`namespace` is that of the ElasticJobs; empty for all.
+        """`namespace` is that of the ElasticJobs; empty for all namespaces.
 
-        Nodes and pods are always all of ours.
+        Nodes and the agents' pods are always those of the whole cluster.
         """
         self._jobs = ObjectMirror(api, ELASTIC_JOBS, wake, namespace=namespace)
         self._nodes = ObjectMirror(api, NODES, wake)
@@ -34,19 +34,17 @@ class ClusterObjects:
 
     @property
     def is_ready(self) -> bool:
-        """Return False if something was not listed yet, so that nobody knows what does
-        not exist.
-        """
+        """Return False if a kind was not listed yet, so that a missing object may exist."""
         return all(mirror.items is not None for mirror in self._mirrors)
 
     @property
     def trouble(self) -> str:
-        """Return why something cannot be followed now; empty if all can."""
+        """Return why a watch cannot follow now; empty if all watches follow."""
         return next((mirror.trouble for mirror in self._mirrors if mirror.trouble), "")
 
     @property
     def are_nodes_old(self) -> bool:
-        """Return whether a node may be another by now than it was seen."""
+        """Return whether the nodes may have changed since they were observed."""
         return bool(self._nodes.trouble)
 
     def jobs(self) -> Mapping[str, tuple[ElasticJob, Object]]:
@@ -60,7 +58,7 @@ class ClusterObjects:
         return {name.name: node for name, node in self._read_nodes(self._nodes.items or {}).items()}
 
     def pods(self) -> Mapping[str, AgentPod]:
-        """Return the pods with our label, by namespace and name."""
+        """Return the pods with elasticd's label, by namespace and name."""
         read = self._read_pods(self._pods.items or {})
         return {f"{name.namespace}/{name.name}": pod for name, pod in read.items()}
 
@@ -74,7 +72,7 @@ class ClusterObjects:
 
 
 def cluster_identity(api: Api) -> str:
-    """Ask which Kubernetes cluster this is: two of them may share an etcd.
+    """Return the identity of the Kubernetes cluster, since two clusters may share an etcd.
 
     Raises: ElasticdError: the API server does not answer, or refuses.
     """
@@ -86,7 +84,7 @@ def cluster_identity(api: Api) -> str:
 
 
 class _Reader(Generic[T]):
-    """Read objects; one that has not changed is read once."""
+    """A cache for the results of `read`: an object that has not changed is read once."""
 
     def __init__(self, read: Callable[[Object], T]) -> None:
         self._read = read

@@ -1,4 +1,4 @@
-"""What stands in etcd, as far as the operator decides by it."""
+"""The records in etcd on which the operator's decisions depend."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ log = get_logger()
 
 
 class ClusterRecords:
-    """Watch the records until it is closed; one thread calls `read`."""
+    """Watches of the records, until they are closed; one thread calls `read`."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class ClusterRecords:
         wake: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The store's thread calls `wake` after something that matters has changed."""
+        """The store's thread calls `wake` after each change that matters."""
         self._keys, self._now_s = keys, now_s
         self._unserved: dict[JobName, float] = {}
-        """Since when no node serves an active job."""
+        """The time since which no node serves an active job."""
         self._jobs = JobItems(store, keys, wake)
         self._active = RangeMirror(store, keys.active, wake=wake)
         self._drains = RangeMirror(store, keys.drains, wake=wake)
@@ -55,13 +55,11 @@ class ClusterRecords:
 
     @property
     def unreadable(self) -> frozenset[JobName]:
-        """Return the jobs of which a newer version wrote something: nothing is decided
-        about them.
-        """
+        """Return the jobs with records of a newer version: the operator leaves these jobs alone."""
         return frozenset(self._unreadable)
 
     def reports(self) -> Mapping[JobName, JobReport]:
-        """Put together what stands of each job, as far as this version can read it."""
+        """Return a report of each job, from the records that this version can read."""
         before, self._reports = self._reports, {}
         self._unreadable &= before.keys()
         for name, items in (self._jobs.read() or {}).items():
@@ -72,7 +70,7 @@ class ClusterRecords:
         return {name: report for name, (_, report) in self._reports.items() if report is not None}
 
     def read(self, measured: Mapping[JobName, ReportedProgress]) -> Records | None:
-        """Put together what stands now; None if something was not read yet."""
+        """Return the present records; None if some records have not been read yet."""
         self._renew()
         is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
         if not is_ready or self._jobs.read() is None:
@@ -89,7 +87,8 @@ class ClusterRecords:
             for key, mark in active.items()
             if not mark.is_ready
         }
-        # One that cannot be read is somebody's, and it is not for us to say that it is gone.
+        # A job with an unreadable record belongs to somebody, so the operator must not say that it
+        # is gone.
         reserved |= self._unreadable
         now_s, before = self._now_s(), self._unserved
         self._unserved = {
@@ -135,7 +134,7 @@ class ClusterRecords:
         return self._active, self._drains, self._nodes, self._labels
 
     def _renew(self) -> None:
-        """Read everything again if it is time: a lost event would else be one for ever."""
+        """Read everything again if it is time: else a lost event would have an effect for ever."""
         now_s = self._now_s()
         if now_s >= self._renew_s:
             self._renew_s = now_s + RENEW_S
@@ -163,7 +162,7 @@ class ClusterRecords:
         return found
 
     def _say_unread(self, what: str, why: str) -> None:
-        """Log once what a newer version wrote."""
+        """Log once that a newer version wrote a record."""
         if self._unread.get(what) != why:
             self._unread[what] = why
             log.error("record.not_read", what=what, why=why)
@@ -172,7 +171,7 @@ class ClusterRecords:
 def _with_holders(
     reports: Mapping[JobName, JobReport], agents: Iterable[Node], drains: Collection[NodeId]
 ) -> Mapping[JobName, JobReport]:
-    """Add to jobs that wait for nodes who has those nodes."""
+    """Add to each report of a job that waits for nodes which jobs use those nodes."""
     waiting = {
         name: report
         for name, report in reports.items()
@@ -189,7 +188,7 @@ def _with_holders(
     said: dict[object, str] = {}
     found = dict(reports)
     for name, report in waiting.items():
-        # Of jobs that no node serves, all that ask for the same nodes wait for the same jobs.
+        # Jobs that no node serves wait for the same jobs if they ask for the same nodes.
         labels = tuple(sorted(report.spec.node_labels.items()))
         asks = (report.spec.min_nodes, report.spec.workers_per_node, labels)
         alike = name if report.members else asks

@@ -1,4 +1,4 @@
-"""What the operator counts of itself; several threads may use it."""
+"""The operator's counts of its own work; several threads may use them."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -25,13 +25,14 @@ class ActionOutcome(StrEnum):
 
     DONE = "done"
     OUTDATED = "outdated"
-    """What it was decided for does not exist any more: the next look decides anew."""
+    """The object or job of the decision does not exist any more: the next evaluation decides
+    again."""
     REFUSED = "refused"
     UNAVAILABLE = "unavailable"
 
 
 class OperatorCounts:
-    """The counts of one process, from its start on."""
+    """The counts of one process since its start."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -51,14 +52,14 @@ class OperatorCounts:
                 self._jobs = dict.fromkeys(_PHASES, 0)
 
     def sees(self, phases: Iterable[str], *, is_following: bool) -> None:
-        """Note the phases of all ElasticJobs; an unknown word comes from a newer operator."""
+        """Note the phases of all ElasticJobs; an unknown phase comes from a newer operator."""
         found = Counter(phases)
         with self._lock:
             self._is_following = is_following
             self._jobs = {phase: found.get(phase, 0) for phase in _PHASES}
 
     def acted(self, action: str, outcome: ActionOutcome) -> None:
-        """Count an action, by its name in small letters."""
+        """Count an action by its name in small letters, and by its outcome."""
         with self._lock:
             self._actions[action, outcome.value] += 1
 
@@ -69,7 +70,7 @@ class OperatorCounts:
             self._requests[classes.get(code // 100, "failed")] += 1
 
     def reconciled(self, took_s: float) -> None:
-        """Count one look at everything."""
+        """Count one evaluation, and its duration in seconds."""
         with self._lock:
             self._times[bisect_left(EVALUATION_BOUNDS_S, took_s)] += 1
             self._time_s += took_s
@@ -77,7 +78,8 @@ class OperatorCounts:
     def exposition(self, *, is_alive: bool = True) -> bytes:
         """Return all counts in Prometheus' text format.
 
-        `is_alive` is False if the thread that acts stands still: then nobody leads here.
+        `is_alive` is False if the thread that acts does not run any more: then this process does
+        not lead.
         """
         with self._lock:
             samples = [Sample(LEADER, (), float(self._is_leader and is_alive))]

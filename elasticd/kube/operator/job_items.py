@@ -1,6 +1,6 @@
 """All keys of all jobs in memory, by job, kept up to date by a watch.
 
-When one job of many changes, the records of the others need not be put together again.
+If one job of many changes, the records of the other jobs need not be read again.
 """
 
 import threading
@@ -13,30 +13,31 @@ from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnap
 __all__ = ["JobItems"]
 
 UNREAD = frozenset({"decisions", "curve", "autoscaler"})
-"""Keys below a job that only the autoscaler needs, and nobody here reads."""
+"""The keys below a job that only the autoscaler needs, and the operator does not read."""
 QUIET = frozenset({"progress", "time-spent", "late"})
-"""Keys that running nodes write again and again: a status shows them, but they are no reason to
-hurry."""
+"""The keys that running nodes write often: a status shows them, but the operator need not hurry for
+them."""
 
 INCIDENTS = "incidents"
 INCIDENTS_KEPT = 16
-"""Of so many nodes the records of one change of world are kept, besides those that name who was
-lost or failed: all tell the same of it, and a job of 250 nodes has fifty thousand of them."""
+"""The number of records that are kept of one change of world, besides those that name a lost or
+failed node. All nodes report the same change, and a job of 250 nodes has fifty thousand such
+records."""
 _NAMES_NOBODY = (b'"culprit":null', b'"lost":[]')
 
 Items = Mapping[str, KeyValue]
 
 
 class JobItems:
-    """Any thread may read it."""
+    """The keys of all jobs. Any thread may read them."""
 
     def __init__(self, store: Store, keys: Keys, wake: Callable[[], None]) -> None:
         self._prefix, self._wake = keys.jobs, wake
         self._lock = threading.Lock()
         self._jobs: dict[JobName, Items] | None = None
         self._told: dict[str, set[str]] = {}
-        """The kept records of each change of world that name nobody, by what their keys begin
-        with."""
+        """The kept records of each change of world that name no node, by the prefix of their
+        keys."""
         self._store, self._range = store, KeyRange(key=keys.jobs, is_prefix=True)
         self._watch = store.watch(self._range, self._take)
 
@@ -59,7 +60,7 @@ class JobItems:
     # --- private ------------------------------------------------------------------------------
 
     def _take(self, seen: WatchSnapshot | KeysChanged) -> None:
-        """Take in a change; the store's thread calls this."""
+        """Apply a snapshot or a change; the store's thread calls this."""
         is_loud = isinstance(seen, WatchSnapshot)
         with self._lock:
             fresh: dict[JobName, dict[str, KeyValue]] = {}
@@ -92,7 +93,7 @@ class JobItems:
             self._wake()
 
     def _keeps(self, key: str, item: KeyValue | None) -> bool:
-        """Return whether a record of a change of world is one of those that are kept."""
+        """Return whether a record of a change of world must be kept."""
         change = key.rpartition("/")[0]
         told = self._told.setdefault(change, set())
         told.discard(key)

@@ -1,7 +1,7 @@
-"""The journal of an operator on disk: what it saw and decided, to be replayed by a developer.
+"""The journal of an operator on disk: its observations and decisions, which a developer can replay.
 
-It is written only if somebody asks for it. A full disk ends the journal, and nothing else. Two
-files of a bounded size are kept; each begins with all that was seen then.
+It is written only on request. A full disk ends the journal, and nothing else. Two files of a
+limited size are kept; each begins with everything that was observed at that time.
 """
 
 import os
@@ -17,18 +17,18 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["JournalFile"]
 
 LIMIT_BYTES = 64 << 20
-"""The size limit of one file; the one before it stays beside it as `FILE.1`."""
+"""The size limit of one file, in bytes; the previous file stays beside it as `FILE.1`."""
 
 log = get_logger()
 
 
 class JournalFile:
-    """One thread uses it. Specs hold what users wrote into them, so only its owner may read it."""
+    """A journal's file, for one thread. Only its owner may read it: it holds specs of users."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         """Begin the file anew.
 
-        Raises: EnvironmentProblem: it cannot be written there.
+        Raises: EnvironmentProblem: the file cannot be written there.
         """
         self._path, self._limit_bytes = path, limit_bytes
         self._before: ObservedCluster | None = None
@@ -45,7 +45,7 @@ class JournalFile:
     def note(
         self, seen: ObservedCluster, actions: Sequence[Action], *, now_s: float, now_unix_s: float
     ) -> None:
-        """Write down one decision that did something."""
+        """Write one decision that has actions."""
         if self._is_over or not actions:
             return
         try:

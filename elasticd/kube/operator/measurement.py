@@ -1,7 +1,7 @@
-"""How far running jobs are, as their agents report: it changes too often to stand in etcd.
+"""The progress of running jobs, as their agents report it: it changes too often for etcd.
 
-Each job is asked again when its answer is ten seconds old, in threads of their own: an agent that
-does not answer delays nobody's decision.
+Each job is asked again when its answer is ten seconds old, in a thread of a pool: an agent that
+does not answer delays no decision.
 """
 
 import time
@@ -21,14 +21,15 @@ __all__ = ["Measurements", "measured"]
 EVERY_S = 10.0
 THREADS = 4
 SAME_TIME_S = 2.0
-"""Two answers that put a checkpoint's end no further apart than this mean the same one."""
+"""Two answers whose times of a checkpoint's end differ by no more than this mean the same
+checkpoint."""
 
 Ranks = tuple[RankProgress, ...]
 Ask = Callable[[World, Mapping[NodeId, Node]], Ranks]
 
 
 class Measurements:
-    """One thread uses it, until it is closed."""
+    """The newest progress of each running job. One thread uses it, until it is closed."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Measurements:
     def follow(
         self, worlds: Mapping[JobName, World], nodes: Mapping[NodeId, Node]
     ) -> Mapping[JobName, ReportedProgress]:
-        """Return what is known of the jobs that run now, and ask on."""
+        """Return the known progress of the jobs that run now, and ask again if it is old."""
         now_s = self._now_s()
         for job in self._asked.keys() - worlds.keys():
             self._forget(job)
@@ -85,7 +86,7 @@ class Measurements:
 def measured(
     ranks: Ranks, before: ReportedProgress | None, *, now_unix_s: float
 ) -> ReportedProgress:
-    """Read an answer; the rank that is furthest counts, since all step together."""
+    """Read an answer; the rank with the most steps counts, since all ranks step together."""
     told = [rank for rank in ranks if rank.step is not None]
     step = max((rank.step for rank in told if rank.step is not None), default=None)
     step_s = max((rank.step_s for rank in told), default=0.0)

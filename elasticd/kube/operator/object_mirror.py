@@ -1,7 +1,7 @@
 """The objects of one kind in memory, kept up to date by a watch.
 
-What it shows is immutable: a change makes another mapping. A change that matters for no decision (a
-node's heartbeat, a new version alone) is taken in, and wakes nobody.
+The mapping that it returns is immutable: a change makes another mapping. A change that matters for
+no decision (a node's heartbeat, a new version alone) updates the mapping, but calls no `wake`.
 """
 
 import threading
@@ -14,7 +14,7 @@ __all__ = ["ObjectMirror"]
 
 
 class ObjectMirror:
-    """Any thread may read it."""
+    """The objects of one kind. Any thread may read them."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ObjectMirror:
         namespace: str = "",
         labels: str = "",
     ) -> None:
-        """The watch's thread calls `wake` after something that matters has changed."""
+        """The watch's thread calls `wake` after each change that matters."""
         self._wake = wake
         self._lock = threading.Lock()
         self._items: Mapping[Name, Object] | None = None
@@ -33,16 +33,15 @@ class ObjectMirror:
 
     @property
     def items(self) -> Mapping[Name, Object] | None:
-        """Return the objects by name, or None before the first listing; the same mapping as long as
-        nothing changes.
+        """Return the objects by name, in the same mapping until a change; None before a listing.
 
-        An object that has not changed is the same one.
+        An object that has not changed is the same Python object as before.
         """
         return self._items
 
     @property
     def trouble(self) -> str:
-        """Return why it cannot follow now; empty if it does."""
+        """Return why the watch cannot follow now; empty if it follows."""
         return self._watch.trouble
 
     def close(self) -> None:
@@ -75,7 +74,7 @@ def _differ(before: Mapping[Name, Object], after: Mapping[Name, Object]) -> bool
 
 
 def _notable(item: Object) -> dict[str, Any]:
-    """Return the object without what changes without a meaning."""
+    """Return the object without the fields whose changes have no meaning."""
     metadata = {k: v for k, v in (item.get("metadata") or {}).items() if k != "resourceVersion"}
     found = {**item, "metadata": metadata}
     status = item.get("status")

@@ -1,4 +1,4 @@
-"""The process of an operator: its thread, its port, and what it sees while it leads."""
+"""The process of an operator: its thread, its port, and its observations while it leads."""
 
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.kube.api.kubernetes_api import KubernetesApi
@@ -20,16 +20,17 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["OperatorProcess", "check_server"]
 
 PERIOD_S = 2.0
-"""The time between two looks at everything if nothing changes: what is due by time alone is found
-so."""
+"""The time in seconds between two evaluations if nothing changes, for actions that are due by time
+alone."""
 GAP_S = 0.1
-"""The least pause between two looks, so that many changes together are one look."""
+"""The shortest pause in seconds between two evaluations, so that one evaluation serves many
+changes."""
 
 log = get_logger()
 
 
 class OperatorProcess:
-    """One thread calls `run`; any thread or signal handler may call `stop`."""
+    """One operator. One thread calls `run`; any thread or signal handler may call `stop`."""
 
     def __init__(
         self,
@@ -46,7 +47,8 @@ class OperatorProcess:
     ) -> None:
         """`settings` are those of etcd, whose certificates the agents' servers use too.
 
-        Raises: EnvironmentProblem: the address is not one of this machine, or the port is taken.
+        Raises: EnvironmentProblem: the address does not belong to this machine, or the port is in
+        use.
         """
         self._store, self._keys, self._api = store, keys, api
         self._counts, self._settings, self._namespace = counts, settings, namespace
@@ -62,7 +64,7 @@ class OperatorProcess:
             ttl_s=ttl_s,
             told_lead=self._told_lead,
             source=self._source,
-            # Somebody may want to delete an object by force while etcd is away.
+            # A user may want to delete an object by force while etcd is away.
             evaluates_unsure=True,
         )
         self._server = MetricsServer(
@@ -75,7 +77,7 @@ class OperatorProcess:
 
     @property
     def port(self) -> int:
-        """The port of metrics and probes."""
+        """Return the port of metrics and probes."""
         return self._server.port
 
     @property
@@ -83,7 +85,7 @@ class OperatorProcess:
         return self._daemon.leads
 
     def run(self) -> None:
-        """Serve until `stop`; give the election back at the end."""
+        """Serve until `stop` is called, then resign from the election."""
         self._daemon.run()
 
     def stop(self) -> None:
@@ -114,7 +116,7 @@ class OperatorProcess:
         self._read_identity()
 
     def _source(self) -> str:
-        """Return of which Kubernetes cluster it leads; empty if the API server does not say."""
+        """Return the identity of the Kubernetes cluster; empty if the API server does not say."""
         self._read_identity()
         return owner_prefix(self._identity) if self._identity else ""
 
@@ -122,11 +124,11 @@ class OperatorProcess:
         if not self._identity and not self._identity_hold.is_held("identity"):
             try:
                 self._identity = cluster_identity(self._api)
-            except ElasticdError as exc:  # Whoever leads says so.
+            except ElasticdError as exc:  # The leader reports this error.
                 self._identity_hold.failed("identity", str(exc))
 
     def _why_unready(self) -> str:
-        """Return why it cannot do its work; one that stands by is ready to lead."""
+        """Return why the process cannot work; a process that stands by is ready to lead."""
         if self._daemon.trouble:
             return self._daemon.trouble
         leader = self._daemon.leader
@@ -142,11 +144,13 @@ class OperatorProcess:
 
 
 def check_server(api: KubernetesApi, namespace: str) -> None:
-    """Check that the API server is what we need, so that a wrong one shows at once.
+    """Check that the API server is suitable, so that a wrong server is reported at once.
 
-    A server that is away is no reason to end: it is waited for, as it is when it goes away later.
+    A server that is away does not end the process: the operator waits for the server, as it does
+    later.
 
-    Raises: CallError: the CRD is missing or another one, or a right is missing; says what to do.
+    Raises: CallError: the CRD is missing or is another one, or a right is missing; the message says
+    what to do.
     """
     try:
         api.check(ELASTIC_JOBS, ("status", "scale"))

@@ -1,7 +1,7 @@
-"""One term of an operator: it looks at everything, lets `decide` decide, and carries that out.
+"""One term of an operator: it observes all, lets `decide` decide, and carries the actions out.
 
-When one of the servers does not answer, or one write hangs, what is left for it waits for a later
-look. Nothing is lost by that, since each look decides anew.
+If a server does not answer, or one write hangs, the actions that remain wait for a later
+evaluation. No action is lost, since each evaluation decides again.
 """
 
 import time
@@ -34,10 +34,11 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Reconciliation"]
 
 UNSEEN_S, UNSEEN_MOST_S = 2.0, 60.0
-"""How long an action is not repeated, so that the watches have time to show it: twice as long each
-time that it was done and did not show."""
+"""The time in seconds for which an action is not repeated, so that the watches can show its effect:
+the time doubles, up to the second value, each time that the action was done and no effect was
+observed."""
 QUIET = (ApplyStatus, TellEvent)
-"""Actions that are too frequent to be logged."""
+"""The actions that are too frequent for the log."""
 
 log = get_logger()
 
@@ -50,7 +51,7 @@ class Decide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The last actions on one thing, and how long to wait until they are seen."""
+    """The last action on one thing, and the time to wait until its effect is observed."""
 
     done_s: float
     action: Action
@@ -58,7 +59,7 @@ class _Newest:
 
 
 class Reconciliation:
-    """It is made for one term; one thread calls `evaluate`."""
+    """The observations and effects of one term; one thread calls `evaluate`."""
 
     def __init__(
         self,
@@ -75,14 +76,16 @@ class Reconciliation:
         decide: Decide = decide_all,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wake`: call `evaluate` soon. `namespace` is that of the ElasticJobs; empty for all."""
+        """`wake` asks for an `evaluate` soon. `namespace` is that of the ElasticJobs; empty for
+        all.
+        """
         self._store, self._keys, self._api = FencedStore(store, term), keys, api
         self._term = term
         self._counts, self._measurements = counts, measurements
         self._decide, self._now_s, self._journal = decide, now_s, journal
         self._memory, self._holds = OperatorMemory(), Holds(now_s)
         self._newest: dict[str, _Newest] = {}
-        """By what was done to what: what was last done."""
+        """The last action for each thing and kind of action."""
         self._namespace, self._identity = namespace, ""
         self._trouble = self._intruded = ""
         self._objects = ClusterObjects(api, wake, namespace=namespace)
@@ -91,9 +94,7 @@ class Reconciliation:
 
     @property
     def trouble(self) -> str:
-        """Return why it cannot see what stands in Kubernetes now, or may submit nothing, as a
-        sentence; empty if it can.
-        """
+        """Return why the process cannot observe Kubernetes or submit jobs now; empty if it can."""
         if self._objects.trouble or self._objects.is_ready:
             return self._objects.trouble or self._intruded
         return "The objects of the API server were not listed yet."
@@ -105,8 +106,9 @@ class Reconciliation:
             self._counts.sees((), is_following=False)
             return self._holds.next_s()
         found = self._objects.jobs()
-        # Before it is decided: what ended meanwhile would be wanted, and done, a second time.
-        # A status that was written was decided from an older object, so it holds nothing back.
+        # This comes before the decision, which would else request the actions that have ended since
+        # then a second time. A status that was written was decided from an older object, so it
+        # delays nothing.
         self._take_in(self._threads.take_ended(), {})
         cluster = self._look()
         unreadable = self._records.unreadable
@@ -115,7 +117,7 @@ class Reconciliation:
         cluster = replace(cluster, jobs=jobs).remembering(now_s=began_s, is_stale=is_stale)
         self._memory = cluster.memory
         self._say_intruded(cluster)
-        if not cluster.is_etcd_away:  # Then others may lead, and show these numbers.
+        if not cluster.is_etcd_away:  # Else another process may lead, and show these.
             self._counts.sees(
                 (job.status.phase for job, _ in found.values()),
                 is_following=not self._objects.trouble,
@@ -150,7 +152,7 @@ class Reconciliation:
 
     def _look(self) -> ObservedCluster:
         if not self._term.leads(boottime_s()):
-            # What was last read of etcd may be old by now, and nothing can be written there.
+            # The last records of etcd may be old now, and no write to etcd is possible.
             return ObservedCluster(
                 identity=self._identity,
                 nodes=self._objects.nodes(),
@@ -175,7 +177,7 @@ class Reconciliation:
         )
 
     def _knows_identity(self) -> bool:
-        """Read once which Kubernetes this is: two of them may share an etcd."""
+        """Read the identity of the Kubernetes cluster once, since two may share an etcd."""
         if self._identity or self._holds.is_held(API):
             return bool(self._identity)
         try:
@@ -196,7 +198,7 @@ class Reconciliation:
         self._trouble = trouble
 
     def _say_intruded(self, cluster: ObservedCluster) -> None:
-        """Log once that another Kubernetes cluster is on this etcd, and when it is not."""
+        """Log once that another Kubernetes cluster uses this etcd, and once when that is over."""
         found = cluster.intruded if cluster.records is not None else self._intruded
         if found and not self._intruded:
             log.error("cluster.shared", why=found)
@@ -207,12 +209,12 @@ class Reconciliation:
     # --- doing --------------------------------------------------------------------------------
 
     def _is_ours(self, action: Action) -> bool:
-        """Return False for the job of an object in a namespace that is not looked after."""
+        """Return False for the job of an object in a namespace that is not this operator's."""
         gone = action.gone if isinstance(action, StopJob) else None
         return gone is None or self._namespace in ("", gone.namespace)
 
     def _is_unseen(self, action: Action) -> bool:
-        """Return whether just that was done, and the watches have not shown it."""
+        """Return whether this action was done already, and the watches do not show its effect."""
         before = self._newest.get(_key(action))
         return (
             before is not None
@@ -221,16 +223,14 @@ class Reconciliation:
         )
 
     def _forget_seen(self, wanted: Set[str]) -> None:
-        """Forget what is not wanted any more; a moment later, as watches are not in step."""
+        """Forget actions that are not wanted any more, with a delay: watches are not in step."""
         old_s = self._now_s() - UNSEEN_S
         self._newest = {
             key: one for key, one in self._newest.items() if key in wanted or one.done_s > old_s
         }
 
     def _keep_newest(self, key: str, action: Action) -> None:
-        """Note what was done; an action that was done before and did not show is waited
-        for longer.
-        """
+        """Note an action that was done; if it was done before without effect, double the wait."""
         before, wait_s = self._newest.get(key), UNSEEN_S
         if before is not None and _is_same(before.action, action):
             wait_s = min(2.0 * before.wait_s, UNSEEN_MOST_S)
@@ -240,7 +240,7 @@ class Reconciliation:
         return self._holds.is_held(server_of(action)) or self._holds.is_held(_key(action))
 
     def _take_in(self, ended: Iterable[Done], jobs: Mapping[str, ElasticJob]) -> None:
-        """Note how actions went, and remember what the next decision must know of it."""
+        """Note the outcomes of actions, and update the memory for the next decision."""
         for done in ended:
             self._note(done)
             if done.outcome is ActionOutcome.DONE:
@@ -265,7 +265,7 @@ class Reconciliation:
 
 
 def _is_same(before: Action, action: Action) -> bool:
-    # A spec that is submitted says when: it is another one each time.
+    # A spec that is submitted has the time of submission, which differs each time.
     if isinstance(before, WriteJob) and isinstance(action, WriteJob):
         return before.job == action.job
     return before == action

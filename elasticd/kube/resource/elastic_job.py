@@ -1,4 +1,4 @@
-"""One object ElasticJob, as the operator reads it: its spec, what is wrong with it, its status."""
+"""One object ElasticJob, as the operator reads it: its spec, the error in it, its status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ __all__ = ["ElasticJob", "JobKey", "elastic_job"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class JobKey:
-    """Where an object is; `uid` distinguishes it from an earlier one of the same name."""
+    """The key of an object; `uid` distinguishes it from an earlier object of the same name."""
 
     namespace: str
     name: str
@@ -27,24 +27,24 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticJob:
-    """One object, as far as the operator looks at it."""
+    """One object, with the fields that the operator reads."""
 
     namespace: str
     name: str
     uid: str
     generation: int = 0
-    """The generation of its spec; the API server counts it."""
+    """The generation of the spec, which the API server counts."""
     resource_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     created_unix_s: float = 0.0
     deleted_unix_s: float | None = None
-    """When somebody asked for its deletion; None if nobody did."""
+    """The time at which its deletion was requested, in seconds since 1970; None if it was not."""
     spec: ElasticJobSpec | None = None
-    """The spec; None if it does not have the form of one."""
+    """The spec; None if the JSON does not have the form of a spec."""
     wrong: str = ""
-    """Why it cannot be submitted, as one sentence; empty if it can. Never empty if `spec` is
+    """Why the job cannot be submitted, as one sentence; empty if it can. Never empty if `spec` is
     None."""
     status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
 
@@ -54,10 +54,9 @@ class ElasticJob:
 
 
 def elastic_job(plain: Mapping[str, Any]) -> ElasticJob:
-    """Read an object of the API; one whose spec makes no sense is read as far as it does.
+    """Build an `ElasticJob` from an object of the API; an invalid spec is read as far as possible.
 
-    Raises:
-        ValueError: it has no name, which no object of the API lacks.
+    Raises: ValueError: the object has no name, which no object of the API lacks.
     """
     meta = plain.get("metadata")
     if not isinstance(meta, Mapping) or not meta.get("name"):
@@ -86,7 +85,7 @@ def elastic_job(plain: Mapping[str, Any]) -> ElasticJob:
 
 
 def _spec(given: object) -> tuple[ElasticJobSpec | None, str]:
-    """Return the spec, and what is wrong with it."""
+    """Return the spec, and the error in it."""
     if not isinstance(given, Mapping) or not given:
         return None, "spec is missing: say at least script, module or command."
     try:
@@ -100,7 +99,7 @@ def _spec(given: object) -> tuple[ElasticJobSpec | None, str]:
 
 
 def _status(given: object) -> ElasticJobStatus:
-    """Read what an operator wrote; what makes no sense is written anew."""
+    """Read a status that an operator wrote; fields that are not valid get their defaults."""
     try:
         found: ElasticJobStatus = from_json(ElasticJobStatus, given or {})
     except (TypeError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""What stands in etcd of one job, as far as the operator decides by it or shows it."""
+"""The records of one job in etcd that the operator uses for decisions or shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,20 +20,21 @@ __all__ = [
 ]
 
 OPERATOR = "operator"
-"""The writer of the operator's wants."""
+"""The writer name of the operator's wants."""
 CHANGES_KEPT = 32
-"""How many of the newest changes of world are kept: an operator that was away writes events about
-as many."""
+"""The number of the newest changes of world that are kept: an operator that was away writes events
+about these."""
 FAILURE_LIMIT = 400
-"""The characters of an exception that a status and an event show: an event has room for 1,024."""
+"""The limit for an exception in a status or an event, in characters: an event has room for
+1,024."""
 UNSERVED_LIMIT_S = 10.0
-"""How long a job may have no node: after an etcd that was away, agents need a lease's time to come
-back, with workers that save."""
+"""The time in seconds for which a job may have no node: after etcd was away, agents need the time
+of a lease to come back, with workers that save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedProgress:
-    """What the agents of a running job answered when they were asked."""
+    """The answer of a running job's agents."""
 
     step: int | None = None
     steps_per_second: float | None = None
@@ -43,31 +44,31 @@ class ReportedProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecords:
-    """A job in etcd."""
+    """The records of a job in etcd."""
 
     spec: JobSpec
     status: JobStatus = field(default_factory=JobStatus)
     is_active: bool = True
-    """False if it is over, and its records still stand."""
+    """False if the job is over, but its records still exist."""
     wants: Mapping[str, Want] = field(default_factory=dict)
     members: tuple[NodeId, ...] = ()
-    """The nodes that serve it."""
+    """The nodes that serve the job."""
     unserved_s: float = 0.0
-    """For how long the operator has seen none."""
+    """For how many seconds the operator has observed no such node."""
     policy: Policy | None = None
     changes: tuple[ChangeReport, ...] = ()
     """The newest changes of world, in the order of their generations."""
     losses_by_reason: Mapping[str, int] = field(default_factory=dict)
-    """Changes that nobody planned, after the first world."""
+    """The numbers of unplanned changes after the first world, by reason."""
     message: str = ""
-    """What it waits for, or why it ended."""
+    """Why the job waits, or why it ended."""
     goodput: float | None = None
-    """None if not known."""
+    """The goodput; None if not known."""
     step: int = 0
-    """0 if there is none, or not known."""
+    """The applied steps; 0 if there are none, or if not known."""
     ended_at: int | None = None
-    """The applied steps at its end, as its nodes said goodbye; None if not known, or if it is not
-    over."""
+    """The applied steps at the job's end, from the nodes' last records; None if not known, or if
+    the job is not over."""
     measured: ReportedProgress = field(default_factory=ReportedProgress)
 
     @property
@@ -85,18 +86,19 @@ class JobRecords:
 
     @property
     def needs_stop(self) -> bool:
-        """Return whether the operator has to do more so that the job ends.
+        """Return whether the operator must end the job itself.
 
-        It wished so, and then the last node that served it was lost: nobody is left who would read
-        the wish. So the operator ends the job itself, as it does if there never was a node.
+        If the last node was lost after the operator wrote the want to stop, no node is left that
+        would read this want. So the operator ends the job, as it does for a job that never had a
+        node.
         """
         has_wished = self.own_want is not None and self.own_want.is_stop
         return self.is_active and (self.is_unserved or not has_wished)
 
     @property
     def is_unserved(self) -> bool:
-        """Return whether no node serves it, for longer than living nodes that lost their lease
-        need.
+        """Return whether no node has served the job for longer than the time that living nodes need
+        after they lost their lease.
         """
         return self.unserved_s >= UNSERVED_LIMIT_S
 
@@ -112,7 +114,7 @@ def job_records(
     measured: ReportedProgress | None = None,
     unserved_s: float = 0.0,
 ) -> JobRecords:
-    """Take what is needed of a report."""
+    """Build a job's records from its report."""
     found = report.autoscaling
     losses: dict[str, int] = {}
     for change in report.changes:
@@ -141,8 +143,8 @@ def job_records(
 def failure_text(failure: Failure) -> str:
     """Return which rank failed and how, in one line.
 
-    The text of an exception is its first line. A worker that only exited with a code has the last
-    line that it wrote, which is where an interpreter says what it could not do.
+    The text of an exception is its first line. If a worker only exited with a code, the text is the
+    last line of its output, where an interpreter writes its error.
     """
     said = failure.exception
     if not said or said.startswith("SystemExit"):
@@ -153,7 +155,7 @@ def failure_text(failure: Failure) -> str:
 
 
 def _ended_at(report: JobReport) -> int | None:
-    """Return the last step: what is measured now and then may be some steps behind."""
+    """Return the last step; the measured number may be some steps behind."""
     if not report.status.phase.is_final:
         return None
     trained = [each.training.steps for each in report.results if each.training is not None]

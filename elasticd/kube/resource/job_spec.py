@@ -1,4 +1,4 @@
-"""An ElasticJob as elasticd's JobSpec, and what differs from the one that was submitted."""
+"""Translates an ElasticJob to elasticd's JobSpec, and compares it with the submitted one."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,17 +22,18 @@ from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 __all__ = ["changed_fields", "has_policy_of", "job_spec", "policy_of"]
 
 POLICY_TEXT = "elasticjob_text"
-"""The key of a policy's text in its record, to see whether the object's text is still the one that
-it was made of."""
+"""The key of the policy's text in the policy's record, to see whether the object still has this
+text."""
 
 
 def job_spec(
     job: ElasticJob, name: JobName, *, cluster: str = "", now_unix_s: float = 0.0
 ) -> JobSpec:
-    """Return what to submit for a valid object.
+    """Return the spec to submit for a valid object.
 
-    Args: job: the object. name: of the job in etcd. cluster: the identity of the Kubernetes
-    cluster. now_unix_s: for people, and for `activeDeadlineSeconds`.
+    Args: job: the object. name: the name of the job in etcd. cluster: the identity of the
+    Kubernetes cluster. now_unix_s: the time of submission, for people and for
+    `activeDeadlineSeconds`.
     """
     spec = job.spec
     assert spec is not None, "it was refused before"
@@ -74,7 +75,7 @@ def job_spec(
 def policy_of(job: ElasticJob, *, now_unix_s: float) -> Policy | None:
     """Return the policy of a valid object; None if it has none.
 
-    `now_unix_s` is from when a deadline with `within` counts.
+    `now_unix_s` is the time from which a deadline with `within` counts.
     """
     if job.spec is None or job.spec.autoscale is None:
         return None
@@ -90,18 +91,20 @@ def policy_of(job: ElasticJob, *, now_unix_s: float) -> Policy | None:
 
 
 def has_policy_of(policy: Policy | None, job: ElasticJob) -> bool:
-    """Return whether the record is what the object asks for; None if that is not its own."""
+    """Return whether the object asks for the policy of the record; a policy that the operator did
+    not write counts as none.
+    """
     text = job.spec.autoscale.policy if job.spec is not None and job.spec.autoscale else None
     mark = policy.unknown.get(POLICY_TEXT) if policy is not None else None
     return mark == (_mark(text) if text is not None else None)
 
 
 def changed_fields(job: ElasticJob, standing: JobSpec) -> tuple[str, ...]:
-    """Return the fields of the object that differ from when its job was submitted."""
+    """Return the fields of the object that differ from those of its submitted job."""
     if job.spec is None:
         return ()
     now = job_spec(job, standing.name)
-    if not job.spec.preload:  # An older version submitted the same object without.
+    if not job.spec.preload:  # An older version submitted the same object without this field.
         now = replace(now, learns_imports=standing.learns_imports)
     names = [
         f.name
@@ -137,23 +140,24 @@ _FIELDS: Mapping[str, str] = {
     "output_timeout_s": "spec.timeouts",
     "checkpoint": "spec.checkpoint",
 }
-"""Which fields of a JobSpec come from which field; the rest is the operator's own."""
+"""The field of the object from which each field of a JobSpec comes; the operator sets the other
+fields."""
 
 
 def _entry(spec: ElasticJobSpec) -> tuple[EntryKind, str, tuple[str, ...]]:
-    """Return the entry point, as `elasticd run` reads its command line."""
+    """Return the entry point, in the form that `elasticd run` makes of its command line."""
     if spec.command:
         return EntryKind.COMMAND, spec.command[0], (*spec.command[1:], *spec.args)
     entry = spec.script or spec.module
     if spec.python:
-        # Another interpreter is another program: the warm pool cannot fork it.
+        # The warm pool cannot fork another interpreter, so the entry point is that program.
         args = ("-u", *(("-m",) if spec.module else ()), entry, *spec.args)
         return EntryKind.COMMAND, spec.python, args
     return (EntryKind.MODULE if spec.module else EntryKind.SCRIPT), entry, spec.args
 
 
 def _secrets(spec: ElasticJobSpec) -> Mapping[str, str]:
-    """Return the file of each variable that a Secret has."""
+    """Return the file of each variable whose value is in a Secret."""
     found = {}
     for variable in spec.env:
         ref = variable.value_from.secret_key_ref if variable.value_from is not None else None
@@ -166,7 +170,8 @@ def _checkpoint(given: CheckpointField, job: ElasticJob) -> CheckpointSpec:
     every = read_every("spec.checkpoint.every", given.every)
     return CheckpointSpec(
         url=checked_url(given.url, here="/", flag="spec.checkpoint.url"),
-        # Not the job's own name: an object that is deleted and applied again goes on from there.
+        # This is not the job's own name: an object that is deleted and applied again continues its
+        # checkpoints.
         owner=job_name(job),
         options=given.options,
         every=every,

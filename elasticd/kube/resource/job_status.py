@@ -1,4 +1,4 @@
-"""The status that an object should have, by the records of its job."""
+"""The status for an object, from the records of its job."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from elasticd.records.reason import Phase
 __all__ = ["DEADLINE_WHY", "is_same", "lost_status", "status_of", "unsubmitted_status"]
 
 DEADLINE_WHY = "spec.activeDeadlineSeconds are over"
-"""What the operator's want says if it stopped a job because of its deadline."""
+"""The reason in the operator's want if it stopped a job because of its deadline."""
 
 _PHASES = {
     Phase.PENDING: ElasticPhase.PENDING,
@@ -36,11 +36,11 @@ _PHASES = {
 def status_of(
     job: ElasticJob, name: JobName, found: JobRecords, *, wrong: str, now_unix_s: float
 ) -> ElasticJobStatus:
-    """Return the status of an object whose job stands in etcd.
+    """Return the status of an object whose job is in etcd.
 
-    Args: job: the object, with the status that it has. name: of the job in etcd. found: its
-    records. wrong: why what the object says now cannot be done, as a sentence; empty: it can.
-    now_unix_s: for the times of what changed.
+    Args: job: the object, with its present status. name: the name of the job in etcd. found: the
+    job's records. wrong: why the object's present spec cannot be applied, as a sentence; empty if
+    it can. now_unix_s: the time for changes that are new.
     """
     before, phase = job.status, _phase(job, found)
     is_running = phase is ElasticPhase.RUNNING
@@ -75,7 +75,7 @@ def status_of(
 def unsubmitted_status(
     job: ElasticJob, name: JobName, *, wrong: str, reason: str, message: str, now_unix_s: float
 ) -> ElasticJobStatus:
-    """Return the status of an object that has no job yet: it is wrong, or waits for something."""
+    """Return the status of an object without a job: the object is wrong, or waits for something."""
     phase = ElasticPhase.INVALID if wrong else ElasticPhase.PENDING
     spec = job.spec
     wanted = 0 if wrong or spec is None else spec.replicas or spec.max_nodes
@@ -91,7 +91,7 @@ def unsubmitted_status(
 
 
 def lost_status(job: ElasticJob, *, now_unix_s: float) -> ElasticJobStatus:
-    """Return the status of an object whose job was submitted and has no record any more."""
+    """Return the status of an object whose job was submitted and has no records any more."""
     message = (
         f"etcd has no record of job {job.status.job} any more, and nobody saw its end: delete the "
         "object, and create it anew to run it again."
@@ -126,7 +126,7 @@ def _outline(status: ElasticJobStatus) -> tuple[object, ...]:
 def _phase(job: ElasticJob, found: JobRecords) -> ElasticPhase:
     known = _PHASES.get(found.status.phase)
     if known is None:
-        # A word of a newer version: nothing is known but that it is not over.
+        # The phase comes from a newer version: the only fact is that the job is not over.
         return ElasticPhase.RUNNING if found.status.nodes else ElasticPhase.PENDING
     if not known.is_final and found.is_stop_wanted:
         return ElasticPhase.STOPPING
@@ -164,7 +164,7 @@ def _message(phase: ElasticPhase, found: JobRecords) -> str:
 
 
 def _with_wrong(message: str, wrong: str) -> str:
-    """Return what is said of a job that goes on though its object asks for what cannot be done."""
+    """Return the message of a job that goes on although its object has an error."""
     return f"{message.rstrip('.')}. {wrong}" if message and wrong else message or wrong
 
 
@@ -177,7 +177,7 @@ def _step(before: ElasticJobStatus, found: JobRecords) -> int | None:
 
 
 def _rounded(rate: float) -> float:
-    """Return three digits: a rate that hardly changes changes nothing in the API."""
+    """Return the rate with three digits, so that a small change changes nothing in the API."""
     return float(f"{rate:.3g}")
 
 
@@ -213,7 +213,7 @@ def _conditions(
 def _timed(
     job: ElasticJob, standing: Iterable[tuple[ConditionType, bool, str, str]], now_unix_s: float
 ) -> Iterable[Condition]:
-    """Give each condition the time at which it last turned, which the last status knows."""
+    """Set the time of each condition's last change; the last status has the earlier times."""
     for kind, is_true, reason, message in standing:
         status = "True" if is_true else "False"
         before = job.status.condition(kind)

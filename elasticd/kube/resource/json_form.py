@@ -1,7 +1,7 @@
 """Converts dataclasses to the JSON of the Kubernetes API and back.
 
-The API says `shutdownSeconds` where a field here is `shutdown_s`, leaves out what is not set, and
-may have fields of a newer version, which are kept in `unknown` and written back.
+The API has the name `shutdownSeconds` for the field `shutdown_s`, and leaves out fields that are
+not set. Fields of a newer version are kept in `unknown` and written back.
 """
 
 import types
@@ -39,10 +39,9 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: Any, value: Any) -> Any:
-    """Build a value of `kind` from what the API gave.
+    """Build a value of `kind` from the API's JSON.
 
-    Raises:
-        TypeError, ValueError, KeyError: it does not fit.
+    Raises: TypeError, ValueError, KeyError: the JSON does not fit.
     """
     inner = _without_none(kind)
     if inner is not kind and value is None:

@@ -1,4 +1,4 @@
-"""The names that things of Kubernetes have in elasticd, where a name has at most 63 characters."""
+"""The names in elasticd for objects of Kubernetes; in elasticd a name has at most 63 characters."""
 
 import hashlib
 
@@ -37,18 +37,19 @@ KIND = "ElasticJob"
 PLURAL = "elasticjobs"
 SHORT_NAME = "ej"
 MANAGER = "elasticd-operator"
-"""The manager of server-side apply: what it wrote is the operator's, the rest is the user's."""
+"""The manager's name for server-side apply: the operator owns the fields that it applied, users own
+the others."""
 FINALIZER = f"{GROUP}/job"
 """The finalizer that keeps a deleted object until its job has stopped and saved."""
 FORCE_DELETE = f"{GROUP}/force-delete"
-"""The annotation, of any value but "false", with which a deleted object goes at once, whatever its
-job does."""
+"""The annotation that deletes an object at once, whatever the state of its job; any value but
+"false" counts."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 AGENT = "agent"
-"""The component of a pod that is an agent's; one without such a label counts as an agent's too."""
+"""The component label of an agent's pod; a pod without such a label counts as an agent's too."""
 PART_OF_LABEL = "app.kubernetes.io/part-of"
 PART_OF = "elasticd"
-"""The label of the operator's pods; it ignores pods without it."""
+"""The label of elasticd's pods; the operator ignores pods without it."""
 SECRETS_FOLDER = "/var/run/secrets/elasticd.dev"
 """The folder in the agents' pods where `<secret>/<key>` is a file for each Secret that is
 mounted."""
@@ -58,7 +59,7 @@ _OWNER = "kubernetes/"
 
 
 def shortened(name: str, limit: int = NAME_LIMIT) -> str:
-    """Return a name of at most `limit` characters: a longer one ends in a hash of the whole."""
+    """Return a name of at most `limit` characters: a longer name ends in a hash of the whole."""
     if len(name) <= limit:
         return name
     mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK]
@@ -66,38 +67,38 @@ def shortened(name: str, limit: int = NAME_LIMIT) -> str:
 
 
 def job_name(job: ElasticJob) -> JobName:
-    """Return the name that the job of an object has in etcd, unless another one has it."""
+    """Return the name of an object's job in etcd, unless another job has this name."""
     return JobName(shortened(f"{job.namespace}.{job.name}"))
 
 
 def job_name_apart(job: ElasticJob) -> JobName:
-    """Return the name for when somebody else's job has the first one; no other object has it."""
+    """Return the name to use if somebody else's job has the first one; no other object has it."""
     mark = hashlib.sha256(job.uid.encode()).hexdigest()[:_MARK]
     return JobName(f"{shortened(job_name(job), NAME_LIMIT - _MARK - 1)}-{mark}")
 
 
 def job_owner(job: ElasticJob, cluster: str) -> str:
-    """Return the mark in the job's spec by which an operator knows that it is its own."""
+    """Return the mark in the job's spec by which an operator recognises its own job."""
     return f"{owner_prefix(cluster)}{job.namespace}/{job.name}"
 
 
 def job_of_owner(spec: JobSpec, cluster: str) -> JobKey:
-    """Return the object that a job of this cluster's operator was made of."""
+    """Return the object for which this cluster's operator submitted the job."""
     namespace, _, name = spec.owner.removeprefix(owner_prefix(cluster)).partition("/")
     return JobKey(namespace=namespace, name=name, uid=spec.uid)
 
 
 def owner_prefix(cluster: str) -> str:
-    """Return what the marks of all jobs and drains of one Kubernetes cluster begin with."""
+    """Return the prefix of the marks of all jobs and drains of one Kubernetes cluster."""
     return f"{_OWNER}{cluster}/"
 
 
 def other_cluster(owner: str, cluster: str) -> str:
-    """Return which other Kubernetes cluster a mark names; empty if it names this one, or none."""
+    """Return the identity of another Kubernetes cluster that a mark names; empty if none."""
     found, is_any, _ = owner.removeprefix(_OWNER).partition("/")
     return found if owner.startswith(_OWNER) and is_any and found != cluster else ""
 
 
 def selector(job: JobName) -> str:
-    """Return the label selector of a job for /scale: an HPA refuses an empty one."""
+    """Return the label selector of a job for /scale: an HPA refuses an empty selector."""
     return f"{GROUP}/job={job}"

@@ -1,7 +1,7 @@
-"""The spec of an ElasticJob as dataclasses, with the values of fields that are not given.
+"""The spec of an ElasticJob as dataclasses, with the defaults of absent fields.
 
-The names are the API's, spelled as in Python (`json_form`). What each field means, its unit and its
-limits stand in `schema.field`.
+The names are the API's, in Python's spelling (`json_form`). `schema.field` has the meaning, unit
+and limits of each field.
 """
 
 from collections.abc import Mapping

@@ -18,22 +18,23 @@ __all__ = [
 
 
 class ElasticPhase(StrEnum):
-    """Where the job of an object stands."""
+    """The phase of an object's job."""
 
     PENDING = "Pending"
-    """The job is not submitted yet, or submitted and without its first world."""
+    """The job is not submitted yet, or it is submitted and has no world yet."""
     RUNNING = "Running"
     WAITING = "Waiting"
-    """It had a world, and has too few nodes for the next one. It goes on by itself."""
+    """The job had a world, and has too few nodes for the next one. It goes on without help once
+    there are enough nodes."""
     STOPPING = "Stopping"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     STOPPED = "Stopped"
-    """Somebody stopped it (`elasticd stop`)."""
+    """Somebody stopped the job (`elasticd stop`)."""
     INVALID = "Invalid"
-    """It is not submitted, because of what the condition Invalid says."""
+    """The job is not submitted, for the reason in the condition Invalid."""
     LOST = "Lost"
-    """It was submitted, and etcd has no record of it any more; nobody saw its end."""
+    """The job was submitted, and etcd has no record of it any more; its end was not observed."""
 
     @property
     def is_final(self) -> bool:
@@ -55,7 +56,7 @@ class ConditionType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition as Kubernetes has them; `kubectl wait --for=condition=TYPE` reads it."""
+    """A condition in the form of Kubernetes; `kubectl wait --for=condition=TYPE` reads it."""
 
     type: str
     status: str
@@ -80,43 +81,41 @@ class CheckpointStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticJobStatus:
     observed_generation: int = 0
-    """The object's generation when this was written."""
+    """The object's generation at the time of this status."""
     job: str = ""
-    """The job's name in etcd, which `elasticd status`, `why` and `logs` take."""
+    """The job's name in etcd, which the commands `elasticd status`, `why` and `logs` take."""
     phase: str = ""
     message: str = ""
-    """One sentence: what it waits for, why it ended, what is wrong."""
+    """One sentence: why the job waits, why it ended, or the error in the object."""
     size: str = ""
-    """`nodes/wanted`, for the table of kubectl."""
+    """The text `nodes/wanted`, for the table of kubectl."""
     nodes: int = 0
-    """The nodes of the world."""
+    """The number of nodes in the world."""
     wanted: int = 0
-    """The number of nodes that all wants together result in."""
+    """The number of nodes that results from all wants."""
     generation: int = 0
     """The generation of the world."""
     step: int | None = None
     """The applied steps; None if not known."""
     steps_per_second: float | None = None
     goodput: float | None = None
-    """Between 0 and 1."""
+    """The goodput, between 0 and 1."""
     losses_by_reason: Mapping[str, int] = field(default_factory=dict)
-    """Changes of world that nobody planned, by their reason."""
+    """The numbers of unplanned changes of world, by reason."""
     checkpoint: CheckpointStatus | None = None
     replicas: int = 0
-    """The same as `nodes`: what /scale shows as the current size."""
+    """The same as `nodes`: /scale shows it as the current size."""
     selector: str = ""
     start_time: str = ""
-    """When the job was submitted to elasticd."""
+    """The time at which the job was submitted to elasticd."""
     completion_time: str = ""
-    """When its end was first seen."""
+    """The time at which its end was first observed."""
     conditions: tuple[Condition, ...] = ()
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
-        """Return whether the job was seen to be over; an unknown word of another version counts as
-        no.
-        """
+        """Return whether the status says that the job is over; an unknown phase counts as no."""
         return self.phase in _FINAL
 
     def condition(self, kind: str) -> Condition | None:
@@ -124,6 +123,6 @@ class ElasticJobStatus:
 
 
 def status_json(status: ElasticJobStatus) -> dict[str, Any]:
-    """Return what the API takes as the status; 0 and empty mean something here and stay."""
+    """Return the status in the API's form; 0 and empty texts have a meaning here and are kept."""
     found: dict[str, Any] = to_json(status)
     return found

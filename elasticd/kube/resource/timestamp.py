@@ -1,4 +1,4 @@
-"""Times as the Kubernetes API writes them (RFC 3339, UTC, whole seconds), by arithmetic alone.
+"""Converts times of the Kubernetes API (RFC 3339, UTC, whole seconds), by arithmetic alone.
 
 The pure parts may not import `datetime`, because that also reads the clock.
 """
@@ -22,7 +22,7 @@ def timestamp(at_unix_s: float) -> str:
 
 
 def unix_s(text: str) -> float | None:
-    """Return seconds since 1970; None if it is no such time."""
+    """Return a time in that form as seconds since 1970; None if the text is no such time."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None
@@ -38,8 +38,8 @@ def unix_s(text: str) -> float | None:
 
 
 # --- private ----------------------------------------------------------------------------------
-# Years begin in March here, so that the day that comes and goes is the last one of a year. An era
-# is 400 years, which all have 146,097 days; day 0 of era 0 is the 1st of March of the year 0.
+# Years begin in March here, so that the leap day is the last day of a year. An era is 400 years,
+# which always have 146,097 days; day 0 of era 0 is the 1st of March of the year 0.
 
 
 def _days(year: int, month: int, day: int) -> int:

@@ -1,9 +1,10 @@
-"""Threads that carry out what one look decided; a write that hangs is not waited for.
+"""Threads that carry out the actions of one evaluation; it does not wait for a write that hangs.
 
-Actions about one thing are done in order, several things at once, since each write waits for a
-server. A write may hang for its whole time-out, as with a webhook of one namespace that does not
-answer. Its thread is then left to it, and whatever else is about that thing waits for it alone:
-the next looks go on with everything else, and hear how it went when it has ended.
+The actions of one group (about one object, or one node) are done in order, and several groups at
+once, since each write waits for a server. A write may hang for its whole time-out, for instance
+with a webhook of one namespace that does not answer. Its thread then stays with that write, and
+only the other actions of the group wait: the next evaluations go on with all other groups, and get
+the outcome when the write has ended.
 """
 
 import time
@@ -24,42 +25,44 @@ __all__ = ["API", "ETCD", "LOOK_S", "ActionThreads", "Done", "server_of"]
 
 API, ETCD = "the API server", "etcd"
 THREADS = 8
-"""How many things one look is at, at once."""
+"""The number of groups that one evaluation serves at once."""
 HUNG_THREADS = 32
-"""How many more threads there are, in the places of those that hang."""
+"""The number of additional threads, which replace those that hang."""
 SLOW_THREADS = 4
-"""How many of the things that hung before are tried at once, at each of the two servers."""
+"""The number of groups with a write that hung before that are tried at once, for each of the two
+servers."""
 QUICK_S = 2.0
-"""What goes well within this time does not hang any more."""
+"""A group whose actions succeed within this time in seconds does not count as hung any more."""
 SLOW_LIMIT = 4096
-"""How many of those are remembered; beyond that all are forgotten at once."""
+"""The limit for the number of groups that count as hung; beyond it all are forgotten at once."""
 LOOK_S = 5.0
-"""How long one look begins with new actions, and waits for those that it began. What is left then
-waits for the next one, so that a slow API server delays no news, nor takes the lead away."""
+"""The time in seconds in which one evaluation begins new actions, and waits for these. The
+remaining actions wait for the next evaluation, so that a slow API server neither delays
+observations nor ends the lead."""
 
 log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How an action went."""
+    """The outcome of an action."""
 
     action: Action
     outcome: ActionOutcome
     why: str = ""
     retry_after_s: float = 0.0
     is_alone: bool = False
-    """True if the server failed at this action, and may do others."""
+    """True if the server failed at this action alone, and may succeed at others."""
 
     @property
     def ends_its_group(self) -> bool:
-        """Return whether what else was to be done about the same thing waits."""
+        """Return whether the other actions of the same group must wait."""
         return self.outcome in (ActionOutcome.OUTDATED, ActionOutcome.UNAVAILABLE)
 
 
 @dataclass(slots=True)
 class _Look:
-    """What one look has to do; the lock of the threads guards it."""
+    """The groups of actions of one evaluation; the lock of the threads guards them."""
 
     effects: Effects
     groups: dict[str, list[Action]]
@@ -73,31 +76,32 @@ class _Look:
 
 
 class ActionThreads:
-    """One thread calls it, until it is closed."""
+    """The threads for actions. One thread calls it, until it is closed."""
 
     def __init__(
         self, wake: Callable[[], None], now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """`wake` is called when something has ended that a look did not wait for."""
+        """`wake` is called when an action has ended after the end of its evaluation."""
         self._wake, self._now_s = wake, now_s
         self._lock = Lock()
         self._running: set[str] = set()
         self._slow: dict[str, str] = {}
-        """What hung before, and the server at which it was tried last; it is not waited for, until
-        it went well again. What was tried last stands last, so that each of them has its turn."""
+        """The groups that hung before, and the server of each. No evaluation waits for such a group
+        until its actions succeed again. The group that was tried last is the last one here, so that
+        each has its turn."""
         self._ended: list[Done] = []
         self.late: set[str] = set()
-        """What the last look had no time for: it comes first in the next one."""
+        """The groups for which the last evaluation had no time: they come first in the next one."""
         self._threads = ThreadPoolExecutor(THREADS + HUNG_THREADS, thread_name_prefix="effect")
 
     def take_ended(self) -> list[Done]:
-        """Return how those went that ended after the look in which they were begun."""
+        """Return the outcomes of actions that ended after the evaluation in which they began."""
         with self._lock:
             ended, self._ended = self._ended, []
         return ended
 
     def carry_out(self, effects: Effects, actions: Iterable[Action]) -> list[Done]:
-        """Carry actions out; return how those went that have ended, of earlier looks too."""
+        """Carry actions out; return the outcomes that are known, also of earlier evaluations."""
         groups: dict[str, list[Action]] = {}
         for action in actions:
             groups.setdefault(group_of(action), []).append(action)
@@ -122,19 +126,20 @@ class ActionThreads:
         return self.take_ended()
 
     def close(self) -> None:
-        """Begin with nothing more; what hangs ends by itself."""
+        """Begin no more actions; writes that hang end without help."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- private ------------------------------------------------------------------------------
 
     def _choose(self, look: _Look) -> list[str]:
-        """Queue what is waited for; return what is begun beside it."""
+        """Queue the groups that this evaluation waits for; return those that begin beside them."""
 
-        # A node may have half a minute to go: its drain waits for no answer of the API server.
+        # A node may end in half a minute: its drain must not wait for an answer of the API server.
         def rank(about: str) -> tuple[bool, bool]:
             return server_of(look.groups[about][0]) != ETCD, about not in self.late
 
-        # What ended while it was decided is not known to who decided, and would be done again.
+        # The decision did not know the outcomes that arrived during it, and would repeat these
+        # actions.
         unheard = {group_of(one.action) for one in self._ended}
         look.late |= unheard & look.groups.keys()
         free = [
@@ -152,15 +157,16 @@ class ActionThreads:
         return slow
 
     def _slow_turn(self, server: str, hung: Mapping[str, str]) -> list[str]:
-        """Return what hung before and is tried at this server now: what was not for longest comes
-        first, and a server that hangs takes no room of the other's.
+        """Return the groups that hung before and are tried at this server now: the group whose last
+        try is the oldest comes first, and a server that hangs takes no thread from the other
+        server's groups.
         """
         busy = sum(about in self._running for about, at in self._slow.items() if at == server)
         room = max(0, SLOW_THREADS - busy)
         return [about for about in self._slow if hung.get(about) == server][:room]
 
     def _serve(self, look: _Look) -> None:
-        """Do one thing after the other, as long as the look lasts."""
+        """Serve one group after the other until the time of the evaluation is over."""
         while True:
             with self._lock:
                 if look.is_over or not look.waiting or self._now_s() >= look.until_s:
@@ -180,7 +186,8 @@ class ActionThreads:
                 self._running.discard(about)
                 look.running.discard(about)
                 is_quick = self._now_s() < began_s + QUICK_S
-                # What did nothing, as its time or its server was gone, has not gone well.
+                # A group with actions left, because time was over or its server away, did not
+                # succeed.
                 is_whole = len(ended) == len(look.groups[about])
                 if is_quick and is_whole and all(not one.ends_its_group for one in ended):
                     self._slow.pop(about, None)
@@ -201,12 +208,12 @@ class ActionThreads:
 
 
 def _server_of_all(group: Iterable[Action]) -> str:
-    """Return etcd only if no action of a group waits for the API server."""
+    """Return etcd only if no action of a group writes to the API server."""
     return ETCD if all(server_of(action) == ETCD for action in group) else API
 
 
 def server_of(action: Action) -> str:
-    """Return to which server an action writes."""
+    """Return the server to which an action writes."""
     return ETCD if is_to_etcd(action) else API
 
 
@@ -214,7 +221,7 @@ def server_of(action: Action) -> str:
 
 
 def _done(effects: Effects, action: Action, away: set[str]) -> Done:
-    """Do an action; note in `away` which server does not answer."""
+    """Do an action; note in `away` a server that does not answer."""
     try:
         effects.carry_out(action)
     except Fenced as exc:
@@ -227,7 +234,7 @@ def _done(effects: Effects, action: Action, away: set[str]) -> Done:
         return Done(action, ActionOutcome.UNAVAILABLE, str(exc), after_s)
     except ElasticdError as exc:
         return Done(action, ActionOutcome.REFUSED, str(exc))
-    except Exception as exc:  # A bug of ours about one thing must not stop what is about others.
+    except Exception as exc:  # A bug of ours in one action must not stop the others.
         log.exception("action.broke", action=word_of(action), about=group_of(action))
         return Done(action, ActionOutcome.REFUSED, f"This operator cannot do it: {exc!r}.")
     return Done(action, ActionOutcome.DONE)

@@ -49,30 +49,31 @@ from elasticd.store.api import Store
 __all__ = ["Effects", "group_of", "is_to_etcd", "word_of"]
 
 APPLIED = ("name", "namespace", "uid", "resourceVersion")
-"""What is applied must concern this object as it was seen. A server may take a uid that is another
-one, and an old status must not stand on a new object of the same name."""
+"""The fields that identify the object in a server-side apply, which must concern this object in the
+version that was observed. A server may accept another uid than that of the object, and an old
+status must not be written to a new object of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Any thread may call it."""
+    """The writes of one evaluation. Any thread may call it."""
 
     api: Api
     store: Store
     """The store, which writes only while this process leads."""
     keys: Keys
     objects: dict[str, Object]
-    """The ElasticJobs by uid, as they were when it was decided. Each write replaces an object here
-    by what it made of it, so that the next write about it does not refer to the old one."""
+    """The ElasticJobs by uid, as they were at the decision. After each write the object here is
+    replaced by the result, so that the next write does not refer to the old version."""
     specs: Mapping[JobName, JobSpec]
-    """The specs of the jobs in etcd, as they were then."""
+    """The specs of the jobs in etcd at the decision."""
 
     def carry_out(self, action: Action) -> None:
         """Carry an action out.
 
-        Raises: Fenced: what it was decided for does not exist any more, or this process does not
-        lead. Unavailable: the API server or etcd does not answer. CallError: the API server or etcd
-        refuses it.
+        Raises: Fenced: the object or job of the decision does not exist any more, or this process
+        does not lead. Unavailable: the API server or etcd does not answer. CallError: the API
+        server or etcd refuses the write.
         """
         if isinstance(action, ToEtcd):
             self._to_etcd(action)
@@ -111,7 +112,7 @@ class Effects:
         store, keys = self.store, self.keys
         match action:
             case WriteJob() if self._is_submitted(action.spec):
-                return  # Its watch has not shown it yet, and it may even be over.
+                return  # The watch has not shown the job yet, and it may even be over.
             case WriteJob():
                 try:
                     submit(store, keys, action.spec)
@@ -149,18 +150,18 @@ class Effects:
                 assert_never(action)
 
     def _check_gone(self, job: JobKey | None) -> None:
-        """Ask the API server itself, if that is wanted: what was seen may be old."""
+        """Ask the API server itself whether an object is gone, if that is required."""
         if job is None:
             return
         try:
             items = self.api.list(ELASTIC_JOBS, namespace=job.namespace, name=job.name).items
-        except Unavailable as exc:  # Not etcd's, to which this action writes.
+        except Unavailable as exc:  # The error is not etcd's, to which this action writes.
             raise Fenced(f"Nobody knows whether ElasticJob {job} is gone: {exc}") from exc
         if any(item["metadata"]["uid"] == job.uid for item in items):
             raise Fenced(f"ElasticJob {job} is not gone.")
 
     def _is_submitted(self, spec: JobSpec) -> bool:
-        """Return whether that very job was submitted, and the answer got lost."""
+        """Return whether this job was submitted before, and the answer was lost."""
         item = self.store.get(self.keys.spec(spec.name))
         with suppress(NotSupported):
             return item is not None and decode(JobSpec, item.value).uid == spec.uid
@@ -191,12 +192,12 @@ class Effects:
 
 
 def is_to_etcd(action: Action) -> bool:
-    """Return whether it writes to etcd, and not to the API server."""
+    """Return whether an action writes to etcd, and not to the API server."""
     return isinstance(action, ToEtcd)
 
 
 def group_of(action: Action) -> str:
-    """Return what the action is about: actions about one thing are done one after the other."""
+    """Return the group of the action: the actions of one group are done one after the other."""
     match action:
         case DrainNode() | UndrainNode() | LabelNode():
             return f"node {action.node}"
@@ -207,5 +208,5 @@ def group_of(action: Action) -> str:
 
 
 def word_of(action: Action) -> str:
-    """Return its name as metrics and the log have it: `apply_status`."""
+    """Return the action's name for metrics and the log, such as `apply_status`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(action).__name__).lower()

@@ -1,7 +1,7 @@
 """The operator's writes to etcd: wants, the end of a job, drains. Each is one transaction.
 
-The store is one that writes only while this process leads. A want is written only while that very
-job is active; one that ends meanwhile, or another that has its name by then, is left as it is.
+The store writes only while this process leads. A want is written only while this job is active; a
+job that has ended meanwhile, or another job with its name, is not changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ def write_want(
     why: str,
     now_unix_s: float,
 ) -> None:
-    """Write a wish for a size; None takes it back.
+    """Write a want for a size, in nodes; None removes it.
 
     Raises: Fenced: the job changed meanwhile, or is over.
     """
@@ -44,21 +44,21 @@ def write_want(
 
 
 def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str) -> None:
-    """Write the wish that a job ends; if no node serves it that would read that, end it at once.
+    """Write the want that a job ends; if no node is there to read it, end the job at once.
 
     Raises: Fenced: the job changed meanwhile, or is over.
     """
     _wish(store, keys, job, uid, lambda want: replace(want, is_stop=True, why=why))
     if not store.list(keys.members(job)).items:
-        # Nobody is there to read the wish; who comes this very moment will.
+        # No node reads the want; a node that joins at this moment reads it.
         with suppress(Refused, NotFound):
             forget(store, keys, job, who="the operator on Kubernetes")
 
 
 def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> None:
-    """Write the wish that a node takes no more work; somebody else's wish is left alone.
+    """Request the drain of a node; a request of somebody else is not changed.
 
-    Raises: Fenced: somebody else wrote it meanwhile.
+    Raises: Fenced: somebody else wrote the record meanwhile.
     """
     key = keys.drain(node)
     item = store.get(key)
@@ -70,8 +70,7 @@ def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> 
 def undrain_node(store: Store, keys: Keys, node: NodeId, *, by: str) -> None:
     """Withdraw the drain of a node, if it is the operator's own.
 
-    Raises:
-        Fenced: somebody else wrote it meanwhile.
+    Raises: Fenced: somebody else wrote the record meanwhile.
     """
     key = keys.drain(node)
     item = store.get(key)
@@ -82,9 +81,9 @@ def undrain_node(store: Store, keys: Keys, node: NodeId, *, by: str) -> None:
 def label_node(
     store: Store, keys: Keys, node: NodeId, *, labels: Mapping[str, str], by: str
 ) -> None:
-    """Write a node's labels for its agent, or remove them if there are none.
+    """Write a node's labels for its agent, or remove the record if there are no labels.
 
-    Raises: Fenced: somebody else wrote them meanwhile.
+    Raises: Fenced: somebody else wrote the record meanwhile.
     """
     key = keys.labels_of(node)
     item = store.get(key)
@@ -119,7 +118,7 @@ def _wish(store: Store, keys: Keys, job: JobName, uid: str, change: Callable[[Wa
 
 
 def _commit(store: Store, key: str, item: KeyValue | None, op: Op, *more: ModifiedAt) -> None:
-    """Write one key, if it is still as it was read."""
+    """Write one key, if it has not changed since it was read."""
     standing = ModifiedAt(key=key, revision=item.mod_revision if item is not None else 0)
     if not store.commit(Txn(when=(*more, standing), then=(op,))).succeeded:
         raise Fenced(f"{key} was written by somebody else at the same moment.")

@@ -1,6 +1,6 @@
-"""What may stand in an ElasticJob, as one table, and all that is made of it. Pure.
+"""The table of an ElasticJob's fields, and everything that is derived from it. Pure.
 
-`field` has the fields, `rule` what holds between them. `check` is the operator's refusal, with the
-sentence that the command line would print, `crd` the CustomResourceDefinition (as text by
-`yaml_text`), `markdown` the page for people.
+`field` has the fields, `rule` the rules between them. `check` finds the error in an object, with
+the sentence that the command line would print; `crd` makes the CustomResourceDefinition (as text by
+`yaml_text`), and `markdown` makes the page for people.
 """

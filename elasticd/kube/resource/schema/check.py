@@ -1,7 +1,8 @@
-"""What is wrong with an ElasticJob, in the one sentence that the command line would print.
+"""Finds the error in an ElasticJob, as the sentence that the command line would print.
 
-First the form of each field (`field`), which the API server refuses too where its CRD is ours; then
-the rules between them (`rule`); then what no schema can say: storage, policies, the files' sizes.
+The checks are, in this order: the form of each field (`field`), which the API server refuses too if
+its CRD is elasticd's; the rules between fields (`rule`); and the rules that no schema can express:
+storage, policies, the sizes of files.
 """
 
 import json
@@ -21,16 +22,17 @@ from elasticd.records.checkpoint import read_bandwidth, read_every, read_upload_
 __all__ = ["wrong"]
 
 SHOWN = 60
-"""How many characters of a wrong value a sentence repeats."""
+"""The number of characters of a wrong value that a sentence repeats."""
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FILE_NAME_LIMIT = 253
 FREE_DEPTH_LIMIT = 8
 
 
 def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
-    """Return what is wrong with a spec, as one sentence; empty if it can be submitted.
+    """Return the error in a spec, as one sentence; empty if the job can be submitted.
 
-    Args: given: as the API has it. spec: the same, read; None: it could not be.
+    Args: given: the spec in the API's form. spec: the same spec as a dataclass; None if it could
+    not be read.
     """
     sentence = _form("spec", SPEC, given) or _rules(given)
     if sentence or spec is None:
@@ -192,7 +194,8 @@ def _checkpoint(spec: ElasticJobSpec) -> None:
 def _policy(spec: ElasticJobSpec) -> None:
     if spec.autoscale is None:
         return
-    # From when a deadline counts is of no matter here: any moment shows what the text is.
+    # The time from which a deadline counts does not matter here: any time shows whether the text is
+    # valid.
     policy = parsed(spec.autoscale.policy, file="spec.autoscale.policy", now_unix_s=0.0)
     least, most = spec.min_nodes, spec.max_nodes
     if least == most:

@@ -1,7 +1,7 @@
 """The CustomResourceDefinition of ElasticJob, made of the tables of fields and rules.
 
-The schema is structural. Fields of a newer version are dropped by an older CRD, as Kubernetes does;
-`x-kubernetes-validations` is dropped by servers before 1.25, and the operator checks all the same.
+The schema is structural. An older CRD drops fields of a newer version, as Kubernetes does. Servers
+before 1.25 drop `x-kubernetes-validations`, and the operator checks the same rules itself.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _COLUMNS = (
     ("Job", "string", ".status.job", 1),
     ("Message", "string", ".status.message", 1),
 )
-"""The columns of `kubectl get ej`; those of priority 1 with `-o wide`."""
+"""The columns of `kubectl get ej`; those of priority 1 appear with `-o wide`."""
 
 _CONDITION = {
     "type": "object",
@@ -78,7 +78,7 @@ _STATUS: dict[str, dict[str, Any]] = {
 
 
 def crd(*, has_cel: bool = True) -> dict[str, Any]:
-    """Return the definition as the API takes it; without `has_cel` for servers before 1.25."""
+    """Return the definition in the API's form; `has_cel` is False for servers before 1.25."""
     spec = _schema(SPEC)
     if has_cel:
         spec["x-kubernetes-validations"] = [

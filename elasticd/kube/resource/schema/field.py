@@ -1,8 +1,8 @@
-"""All fields of an ElasticJob's spec: what each takes, its default, its unit, what it means.
+"""All fields of an ElasticJob's spec: the form, default, unit and meaning of each.
 
 The schema of the CRD, the operator's own check and the page for people are made of this table. The
-limits on lengths are there for two reasons: the whole job is one record of etcd, and a server
-refuses a rule in CEL whose worst case it cannot bound.
+limits on lengths have two reasons: the whole job is one record of etcd, and a server refuses a rule
+in CEL whose worst case has no limit.
 """
 
 from collections.abc import Iterator
@@ -36,17 +36,17 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field; `least` and `most` are of numbers, or of lengths of texts, lists and maps."""
+    """One field; `least` and `most` limit a number, or the length of a text, list or map."""
 
     name: str
     form: Form
     meaning: str
     default: str = ""
-    """The default in words for people; empty if there is none, and the field may be absent."""
+    """The default in words for people; empty if there is none, so that the field may be absent."""
     least: float | None = None
     most: float | None = None
     pattern: str = ""
-    """The pattern of the whole text, in what RE2 and Python both know."""
+    """The pattern of the whole text, in a syntax that both RE2 and Python know."""
     example: str = ""
     words: tuple[str, ...] = ()
     items: "Field | None" = None
@@ -55,7 +55,7 @@ class Field:
     """The fields of an object."""
     is_required: bool = False
     is_fixed: bool = True
-    """True if it cannot be changed while the job stands: a JobSpec is written once."""
+    """True if the field cannot be changed while the job exists: a JobSpec is written once."""
 
 
 def _text(name: str, meaning: str, default: str = "", **more: object) -> Field:
@@ -105,7 +105,8 @@ _SECRET_KEY = _object(
         "The key in it.",
         least=1,
         most=253,
-        # Never a step up: it is the name of a file, and a Secret has no such key either.
+        # A path upward is not allowed: the text is a file's name, and a Secret has no such key
+        # either.
         pattern=r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*",
         example="access-key",
         is_required=True,
@@ -368,7 +369,6 @@ def all_fields(of: Field = SPEC, path: str = "spec") -> Iterator[tuple[str, Fiel
 def field_of(path: str) -> Field:
     """Return the field at a path.
 
-    Raises:
-        KeyError: there is none.
+    Raises: KeyError: there is no such field.
     """
     return dict(all_fields())[path]

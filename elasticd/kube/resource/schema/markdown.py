@@ -1,4 +1,4 @@
-"""The table of all fields for docs/elasticjob.md, between two marks; around it is hand-written."""
+"""Writes the table of all fields between two marks of docs/elasticjob.md."""
 
 from elasticd.kube.resource.schema.field import Field, Form, all_fields
 
@@ -9,10 +9,9 @@ END = "<!-- The end of the fields. -->"
 
 
 def page_with_fields(page: str) -> str:
-    """Return the page with the fields as they are now.
+    """Return the page with the present fields.
 
-    Raises:
-        ValueError: the page has no marks.
+    Raises: ValueError: the page has no marks.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,8 +1,8 @@
-"""The rules between the fields of an ElasticJob, each once: as CEL and as Python.
+"""The rules between the fields of an ElasticJob: each is written once, and gives CEL and Python.
 
-A rule is a small value that can express itself in both. CEL (`x-kubernetes-validations`) is there
-since Kubernetes 1.25; an older server drops it, and then the operator's check refuses the same
-objects with the same sentences. `self` is the spec.
+A rule is a small value that can express itself in both. Kubernetes has CEL
+(`x-kubernetes-validations`) since 1.25. An older server drops it, and then the operator's check
+refuses the same objects with the same sentences. `self` is the spec.
 """
 
 import re
@@ -34,10 +34,10 @@ class SchemaRule(Protocol):
 
     @property
     def sentence(self) -> str:
-        """Return what to write instead, for every object that breaks it."""
+        """Return what to write instead, as one sentence for every object that breaks the rule."""
 
     def wrong(self, spec: Given) -> str:
-        """Return what is wrong with a spec of the right form; empty if it keeps the rule."""
+        """Return the error in a spec of the right form; empty if the spec keeps the rule."""
 
 
 def at(spec: Given, path: str) -> Any:
@@ -49,7 +49,7 @@ def at(spec: Given, path: str) -> Any:
 
 
 def has(path: str) -> str:
-    """Return the CEL expression that there is a value at a path."""
+    """Return the CEL expression that tests whether there is a value at a path."""
     names = path.split(".")
     parts = [f"has(self.{'.'.join(names[: n + 1])})" for n in range(len(names))]
     return " && ".join(parts)
@@ -57,7 +57,7 @@ def has(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOf:
-    """Exactly one of these fields is given."""
+    """The rule that exactly one of these fields is given."""
 
     paths: tuple[str, ...]
 
@@ -77,7 +77,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered:
-    """If both fields are given, the one is not above the other."""
+    """The rule that the one field is not above the other, if both are given."""
 
     low: str
     high: str
@@ -99,7 +99,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithinNodes:
-    """A number of nodes lies in the job's range, whose ends have defaults."""
+    """The rule that a number of nodes lies in the job's range, whose ends have defaults."""
 
     path: str
 
@@ -128,7 +128,7 @@ class WithinNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotWith:
-    """If the one field is given, the other is not."""
+    """The rule that the other field is absent if the one field is given."""
 
     path: str
     other: str
@@ -149,12 +149,12 @@ class NotWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlyWith:
-    """If the one field is given, the other one is a text of this pattern."""
+    """The rule that the other field is a text of this pattern if the one field is given."""
 
     path: str
     other: str
     pattern: str
-    """The pattern of the whole text, in what RE2 and Python both know."""
+    """The pattern of the whole text, in a syntax that both RE2 and Python know."""
     why: str
 
     @property
@@ -175,7 +175,7 @@ class OnlyWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroOrAtLeast:
-    """A duration is 0, which switches it off, or at least a least value."""
+    """The rule that a duration is 0, which switches it off, or at least a least value."""
 
     path: str
     least: int
@@ -199,9 +199,9 @@ class ZeroOrAtLeast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """A field stays as it was.
+    """The rule that a field does not change.
 
-    The operator compares it with the job that it submitted (`job_spec`).
+    The operator compares the field with the job that it submitted (`job_spec`).
     """
 
     path: str

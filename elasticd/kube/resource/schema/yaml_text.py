@@ -1,4 +1,4 @@
-"""Writes a JSON value as YAML that people can read in a review. Texts are quoted as in JSON."""
+"""Writes a JSON value as YAML for people who review it. Texts are quoted as in JSON."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ["yaml_text"]
 
 
 def yaml_text(value: Any) -> str:
-    """Return the document; YAML has all texts, numbers and words of JSON."""
+    """Return the YAML document; its texts, numbers and words are those of JSON."""
     return "\n".join(_lines(value)) + "\n"
 
 
@@ -39,4 +39,4 @@ def _scalar(value: Any) -> str:
 
 
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
-"""Words that YAML 1.1 or 1.2 may take for something other than a text."""
+"""The words that YAML 1.1 or 1.2 may read as something other than a text."""
