@@ -1,5 +1,5 @@
-"""Gives jobs their size by their policies.
+"""Sets the size of jobs by their policies.
 
-`rules` are pure: numbers in, a proposal with a sentence out. `decide` composes them, and is pure as
-well. Around them stand the parts that ask Prometheus and etcd.
+`rules` are pure: each takes numbers and returns a proposal with a sentence. `decide` composes the
+proposals, and is pure as well. The other parts ask Prometheus and etcd.
 """

@@ -1,10 +1,10 @@
-"""Makes one wish of what all rules say.
+"""Makes one wish of the proposals of all rules.
 
 The greatest size that target and goodput ask for is raised by a deadline and lowered by a budget;
-an idle job has as few nodes as it may have. Without a rule that asks for a size a job is as large
-as it may be. Where a metric is missing, the wish may grow and never shrink, whichever rule asks for
-fewer nodes; where the price of the budget is missing, it does neither. Only a person's limits count
-always.
+an idle job has its least number of nodes. Without a rule that asks for a size, a job has its
+largest size. If a metric is missing, the wish may grow and never shrink, whichever rule asks for
+fewer nodes; if the price of the budget is missing, the wish does neither. Only a person's limits
+always apply.
 """
 
 from dataclasses import dataclass, replace
@@ -25,18 +25,18 @@ class Wish:
     """The size that all rules together ask for."""
 
     nodes: int | None
-    """A size within the limits; None if the size stays, since no rule that asks for one can say
-    any."""
+    """A size within the limits; None if the size stays, since no rule that asks for a size can give
+    one."""
     rule: Rule = Rule.LIMITS
     why: str = ""
     proposal: Proposal | None = None
-    """The proposal of that rule."""
+    """The proposal of the rule that decided."""
     hold: Hold | None = None
-    """What is missing, also where the wish grows without it."""
+    """The missing input, also if the wish grows without it."""
     blind: Hold | None = None
-    """The metric that is missing, so that nothing makes the job smaller; None if all are there."""
+    """The missing metric because of which the job is not made smaller; None if all are present."""
     lacks: str = ""
-    """What the rules ask for above the limits, as a sentence."""
+    """The part of the rules' wishes that is above the limits, as a sentence."""
 
 
 def size_limits(policy: Policy, seen: Seen) -> tuple[int, int]:
@@ -47,7 +47,7 @@ def size_limits(policy: Policy, seen: Seen) -> tuple[int, int]:
 
 
 def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:
-    """Return the wish that these proposals make; `seen` is that of `with_gaps`."""
+    """Return the wish that these proposals result in; `seen` is the input of `with_gaps`."""
     blind = missing_input(policy, seen)
     wish = replace(_of_all_rules(policy, seen, proposals), blind=blind)
     if blind is None or wish.nodes is None or wish.rule is Rule.LIMITS:
@@ -61,7 +61,7 @@ def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wis
 
 
 def missing_nodes(nodes: int, seen: Seen) -> str:
-    """Return what a wish for so many nodes lacks, as a sentence; empty if nothing."""
+    """Return a sentence about the nodes that a wish for `nodes` lacks; empty if it lacks none."""
     lacks = nodes - seen.available
     if lacks <= 0:
         return ""
@@ -69,9 +69,9 @@ def missing_nodes(nodes: int, seen: Seen) -> str:
 
 
 def stepped_size(max_step: int, seen: Seen, nodes: int) -> int:
-    """Return how far a wish may go at once from the nodes that train.
+    """Return the size in the direction of `nodes` that one change may reach from the present nodes.
 
-    A wish is never cut because nodes are lost or on their way: nobody asked for less.
+    A wish is never reduced because nodes are lost or on their way: nobody asked for fewer nodes.
     """
     if nodes >= seen.wanted:
         return min(nodes, max(seen.wanted, seen.nodes + max_step))
@@ -93,7 +93,7 @@ def _of_all_rules(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -
     if lowers is not None and lowers.nodes is None and lowers.held and nodes > seen.wanted:
         return _within_limits(seen, least, most, hold)
     if hold is not None and nodes < seen.wanted:
-        # Not followed: what is missing might have asked for more.
+        # The proposal is not followed: the missing input might have asked for more.
         wish, nodes = None, seen.wanted
     if lowers is not None and lowers.nodes is not None and lowers.nodes < nodes:
         wish, nodes = lowers, lowers.nodes
@@ -106,15 +106,13 @@ def _of_all_rules(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -
 
 
 def _asked(by_rule: dict[Rule, Proposal], most: int) -> tuple[Proposal | None, int] | None:
-    """Return the greatest size that is asked for, and by which rule; None if no rule
-    can say any.
-    """
+    """Return the proposal for most nodes, and its size; None if no rule can give a size."""
     sizing = [by_rule[rule] for rule in (*SIZING, Rule.DEADLINE) if rule in by_rule]
     asked = [(each.nodes, each) for each in sizing if each.nodes is not None]
     if asked:
         nodes, proposal = max(asked, key=lambda pair: (pair[0], pair[1].promised_steps_per_s))
         return proposal, nodes
-    # No rule of the policy asks for a size: as many as there may be.
+    # No rule of the policy asks for a size: the job has its largest size.
     return None if sizing else (_largest(most), most)
 
 
@@ -124,7 +122,7 @@ def _largest(most: int) -> Proposal:
 
 
 def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
-    """Return what is missing, whether a rule can say nothing without it or only half."""
+    """Return the missing input, whether a rule proposes nothing without it or only more nodes."""
     lacking = [each for each in proposals if each.rule is not Rule.IDLE]
     for each in lacking:
         if each.held:
@@ -137,7 +135,7 @@ def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
 
 
 def _within_limits(seen: Seen, least: int, most: int, hold: Hold | None) -> Wish:
-    """Return the wish to keep the size, unless policy or job do not allow it."""
+    """Return the wish to keep the size, unless policy or job do not allow this size."""
     if least <= seen.wanted <= most:
         return Wish(nodes=None, hold=hold)
     nodes = max(least, min(most, seen.wanted))

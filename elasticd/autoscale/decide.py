@@ -1,12 +1,12 @@
 """Decides about the size of one job: all rules of its policy in one pure function.
 
 It has no clock and does no I/O: the same records and the same input give the same decision in any
-process. So when a leader is killed, the next one lacks nothing.
+process. So if a leader is killed, the next one has all that it needs.
 
-One evaluation, in this order: memory is brought up to now, and the curve learns what was measured;
-the open decision gets its verdict; whatever forbids every change ends the evaluation here; a
-decision that broke its promise is taken back; otherwise each rule says what it wants, and the
-resulting wish is checked against cooldown, `max_step` and what is wanted already.
+One evaluation has these steps: the memory is brought up to the present, and the curve gets the new
+measurements; the open decision gets its verdict; if anything forbids all changes, the evaluation
+ends here; a decision that broke its promise is taken back; otherwise each rule proposes, and the
+resulting wish is checked against cooldown, `max_step` and the present want.
 """
 
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["Decided", "decide"]
 
 WANT_UNSEEN_S = 5.0
-"""How long a want that was written may not be seen by its own writer."""
+"""The time in seconds for which a want may be invisible to its own writer after the write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,26 +48,26 @@ class Decided:
     memory: Memory
     """The memory to write, on the clock of `Seen.now_s`."""
     curve: Curve
-    """The curve; it is to be written where it differs from the one that was given."""
+    """The curve, which must be written if it differs from the given one."""
     decision: Decision | None = None
     """A new decision; its number is `memory.decisions`."""
     closed: Decision | None = None
-    """An earlier decision whose outcome is known now. The new one may close it."""
+    """An earlier decision with an outcome that is known now. The new decision may close it."""
     wanted: int | None = None
     """The size to write as the autoscaler's want; None if the stored one stays."""
     held: str = ""
-    """What keeps the size as it is, or lets it only grow: a word of `HoldReason`."""
+    """The reason why the size stays, or may only grow: a word of `HoldReason`."""
     held_detail: str = ""
-    """One sentence for people."""
+    """One sentence for people about this reason."""
     missing: str = ""
-    """What the current wish lacks, as a sentence; empty if nothing."""
+    """The nodes that the present wish lacks, as a sentence; empty if none."""
     proposals: tuple[Proposal, ...] = ()
-    """What each rule said, for `explain`."""
+    """The proposal of each rule, for `explain`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """One evaluation under way."""
+    """One evaluation that is in progress."""
 
     policy: Policy
     curve: Curve
@@ -81,9 +81,9 @@ class _Case:
 def decide(
     policy: Policy, curve: Curve, memory: Memory, open_decision: Decision | None, seen: Seen
 ) -> Decided:
-    """Return the next decision about a job, if there is one, and what to remember.
+    """Return the next decision about a job, if there is one, and the new memory.
 
-    `memory` is on the clock of `seen.now_s` (`shifted` where another process wrote it), and
+    `memory` is on the clock of `seen.now_s` (`shifted` if another process wrote it), and
     `open_decision` is the one that `memory.open_decision` names.
     """
     seen = _with_data(policy, memory, seen)
@@ -134,17 +134,17 @@ def decide(
             stays = replace(found, outcome=DecisionOutcome.UNKNOWN, why=f"{found.why} {wish.why}")
             return _held(_closed(case, stays), wish.hold)
         if back is None:
-            # The verdict waits for what is missing: meanwhile nothing is made smaller.
+            # The verdict waits for the missing input: until then nothing is made smaller.
             return _held(replace(case, curve=learned), wish.blind or wish.hold)
         return _done(_closed(case, found), back)
     return _followed(case, wish, cooling)
 
 
 def _with_data(policy: Policy, memory: Memory, seen: Seen) -> Seen:
-    """Return what was seen, without windows in which the job waited for its data.
+    """Return the input without windows in which the job waited for its data.
 
-    Such windows say how fast data come, and nothing of the job's sizes. This is done only under a
-    rule that counts waiting as idle; otherwise a job that waits is one whose nodes are worth
+    Such windows show the rate of the data, and nothing of the job's sizes. This is done only under
+    a rule that counts waiting as idle; otherwise a job that waits is a job whose nodes are worth
     little.
     """
     rule = policy.idle
@@ -156,7 +156,7 @@ def _with_data(policy: Policy, memory: Memory, seen: Seen) -> Seen:
 def _opened(
     policy: Policy, curve: Curve, memory: Memory, decision: Decision | None, seen: Seen
 ) -> _Case:
-    """Bring all that is remembered up to now."""
+    """Bring the memory and the curve up to the present."""
     is_other_policy = memory.policy_at_unix_s != policy.set_at_unix_s
     memory = recalled(policy, memory, seen)
     if curve.uid != seen.uid:
@@ -173,12 +173,12 @@ def _opened(
         why = "Another policy was set before it was known."
         return _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why))
     case = replace(case, memory=books.followed(memory, decision, seen))
-    # A process that only looks leaves it to those that act, and goes on measuring for them.
+    # A dry run leaves the verdict to the processes that act, and goes on with the measurements.
     return replace(case, open=None) if policy.is_dry_run else case
 
 
 def _refused(case: _Case, broken: Decision) -> _Case:
-    """Remember that a size was not worth it, and whether it was the target's wish."""
+    """Record in the curve, and for the target rule in memory, that a size was not worth it."""
     memory = case.memory
     if broken.rule is Rule.TARGET:
         least = min(memory.target_refused or broken.to_nodes, broken.to_nodes)
@@ -189,10 +189,10 @@ def _refused(case: _Case, broken: Decision) -> _Case:
 def _with_another_job(
     case: _Case, broken: Decision, found: books.DecisionVerdict
 ) -> tuple[_Case, books.DecisionVerdict]:
-    """Begin anew where a size that was measured before does not bring what it brought then.
+    """Begin anew if a size that was measured before does not bring its earlier rate.
 
-    Then nothing that is known is true any more, not even of the size that it came from: going back
-    there would trust what was just seen to be wrong.
+    Then no earlier measurement is valid, not even that of the previous size: to go back there would
+    trust a number that was just shown to be wrong.
     """
     if found.outcome is not DecisionOutcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT:
         return case, found
@@ -232,9 +232,9 @@ def _awaited(case: _Case) -> Hold | None:
 
 
 def _is_worth_it(case: _Case, broken: Decision, found: books.DecisionVerdict) -> bool:
-    """Return whether a size that did not keep its promise is still the best one that is known.
+    """Return whether a size that did not keep its promise is still the best known size.
 
-    A promise may be too high, and the size worth as much as the ones before it all the same.
+    The promise may have been too high, and the size may still be worth as much as those before it.
     """
     rule, is_growth = case.policy.goodput, broken.to_nodes > broken.from_nodes
     if (
@@ -247,16 +247,16 @@ def _is_worth_it(case: _Case, broken: Decision, found: books.DecisionVerdict) ->
 
 
 def _goes_on(broken: Decision, wish: Wish) -> bool:
-    """Return whether the goodput rule goes on in the direction of a decision that broke."""
+    """Return whether the goodput rule continues in the direction of the broken decision."""
     if wish.rule is not Rule.GOODPUT or wish.nodes is None or wish.nodes == broken.to_nodes:
         return False
     return (wish.nodes > broken.to_nodes) == (broken.to_nodes > broken.from_nodes)
 
 
 def _stays(broken: Decision, wish: Wish) -> bool:
-    """Return whether a smaller size that was tried is right although it is not what was hoped.
+    """Return whether a smaller size that was tried is right although it is worse than expected.
 
-    Going back would pay for nodes that are not worth it.
+    To go back would pay for nodes that are not worth it.
     """
     is_smaller_try = broken.is_probe and broken.to_nodes < broken.from_nodes
     return is_smaller_try and wish.rule is Rule.GOODPUT and wish.nodes == broken.to_nodes
@@ -267,8 +267,9 @@ def _back(
 ) -> SizeChange | None:
     """Return the change that takes a decision back; None if an input is missing.
 
-    It goes to the size that the curve now prefers, if that is not beyond the one that broke its
-    promise; otherwise to where the job came from, or to what other rules ask for.
+    The new size is the one that the curve now prefers, if that is not beyond the size that broke
+    its promise; otherwise it is the job's size before the decision, or the size that other rules
+    ask for.
     """
     seen, is_growth = case.seen, broken.to_nodes > broken.from_nodes
     is_waiting = wish.hold is not None and wish.hold[0] is not HoldReason.NO_WINDOW
@@ -296,7 +297,7 @@ def _back(
 
 
 def _before(case: _Case, broken: Decision) -> int:
-    """Return the best size from the job's former one up to below the one that broke its promise."""
+    """Return the best size from the former one to the one before the size of `broken`."""
     rule = case.policy.goodput
     if rule is None or broken.to_nodes <= broken.from_nodes + 1:
         return broken.from_nodes
@@ -307,7 +308,7 @@ def _before(case: _Case, broken: Decision) -> int:
 
 
 def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
-    """Carry out a wish, as far as cooldown and `max_step` let it."""
+    """Carry out a wish, as far as cooldown and `max_step` allow."""
     policy, seen = case.policy, case.seen
     if wish.nodes is None:
         return _held(case, wish.hold)
@@ -335,9 +336,9 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
 
 
 def _is_decided(case: _Case, nodes: int) -> bool:
-    """Return whether the newest decision asked for that size, and its want may not be seen yet.
+    """Return whether the newest decision asked for that size, and its want may not be visible yet.
 
-    An evaluation may come before the watch has shown what the last one wrote.
+    An evaluation may come before the watch has shown the last evaluation's write.
     """
     opened, decided_s = case.open, case.memory.decided_s
     if opened is None or decided_s is None or opened.to_nodes != nodes:
@@ -346,7 +347,7 @@ def _is_decided(case: _Case, nodes: int) -> bool:
 
 
 def _done(case: _Case, change: SizeChange, hold: Hold | None = None) -> Decided:
-    """Write a change down, and make it unless this is a dry run."""
+    """Record a change, and make it unless this is a dry run."""
     policy, seen, memory = case.policy, case.seen, case.memory
     number = memory.decisions + 1
     decision = decided(change, number, policy, case.curve, seen)
@@ -370,7 +371,7 @@ def _done(case: _Case, change: SizeChange, hold: Hold | None = None) -> Decided:
 
 
 def _held(case: _Case, hold: Hold | None, *, lacks: str = "") -> Decided:
-    """Leave the size as it is. The word changes only when the reason does."""
+    """Keep the size. The stored reason changes only when the reason itself changes."""
     word, detail = hold if hold is not None else ("", "")
     memory, seen = case.memory, case.seen
     since_s = memory.held_since_s if memory.held == word else seen.now_s

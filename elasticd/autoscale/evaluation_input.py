@@ -1,4 +1,4 @@
-"""What one evaluation of a job rests on, as plain numbers: the loop fills it, the rules read it."""
+"""The input of one evaluation of a job, as plain numbers: the loop fills it, the rules read it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ __all__ = ["MeasuredWindow", "QueryReading", "Seen"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReading:
-    """What one query answered: a number, or why there is none."""
+    """The answer to one query: a number, or the reason why there is none."""
 
     value: float | None
     """A finite number that is not negative; None if there is no number to use."""
     why: str = ""
-    """Why there is none: a word of `elasticd.records.autoscale.held.MISSING_INPUT`."""
+    """The reason: a word of `elasticd.records.autoscale.held.MISSING_INPUT`."""
     detail: str = ""
-    """Why there is none, as a sentence, with Prometheus' own words where it gave any."""
+    """The reason as a sentence, with Prometheus' own message if there is one."""
     age_s: float = 0.0
-    """The age of its newest sample when it was asked for."""
+    """The age of the newest sample in seconds, at the time of the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,26 +30,26 @@ class MeasuredWindow:
     nodes: int
     steps: int
     seconds: float
-    """Above 0; measured on the clock of the node of rank 0 alone."""
+    """The duration; above 0, on the clock of the node of rank 0 alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is seen of one job at one moment."""
+    """The input about one job at one moment."""
 
     job: str
     uid: str
     now_s: float
-    """The deciding process's own clock, which never goes back."""
+    """The time by the deciding process's own clock, which never goes back."""
     unix_s: float
-    """Its wall clock, for deadlines alone."""
+    """The time by that process's wall clock, for deadlines alone."""
     min_nodes: int
-    """The least nodes of the job's spec, like `max_nodes`."""
+    """The least number of nodes in the job's spec; `max_nodes` is the greatest."""
     max_nodes: int
     nodes: int
     """The nodes of the world that trains; 0 if there is none."""
     wanted: int
-    """What `target_nodes` says now, of all wants together."""
+    """The present result of `target_nodes`, from all wants together."""
     is_running: bool
     is_in_process: bool
     """True if a change of size restarts no scripts."""
@@ -57,16 +57,16 @@ class Seen:
     available: int
     """The nodes that train or could join at once."""
     is_pinned: bool = False
-    """True if a user's want, or the operator's, stands above the autoscaler's."""
+    """True if a want of a user, or of the operator, stands above the autoscaler's."""
     pinned_by: str = ""
     step: int = 0
     """The applied steps; 0 if there are none, or the job reports none."""
     is_paused: bool = False
     data_share: float = 0.0
-    """The part of the last window's time that went to waiting for data."""
+    """The part of the last window's time in which the job waited for data."""
     used_node_hours: float = 0.0
     windows: tuple[MeasuredWindow, ...] = ()
-    """The windows measured since the last evaluation: mostly none or one."""
+    """The windows measured since the last evaluation: usually none or one."""
     is_window_whole: bool = False
     """True if the generation that trains has been measured for one whole window after its first
     steps."""

@@ -1,4 +1,4 @@
-"""What forbids a decision about a job, whatever its rules say."""
+"""The conditions that forbid a decision about a job, for all of its rules."""
 
 from elasticd.autoscale.evaluation_input import QueryReading, Seen
 from elasticd.autoscale.rules import target
@@ -9,11 +9,11 @@ from elasticd.records.autoscale.policy import PRICE, Policy
 __all__ = ["Hold", "counted", "forbidden", "held_word", "missing_input", "unsettled"]
 
 Hold = tuple[HoldReason, str]
-"""A word, and a sentence for people."""
+"""A word of the closed list, and a sentence for people."""
 
 
 def forbidden(policy: Policy, seen: Seen) -> Hold | None:
-    """Return what forbids any change of the job's size now; None if nothing does."""
+    """Return the condition that forbids any change of the job's size now; None if there is none."""
     if not seen.is_running or seen.nodes == 0:
         return HoldReason.NOT_RUNNING, "No world trains now: the size is decided when one does."
     if seen.is_pinned:
@@ -31,9 +31,9 @@ def forbidden(policy: Policy, seen: Seen) -> Hold | None:
 
 
 def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
-    """Return why nothing is known of the present generation yet; None if its window is whole.
+    """Return why the present generation has no measurement yet; None if its window is whole.
 
-    For a job that reports no steps, the window is the time for which its generation has been seen.
+    For a job that reports no steps, the window is the time since its generation was first observed.
     """
     there_s = seen.now_s - memory.generation_since_s
     if seen.is_window_whole or (seen.step == 0 and there_s >= policy.window_s):
@@ -47,8 +47,8 @@ def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
 def missing_input(policy: Policy, seen: Seen) -> Hold | None:
     """Return which metric of the policy has no number to use now; None if each has one.
 
-    While one is missing no rule makes the job smaller, also none that does without metrics: nobody
-    knows what the missing one would have asked for. `seen` is that of `with_gaps`.
+    While a metric is missing, no rule makes the job smaller, not even a rule that needs no metrics:
+    the missing metric might ask for more. `seen` is the input of `with_gaps`.
     """
     if policy.target is not None and (lacking := target.missing(policy.target, seen)) is not None:
         word, why = lacking
@@ -63,7 +63,7 @@ def missing_input(policy: Policy, seen: Seen) -> Hold | None:
 
 
 def held_word(word: str) -> HoldReason:
-    """Return the word of the closed list; a word of a rule that is not in it becomes `other`."""
+    """Return the word if it is in the closed list; any other word becomes `other`."""
     return HoldReason(word) if word in HoldReason.__members__.values() else HoldReason.OTHER
 
 

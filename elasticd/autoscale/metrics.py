@@ -1,7 +1,7 @@
-"""What the autoscaler counts of itself for Prometheus; safe to use from several threads.
+"""The autoscaler's counts of its own work, for Prometheus; several threads may use them.
 
-Each name is in the list of `elasticd.telemetry.metrics`; every series is there from the beginning,
-at 0.
+Each name is in the list of `elasticd.telemetry.metrics`; every series exists from the beginning, at
+0.
 """
 
 from bisect import bisect_left
@@ -22,14 +22,14 @@ EVALUATION = by_name("elasticd_autoscaler_evaluation_seconds")
 
 
 class Direction(StrEnum):
-    """Whether a decision grows or shrinks a job."""
+    """The direction of a decision: more nodes or fewer."""
 
     UP = "up"
     DOWN = "down"
 
 
 class AutoscalerCounts:
-    """Count what one process does, from its start on."""
+    """The counts of one process since its start."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -45,7 +45,7 @@ class AutoscalerCounts:
             self._is_leader = is_leader
 
     def decided(self, rule: Rule, from_nodes: int, to_nodes: int) -> None:
-        """Count a decision that was written; one that changes no size does not count."""
+        """Count a decision that was written; a decision that changes no size does not count."""
         if from_nodes == to_nodes:
             return
         way = Direction.UP if to_nodes > from_nodes else Direction.DOWN
@@ -59,7 +59,7 @@ class AutoscalerCounts:
             self._held[word] += 1
 
     def evaluated(self, took_s: float) -> None:
-        """Count one evaluation of all jobs."""
+        """Count one evaluation of all jobs, and its duration in seconds."""
         with self._lock:
             self._evaluations[bisect_left(EVALUATION_BOUNDS_S, took_s)] += 1
             self._evaluation_s += took_s
@@ -67,8 +67,8 @@ class AutoscalerCounts:
     def exposition(self, *, is_alive: bool = True) -> bytes:
         """Return all counts in Prometheus' text format.
 
-        `is_alive` is False where the thread that decides stands still: then nobody leads here, and
-        that thread cannot report it.
+        `is_alive` is False if the thread that decides does not run any more: then this process does
+        not lead, and that thread cannot report it.
         """
         with self._lock:
             samples = [Sample(LEADER, (), float(self._is_leader and is_alive))]

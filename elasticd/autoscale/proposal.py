@@ -1,4 +1,4 @@
-"""What a rule says: a size or none, and why, in one sentence for people."""
+"""A rule's proposal: a size or none, and the reason in one sentence for people."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Proposal:
     nodes: int | None
     """The size; None if the rule has none (its inputs are missing, or it has no wish)."""
     why: str
-    """One sentence that names the numbers behind it."""
+    """The reason in one sentence, with its numbers."""
     held: str = ""
     """If there is no size: the word under which this is counted; empty if nothing is missing."""
     may_shrink: bool = True
@@ -23,5 +23,5 @@ class Proposal:
     is_probe: bool = False
     was_steps_per_s: float = 0.0
     promised_steps_per_s: float = 0.0
-    """What the size is expected to bring; 0 if the rule promises no throughput."""
+    """The expected steps per second at the size; 0 if the rule promises no throughput."""
     candidates: tuple[Candidate, ...] = ()

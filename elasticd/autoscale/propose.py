@@ -1,4 +1,4 @@
-"""Ask each rule of a policy what it says now."""
+"""Asks each rule of a policy for its proposal."""
 
 from dataclasses import replace
 
@@ -23,10 +23,11 @@ def proposals(
     unsettled: Hold | None,
     awaited: Hold | None,
 ) -> tuple[Memory, tuple[Proposal, ...]]:
-    """Return what each rule of the policy says, and the memory with what the target asked for.
+    """Return the proposal of each rule of the policy, and the memory with the target's proposal.
 
-    `unsettled` keeps the measuring rules silent; `awaited` silences those that would go to another
-    size before the last one is judged. A budget only limits the others, and always does.
+    While `unsettled` is given, the rules that need measurements propose nothing. While `awaited` is
+    given, the rules that would choose another size before the verdict on the last one propose
+    nothing. A budget only limits the other proposals, so `awaited` does not concern it.
     """
     said = []
     if policy.target is not None:
@@ -65,7 +66,8 @@ def _target(rule: TargetRule, curve: Curve, seen: Seen, memory: Memory) -> tuple
     if proposal.nodes is None:
         return memory, proposal
     least = memory.target_refused
-    # What lies nearer to it than to the size of now is no other size: noise asks for it as well.
+    # A size nearer to it than to the present size does not count as another size: noise may ask for
+    # it.
     is_near = seen.wanted < least and 2 * proposal.nodes > seen.wanted + least
     if is_near and least in curve.refused:
         tried = f"{least} were tried, and brought next to nothing: {counted(seen.wanted)} stay."
@@ -80,9 +82,9 @@ def _target(rule: TargetRule, curve: Curve, seen: Seen, memory: Memory) -> tuple
 def _goodput(
     rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
 ) -> Proposal:
-    """Return the best of the sizes that there are nodes for, or the one beyond all of them.
+    """Return the best of the sizes for which there are nodes, or a larger one beyond all of them.
 
-    A wish that lacks its nodes must not keep a job at a size that is worse than a smaller one.
+    A wish whose nodes are missing must not keep a job at a size that is worse than a smaller one.
     """
     there = max(1, seen.min_nodes, seen.nodes, seen.available)
     found = goodput.propose(
@@ -91,7 +93,7 @@ def _goodput(
     if found.nodes is None or found.nodes < there or there >= seen.max_nodes:
         return found
     if seen.wanted > there:
-        # A wish that stands is not changed by noise while that changes nothing.
+        # Noise must not change a wish while the change would have no effect.
         return replace(found, nodes=min(seen.wanted, seen.max_nodes))
     beyond = goodput.propose(rule, policy, curve, seen, memory)
     return beyond if beyond.nodes is not None and beyond.nodes > there else found

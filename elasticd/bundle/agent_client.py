@@ -1,7 +1,7 @@
 """Asks one node's agent for its part of a bundle.
 
-An agent that does not answer is asked once, so a person waits at most one time-out for each node,
-whatever the number of questions.
+An agent that does not answer is not asked again, so a person waits at most one time-out for each
+node, for any number of requests.
 """
 
 import json
@@ -19,22 +19,20 @@ __all__ = ["AgentClient"]
 
 TIMEOUT_S = 4.0
 ANSWER_LIMIT_BYTES = 8 << 20
-"""The limit of one answer: an agent gives less, so more would be nonsense."""
+"""The size limit of one answer in bytes: an agent sends less, so a larger answer is invalid."""
 
 
 class AgentClient:
-    """Ask about one job on one node; one thread uses it."""
+    """The client for one job on one node; one thread uses it."""
 
     def __init__(self, node: Node, job: JobName, settings: StoreSettings | None) -> None:
         self._node, self._job = node, job
         self._fetch = HttpFetch(settings, TIMEOUT_S)
         self.is_silent = False
-        """It did not answer, and is not asked again."""
+        """True if the agent did not answer; then it is not asked again."""
 
     def list(self) -> list[JobFile] | None:
-        """Return the job's files there; None if the agent does not give them, or does
-        not answer.
-        """
+        """Return the job's files on the node; None if the agent does not give their list."""
         body = self._get(f"/v1/bundle/jobs/{self._job}")
         if not body:
             return None
@@ -48,7 +46,7 @@ class AgentClient:
         return self._get(f"/v1/bundle/jobs/{self._job}/{quote(name)}?bytes={limit_bytes}")
 
     def log(self) -> bytes | None:
-        """Return the newest lines of the agent's own log; None if it does not give them."""
+        """Return the newest lines of the agent's own log; None if the agent does not give them."""
         return self._get("/v1/bundle/agent.log")
 
     def versions(self) -> bytes | None:
@@ -56,7 +54,7 @@ class AgentClient:
         return self._get("/v1/bundle/versions")
 
     def metrics(self) -> bytes | None:
-        """Return its metrics in Prometheus' text format; None if it does not give them."""
+        """Return the agent's metrics in Prometheus' text format; None if it does not give them."""
         return self._get("/metrics")
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""Collects what nodes and disks have of a job: all nodes at once, within a time limit.
+"""Collects a job's files from nodes and disks: from all nodes at once, within a time limit.
 
-A thread of its own asks each node, in the order in which a reader would look: what its agent says
-of itself, the stacks, the output of ranks that failed, then the output of the others from the
-newest generation on. Files that a node did not send in time are listed as missing; nothing waits
-for them.
+A thread of its own asks each node, in the order of the use to a reader: the agent's facts about
+itself, the stacks, the output of ranks that failed, then the output of the others from the newest
+generation on. Files that a node did not send in time are listed as missing; no later step waits for
+them.
 """
 
 import threading
@@ -26,30 +26,31 @@ from elasticd.store.api import StoreSettings
 __all__ = ["BundleRequest", "files_path", "from_agents", "from_disk", "worth"]
 
 LIMIT_S = 60.0
-"""The time limit; what did not come by then is left out."""
+"""The time limit in seconds; files that arrive later are left out."""
 THREADS = 32
 RAW_BYTES = 192 << 20
-"""The limit for all files together before compression, since the caller holds them in memory."""
+"""The limit for all files together before compression, in bytes, since the caller holds them in
+memory."""
 OLDER = "its agent is of a version that does not give these"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleRequest:
-    """Which job is wanted, and what of it comes first."""
+    """The job of the bundle, and the files that come first."""
 
     job: JobName
     mask: Mask
     failed: frozenset[tuple[int, int]] = frozenset()
-    """Generation and rank of the workers that failed."""
+    """The generation and rank of each worker that failed."""
 
 
 def files_path(job: JobName, name: str) -> str:
-    """Return where in a bundle a file of the job's folder stands: `--log-dir run` finds it."""
+    """Return the path in a bundle for a file of the job's folder, as `--log-dir run` reads it."""
     return f"run/{job}/{name}"
 
 
 def worth(name: str, failed: frozenset[tuple[int, int]], newest: int) -> tuple[int, int, int]:
-    """Return a key that orders the files of a job by how much they tell; the best comes first."""
+    """Return a key that orders the files by their use to a reader, the most useful first."""
     output = generation_of(name)
     if output is None:
         return (4 if name.startswith("prepared/") else 1, 0, 0)
@@ -59,7 +60,7 @@ def worth(name: str, failed: frozenset[tuple[int, int]], newest: int) -> tuple[i
 
 
 def from_disk(folder: Path, wanted: BundleRequest, taken: Collection[str] = ()) -> Parts:
-    """Return what stands in the job's folder on this machine and is not taken yet."""
+    """Return the files of the job's folder on this machine, without those of `taken`."""
     files, parts, room = JobFiles(folder), Parts(), RAW_BYTES
     for file in _ordered(files.list(), wanted):
         path = files_path(wanted.job, file.name)
@@ -88,7 +89,7 @@ def from_agents(
     limit_s: float = LIMIT_S,
     opened: Callable[[Node, JobName, StoreSettings | None], AgentClient] = AgentClient,
 ) -> Mapping[NodeId, Parts]:
-    """Ask all nodes; return what each gave within the limit, and no file twice."""
+    """Ask all nodes; return the parts that each sent within the limit, and no file twice."""
     claims = _Claims(set())
     visits = [
         _Visit(node=node, client=opened(node, wanted.job, settings), wanted=wanted, claims=claims)
@@ -100,7 +101,7 @@ def from_agents(
         waiting.put(visit)
     until_s = time.monotonic() + limit_s
     threads = [
-        # A node that neither answers nor hangs up must not keep this process.
+        # A node that neither answers nor closes the connection must not hold this process.
         threading.Thread(target=_work, args=(waiting, until_s), name="bundle", daemon=True)
         for _ in range(min(THREADS, len(visits)))
     ]
@@ -113,7 +114,7 @@ def from_agents(
 
 @dataclass(slots=True)
 class _Claims:
-    """The names of files that somebody gives already, since agents may share a folder."""
+    """The names of files that a node already sends, since agents may share a folder."""
 
     names: set[str]
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -131,7 +132,7 @@ class _Claims:
 
 @dataclass(slots=True, kw_only=True)
 class _Visit:
-    """The questions to one node."""
+    """The requests to one node."""
 
     node: Node
     client: AgentClient
@@ -142,7 +143,7 @@ class _Visit:
     is_begun: bool = False
     is_done: bool = False
     is_over: bool = False
-    """True if nobody waits for it any more: what comes now is too late."""
+    """True if nothing waits for this node any more: files that arrive now are too late."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
@@ -159,7 +160,7 @@ class _Visit:
             self.is_done = True
 
     def result(self, limit_s: float) -> Parts:
-        """Return what there is; nothing is added afterwards."""
+        """Return the parts that have arrived; no part is added afterwards."""
         with self.lock:
             self.is_over = True
             if not self.is_done:

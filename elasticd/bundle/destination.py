@@ -1,4 +1,4 @@
-"""Where a bundle goes: a folder or a file, on this machine or anywhere that fsspec reaches."""
+"""The place for a bundle: a folder or a file, on this machine or on a storage of fsspec."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ SUFFIXES = (".tar.gz", ".tgz")
 TRIAL_PATIENCE = RetryPolicy(limit_s=5.0)
 TRIAL_NAME = ".elasticd-trial"
 PATIENCE = RetryPolicy(limit_s=20.0)
-"""How long writes are retried: a person waits, and may call again."""
+"""The limit for retries of writes: a person waits, and may call again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,24 +28,23 @@ class Destination:
     folder: str
     """The URL of the folder."""
     name: str = ""
-    """The name of the file; empty if it is to be given one."""
+    """The name of the file; empty if it has no name yet."""
 
     def named(self, name: str) -> "Destination":
-        """Return the destination with a name for the file, if it has none."""
+        """Return the destination with a name for the file; a name that it has is kept."""
         return self if self.name else Destination(folder=self.folder, name=name)
 
     @property
     def url(self) -> str:
-        """The destination for people: a path if it is a path, else a URL."""
+        """Return the destination for people: a path if it is a path, else a URL."""
         between = "" if self.folder.endswith("/") else "/"
         return f"{self.folder}{between}{self.name}".removeprefix("file://")
 
 
 def destination_of(text: str, flag: str) -> Destination:
-    """Read a URL or a path: one that ends with .tar.gz or .tgz is the file, others are folders.
+    """Parse a URL or a path: a text that ends with .tar.gz or .tgz is a file, others are folders.
 
-    Raises:
-        CallError: the text names nothing, is of no known kind, or holds credentials.
+    Raises: CallError: the text names nothing, is of no known kind, or contains credentials.
     """
     is_file = text.endswith(SUFFIXES)
     url = checked_url(text, flag=flag)
@@ -62,19 +61,18 @@ def destination_of(text: str, flag: str) -> Destination:
 def check_writable(
     place: Destination, flag: str, options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> None:
-    """Write something small there, and delete it.
+    """Write a small file to the destination, and delete it.
 
-    A folder of this machine is not made for the check: the folder above it is checked. A user who
-    may write and not delete keeps one small object.
+    A folder on this machine is not created for the check: its parent folder is checked. If a user
+    may write but not delete, one small object is left.
 
-    Raises:
-        CallError, Unavailable: it cannot be written; says why.
+    Raises: CallError, Unavailable: the destination cannot be written; the message says why.
     """
     if place.folder.startswith("file://"):
         _check_folder(Path(place.folder.removeprefix("file://") or "/"), flag)
         return
-    # A name of its own: who may make objects need not be allowed to write over one or to delete it,
-    # and some storage takes one write a second for each name.
+    # The name is unique: a user who may create objects need not have the right to overwrite or
+    # delete them, and some storage allows one write a second for each name.
     trial = f"{TRIAL_NAME}-{secrets.token_hex(4)}"
     try:
         bucket = RetryingBucket(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
@@ -95,7 +93,7 @@ def _check_folder(folder: Path, flag: str) -> None:
             tempfile.TemporaryFile(dir=there).close()
         except OSError as exc:
             why = exc.strerror or str(exc)
-            if isinstance(exc, FileNotFoundError):  # A system of files that takes no new ones.
+            if isinstance(exc, FileNotFoundError):  # A file system that takes no new files.
                 why = f"no files can be made in {there}"
     else:
         why = f"{there} is a file"
@@ -106,9 +104,9 @@ def _check_folder(folder: Path, flag: str) -> None:
 def write(
     place: Destination, data: bytes, options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> None:
-    """Write the file whole or not at all, over an older one of its name.
+    """Write the file completely or not at all, over an older file of its name.
 
-    Raises: CallError, Unavailable: it cannot be written; says why.
+    Raises: CallError, Unavailable: the file cannot be written; the message says why.
     """
     try:
         bucket = RetryingBucket(open_untried(place.folder, options, environ), PATIENCE)
@@ -122,7 +120,7 @@ def write(
 
 @contextmanager
 def _private(place: Destination) -> Iterator[None]:
-    """Open for writing a file that only its owner can read, since it holds logs."""
+    """Open a file for writing that only its owner can read, since it contains logs."""
     if not place.folder.startswith("file://"):
         yield
         return

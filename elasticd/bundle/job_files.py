@@ -1,7 +1,7 @@
-"""The files of a job on one node that a bundle may have: their list, and their ends.
+"""The files of a job on one node that a bundle may contain: their list, and their ends.
 
-Only names of a closed list of forms may be read, made of words and numbers alone; anything else in
-the folder, and any link that leads elsewhere, does not exist for a caller.
+Only names of a closed list of forms may be read, made of words and numbers alone; for a caller no
+other file of the folder exists, and no link that leads elsewhere.
 """
 
 import os
@@ -28,13 +28,14 @@ __all__ = [
 ]
 
 GENERATIONS = 3
-"""How many of the newest generations give the output of their workers."""
+"""The number of the newest generations whose workers' output is listed."""
 LOG_BYTES = 256 << 10
 RECORD_BYTES = 1 << 20
 FILES_LIMIT = 20_000
-"""The limit of one list; a node with more than a thousand ranks has more files."""
+"""The largest number of files in one list; a node with more than a thousand ranks has more
+files."""
 PREPARED_LIMIT = 16
-"""The limit for files of processes that had no rank yet; the newest are listed."""
+"""The largest number of files of processes that had no rank yet; the newest are listed."""
 
 _ANY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _OUTPUT = re.compile(r"gen-([0-9]{1,9})/rank-([0-9]{1,9})\.(out|err|error\.json)")
@@ -50,9 +51,9 @@ _HOLE = re.compile(rb"\0{64,}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
     name: str
-    """Its path below the job's folder, as in "gen-3/rank-0.out"."""
+    """The path below the job's folder, as in "gen-3/rank-0.out"."""
     size: int
-    """Its size in bytes, of which a bundle may have only the end."""
+    """The size of the file in bytes; a bundle may contain only its end."""
 
 
 class JobFiles:
@@ -67,11 +68,11 @@ class JobFiles:
         return found[:FILES_LIMIT]
 
     def end(self, name: str, mask: Mask, limit_bytes: int = 0) -> bytes:
-        """Return the end of a file without secrets, from the begin of a line; a limit of 0 means
-        all.
+        """Return the end of a file without secrets, from the begin of a line; all if the limit is
+        0.
 
-        Raises: NotFound: the name is none of these files, or the file is gone. OSError: it cannot
-            be read.
+        Raises: NotFound: the name is none of these files, or the file is gone. OSError: the file
+        cannot be read.
         """
         if not _is_known(name):
             raise NotFound(f"{name} is no file of a bundle.")
@@ -120,14 +121,14 @@ class JobFiles:
 
 
 def is_folder_of(folder: Path, spec: JobSpec, *, is_cluster: bool) -> bool:
-    """Return whether the folder belongs to this very job, and not to another of the same name."""
+    """Return whether the folder belongs to this job, and not to another job of the same name."""
     with suppress(OSError, ValueError):
         return (folder / "uid").read_text().strip() == spec.uid
     return folder.is_dir() and not is_cluster
 
 
 def generation_of(name: str) -> tuple[int, int] | None:
-    """Return generation and rank of a worker's output; None if it is something else."""
+    """Return the generation and rank of a worker's output; None for another name."""
     found = _OUTPUT.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -139,7 +140,7 @@ def end_of(folder: Path, name: str, mask: Mask, limit_bytes: int) -> bytes:
         NotFound: the name is no file, or leads out of the folder.
         OSError: the file cannot be read.
     """
-    # It is looked at once it is open: a worker may put a link or a pipe there at any moment.
+    # The check comes after the open: a worker may put a link or a pipe there at any moment.
     try:
         line = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as exc:
@@ -158,9 +159,7 @@ def end_of(folder: Path, name: str, mask: Mask, limit_bytes: int) -> bytes:
 
 
 def last_part(data: bytes, limit_bytes: int, *, is_whole: bool) -> bytes:
-    """Return the last bytes, from the begin of a line if there is one; all if the text
-    is shorter.
-    """
+    """Return the last bytes, from the begin of a line if there is one; all of a shorter text."""
     if len(data) <= limit_bytes and is_whole:
         return data
     data = data[-limit_bytes:]

@@ -1,7 +1,7 @@
-"""Removes secrets from text: known ones, and what has the form of one. Pure.
+"""Removes secrets from text: known secrets, and text that has the form of a secret. Pure.
 
-A known secret is searched for as it is and in the spellings in which programs print text (JSON,
-URL, HTML, `repr`). An unknown one is found only by its form: a password in a URL, a token after
+A known secret is searched for in its own spelling and in those in which programs print text (JSON,
+URL, HTML, `repr`). An unknown secret is found only by its form: a password in a URL, a token after
 `Bearer`, a private key. No program can find a value that a script prints in a form of its own.
 """
 
@@ -19,14 +19,15 @@ __all__ = ["MARK", "OVERLAP_BYTES", "Mask", "MaskedValue"]
 MARK = "***"
 """The text that replaces a value."""
 OVERLAP_BYTES = 8192
-"""How much is read before a piece of a text, so that no secret is cut at its begin."""
+"""The number of bytes that are read before a piece of a text, so that no secret is cut at its
+begin."""
 LINE_LEAST = 12
-"""The least characters of a line that counts as a secret of its own, if a secret has several
-lines."""
+"""The least number of characters of a line that counts as a secret of its own, if a secret has
+several lines."""
 
 BLOCK_BYTES = 16 << 10
-"""The size of one search, since a search holds up other threads: an agent renews its lease
-meanwhile."""
+"""The size of one search in bytes, since a search blocks other threads, and an agent must renew its
+lease meanwhile."""
 _KEY_BEGIN, _KEY_HEAD_BYTES = b"-----BEGIN ", 64
 
 _WORDS = (
@@ -40,10 +41,11 @@ _ENDS = (
 """The endings of the names in `_WORDS`, with the letter before."""
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _FORMS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
-    # Each row has three parts: strings of which a text must have at least one (in any case of the
-    # letters), the form of the secret, and what stays before the mark. Most texts have none of the
-    # strings and are not searched ("512 tokens/s" has none). Every form has a bound and begins with
-    # a fixed string, so that a search of a line of a megabyte takes no longer than its length.
+    # Each row has three parts: strings of which a text must contain at least one (in any case of
+    # the letters), the form of the secret, and the text that stays before the mark. Most texts
+    # contain none of the strings and are not searched ("512 tokens/s" contains none). Every form
+    # has a limit and begins with a fixed string, so that a search of a line of a megabyte takes no
+    # longer than its length.
     ((b"://",), rb"(?<=://)[^\s/@:'\"]{0,256}:[^\s/@'\"]{1,512}(?=@)", b""),
     (
         (b"bearer ", b"basic "),
@@ -91,14 +93,14 @@ _PATTERNS = tuple((marks, re.compile(form), head + MARK.encode()) for marks, for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedValue:
-    """A value that nobody else may see, and the name by which its place is marked."""
+    """A value that no other person may see, and the name by which its place is marked."""
 
     name: str
     value: str
 
 
 class Mask:
-    """Replace all of some secrets, and what looks like one."""
+    """Replaces all of the known secrets, and text that looks like a secret."""
 
     def __init__(self, secrets: Iterable[MaskedValue] = ()) -> None:
         found: dict[bytes, bytes] = {}
@@ -108,13 +110,13 @@ class Mask:
             for value in _parts(secret.value):
                 for spelled in _spellings(value):
                     found.setdefault(spelled, label)
-        # The longest first: one secret may be a part of another.
+        # The longest come first, since one secret may be a part of another.
         self._known = sorted(found.items(), key=lambda each: -len(each[0]))
 
     def data(self, data: bytes) -> bytes:
         """Return the text without secrets."""
         for value, label in self._known:
-            if value in data:  # Faster than `replace` by far where it is not there.
+            if value in data:  # This test is much faster than `replace` if the value is absent.
                 data = data.replace(value, label)
         return b"".join(_without_forms(block) for block in _blocks(_without_keys(data)))
 
@@ -127,9 +129,7 @@ class Mask:
             return data.decode("utf-8", "replace")
 
     def plain(self, value: object, kept: frozenset[str] = frozenset()) -> object:
-        """Return a JSON value without secrets in its strings; the fields in `kept` stay as they
-        are.
-        """
+        """Return a JSON value without secrets in its strings; the fields in `kept` stay."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -151,7 +151,7 @@ def _without_forms(data: bytes) -> bytes:
 
 
 def _without_keys(data: bytes) -> bytes:
-    """Remove what stands between the two lines of a private key, or up to the end."""
+    """Remove the text between the two lines of a private key, or up to the end."""
     parts, done = [], 0
     while (begin := data.find(_KEY_BEGIN, done)) >= 0:
         head = data.find(b"-----", begin + len(_KEY_BEGIN), begin + _KEY_HEAD_BYTES)
@@ -166,7 +166,7 @@ def _without_keys(data: bytes) -> bytes:
 
 
 def _blocks(data: bytes) -> Iterator[bytes]:
-    """Cut the text at line ends where there are any, so that other threads can run in between."""
+    """Cut the text, at line ends if there are any, so that other threads can run in between."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at + BLOCK_BYTES, at + 2 * BLOCK_BYTES)
@@ -196,6 +196,6 @@ def _spellings(value: str) -> Iterable[bytes]:
     )
     for text in texts:
         yield text.encode("utf-8", "surrogatepass")
-        # What is no text in UTF-8 is printed as the bytes that it was.
+        # A text that UTF-8 cannot express is printed as its original bytes.
         with suppress(UnicodeEncodeError):
             yield text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""The records of a job as they stand in etcd, without the secrets in them. Pure."""
+"""The records of a job from etcd, without the secrets in them. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -50,13 +50,14 @@ _STRUCTURE = frozenset(
         "held",
     )
 )
-"""Fields with names and words of closed lists; a record with other values in them is not valid."""
+"""The fields with names and words of closed lists; a record with other values in them is not
+valid."""
 
 
 def masked_records(
     items: Iterable[KeyValue], keys: Keys, job: JobName, mask: Mask
 ) -> tuple[list[KeyValue], list[str]]:
-    """Return the records without secrets, and the keys of those that cannot be read."""
+    """Return the records without secrets, and the keys of the records that cannot be read."""
     kept, unreadable = [], []
     for item in items:
         try:
@@ -73,7 +74,7 @@ def masked_records(
 
 
 def archived(items: Iterable[KeyValue], keys: Keys, job: JobName) -> list[KeyValue]:
-    """Return the records as those of a local run, whose files stand beside them."""
+    """Return the records as those of a local run, whose files are beside them."""
     here = Keys()
     found = []
     for item in items:
@@ -109,7 +110,7 @@ def _is_structure(name: str, value: object) -> bool:
 
 
 def _masked_labels(labels: object, mask: Mask) -> object:
-    """Mask the values of labels that are named as secrets are; an operator chooses their names."""
+    """Mask the values of labels whose names mean secrets; an operator chooses label names."""
     if not isinstance(labels, dict):
         return mask.plain(labels)
     return {

@@ -10,17 +10,18 @@ class BundledFile:
     """One file of a bundle, without secrets."""
 
     path: str
-    """Its path below the bundle's own folder."""
+    """The path below the bundle's own folder."""
     data: bytes
     size: int = 0
-    """Its full size in bytes, if the bundle has only its end; 0 if the bundle has all of it."""
+    """The full size of the file in bytes, if the bundle has only its end; 0 if the bundle has all
+    of it."""
     node: str = ""
-    """The node that it comes from; empty if it was made here."""
+    """The node that sent the file; empty if the file was made here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingFile:
-    """Something that the bundle does not have, and why."""
+    """A file or fact that the bundle does not have, and the reason."""
 
     what: str
     why: str
@@ -32,7 +33,7 @@ class MissingFile:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """The files that were found, the most useful first, and those that were not."""
+    """The files that were found, the most useful first, and the missing ones."""
 
     found: list[BundledFile] = field(default_factory=list)
     missing: list[MissingFile] = field(default_factory=list)

@@ -1,9 +1,10 @@
-"""Which values are secrets: those that a job was given, and those that the environment names so.
+"""Finds the secrets: values that a job was given, and values whose name in the environment says so.
 
-All values of `--env` count, and all strings of `--storage-options`, whatever their names are, since
-only the user knows what they are. In running text two kinds stay readable: variables that everybody
-knows (NCCL_DEBUG, CUDA_VISIBLE_DEVICES), and folders in variables that are named as folders,
-because a log without its paths helps nobody. The job's own record keeps no value at all.
+All values of `--env` and all strings of `--storage-options` count as secrets, whatever their names,
+since only the user knows their meaning. In running text two kinds stay readable: well-known
+variables (NCCL_DEBUG, CUDA_VISIBLE_DEVICES), and folders in variables whose names say that they are
+folders, because a log without its paths is of no use. The job's own record contains no value at
+all.
 """
 
 import re
@@ -26,7 +27,8 @@ __all__ = [
 ]
 
 VALUE_LEAST = 6
-"""The least length of a secret in characters; a shorter one would be found in every other word."""
+"""The least length of a secret in characters; a shorter one would be found in many ordinary
+words."""
 NAMED_LEAST = 4
 """The least length of a value whose name says that it is a secret."""
 NUMBER_LEAST = 10
@@ -48,13 +50,13 @@ _OF_FOLDER = re.compile(r".*(_|^)(dir|path|root|home|folder|file)", re.IGNORECAS
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a value of this name is secret."""
+    """Return whether a value of this name is a secret."""
     return _NAME.search(name.replace("-", "_").replace(".", "_")) is not None
 
 
 def secrets_of_environ(environ: Mapping[str, str]) -> list[MaskedValue]:
-    """Return the values of variables that a name marks as secret, and the contents of files that
-    such variables name.
+    """Return the values of variables whose names say that they are secret, and the contents of the
+    files that such variables name.
     """
     found = []
     for name, value in environ.items():
@@ -77,7 +79,7 @@ def secrets_of_job(
 
 
 def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[MaskedValue]:
-    """Return the secrets that a job was given; `environ` has what its options name."""
+    """Return the secrets that a job was given; `environ` has the variables of its options."""
     found = [
         MaskedValue(name=name, value=value)
         for name, value in spec.env.items()
@@ -96,7 +98,7 @@ def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[MaskedVal
 def secrets_of_options(
     options: Mapping[str, object], environ: Mapping[str, str]
 ) -> list[MaskedValue]:
-    """Return the strings of options, and what `env:NAME` and `file:PATH` stand for."""
+    """Return the strings of options, and the values of `env:NAME` and `file:PATH`."""
     found = []
     for name, value in _strings(options):
         known = value
@@ -113,9 +115,7 @@ def secrets_of_options(
 
 
 def masked_options(value: object) -> object:
-    """Return options without their values; the name of a secret (`env:NAME`) stays, since it
-    reveals nothing.
-    """
+    """Return options without their values; only the name of a secret (`env:NAME`) stays."""
     if isinstance(value, Mapping):
         return {name: masked_options(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -125,7 +125,7 @@ def masked_options(value: object) -> object:
 
 
 def masked_args(args: Sequence[str]) -> list[str]:
-    """Return a script's arguments without the values of those that are named as secrets are."""
+    """Return a script's arguments without the values of those whose names mean secrets."""
     values = {secret.value for secret in _secrets_of_args(args)}
     return [_without(arg, values) for arg in args]
 
@@ -138,9 +138,7 @@ def _without(arg: str, values: set[str]) -> str:
 
 
 def _secrets_of_args(args: Sequence[str]) -> list[MaskedValue]:
-    """Return values of `--api-key=V`, `--api-key V` and `wandb.api_key=V`, and
-    passwords in URLs.
-    """
+    """Return the values of `--api-key=V`, `--api-key V`, `wandb.api_key=V`, and URL passwords."""
     found: list[MaskedValue] = []
     for number, arg in enumerate(args):
         found += _passwords(arg)
@@ -180,7 +178,7 @@ def _strings(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _content(path: Path) -> str:
-    """Return the text of a file; empty if it cannot be read at once."""
+    """Return the text of a file; empty if the file cannot be read at once."""
     with suppress(OSError, ValueError):
         if path.is_file() and path.stat().st_size <= FILE_LIMIT_BYTES:
             return path.read_text(encoding="utf-8").strip()
@@ -188,14 +186,14 @@ def _content(path: Path) -> str:
 
 
 def _is_long(name: str, value: str) -> bool:
-    """Return whether the value is longer than words and numbers that stand everywhere."""
+    """Return whether the value is longer than words and numbers that occur everywhere."""
     if value.isdecimal():
         return len(value) >= (VALUE_LEAST if is_secret_name(name) else NUMBER_LEAST)
     return len(value.strip()) >= (NAMED_LEAST if is_secret_name(name) else VALUE_LEAST)
 
 
 def _is_known(name: str, value: str) -> bool:
-    """Return whether everybody may see it: a well-known variable, or a folder."""
+    """Return whether everybody may see the value: a well-known variable, or a folder."""
     if is_secret_name(name) and not _NOT_SECRET.fullmatch(name):
         return False
     is_folder = _OF_FOLDER.fullmatch(name) and value.startswith(("/", "./", "../", "~"))

@@ -1,7 +1,7 @@
-"""The stacks that one node wrote of its ranks, for a reader: without secrets, and not too long.
+"""The stacks that one node wrote of its ranks, without secrets, and limited in length.
 
-They stand in a file of the job's folder that the rules of a bundle let out (`job_files`). A longer
-text is cut in the middle: the first ranks stand at its begin, and what was written last at its end.
+They are in a file of the job's folder that the rules of a bundle allow (`job_files`). A longer text
+is cut in the middle: the first ranks are at its begin, and the newest text is at its end.
 """
 
 from pathlib import Path
@@ -15,7 +15,8 @@ from elasticd.records.ids import Generation, NodeId
 __all__ = ["STACKS_LIMIT_BYTES", "stacks_from_agent", "stacks_from_disk", "stacks_name"]
 
 STACKS_LIMIT_BYTES = 256 << 10
-"""The limit of the text; a node's file may be longer, since each of its ranks writes a part."""
+"""The size limit of the text in bytes; a node's file may be longer, since each of its ranks writes
+a part."""
 
 
 def stacks_name(generation: Generation, node: NodeId) -> str:
@@ -49,7 +50,7 @@ def stacks_from_agent(
     if data is None:
         return None
     size = _size(client.list() or [], name) if len(data) > limit_bytes else 0
-    # The agent knows the secrets of its node, and not all of those that the job was given.
+    # The agent knows the secrets of its node, but not all secrets of the job.
     return _text(mask.data(data), size, limit_bytes)
 
 
@@ -58,10 +59,10 @@ def _size(files: list[JobFile], name: str) -> int:
 
 
 def _text(data: bytes, size: int, limit_bytes: int) -> str:
-    """Return the text within the limit; `size` is that of the file, 0 if `data` has all of it."""
+    """Return the text within the limit; `size` is the file's in bytes, 0 if `data` has all."""
     if len(data) <= limit_bytes:
         return data.decode("utf-8", "replace")
-    # Of a file that is longer than an answer may be, its begin is not known here.
+    # If a file is longer than an answer may be, its begin is not known here.
     has_begin = size <= RECORD_BYTES
     half = limit_bytes // 2 if has_begin else 0
     head, tail = data[:half], data[half - limit_bytes :]

@@ -8,12 +8,12 @@ import zlib
 __all__ = ["LIMIT_BYTES", "Tarball"]
 
 LIMIT_BYTES = 50_000_000
-"""The size that most issue trackers accept as an attachment."""
+"""The size in bytes that most issue trackers accept as an attachment."""
 LEVEL = 6
-"""The compression level: for training logs it takes a fifth of the time of 9, and a tenth more
-bytes."""
+"""The compression level: for training logs it takes a tenth more bytes than 9, and a fifth of the
+time."""
 PENDING_BYTES = 512 << 10
-"""Room for what the compressor may still hold, and for the end of the file."""
+"""The bytes that are reserved for the compressor's rest, and for the end of the file."""
 HEADER_BYTES = 2048
 
 
@@ -21,7 +21,7 @@ class Tarball:
     """A tarball that grows in memory, because a bundle may have to report a full disk."""
 
     def __init__(self, top: str, at_unix_s: float, limit_bytes: int = LIMIT_BYTES) -> None:
-        """`top` is the folder in which all files of the archive stand."""
+        """`top` is the folder of all files in the archive."""
         self._top, self._at_unix_s, self._limit = top, at_unix_s, limit_bytes
         self._buffer = io.BytesIO()
         self._gzip = gzip.GzipFile(
@@ -30,7 +30,7 @@ class Tarball:
         self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, path: str, data: bytes, *, reserve_bytes: int = 0) -> bool:
-        """Add a file; return False if there is no room for it beside what is reserved."""
+        """Add a file; return False if there is no room for it beside the reserved bytes."""
         room = self._limit - self._buffer.tell() - PENDING_BYTES - HEADER_BYTES - reserve_bytes
         if len(data) > room and (room <= 0 or len(zlib.compress(data, 1)) > room):
             return False

@@ -1,7 +1,7 @@
-"""Which versions are installed on this machine, found without importing anything.
+"""Lists the versions that are installed on this machine, without an import of the packages.
 
-Torch takes a second to import, and an agent never imports it; a text file in its folder says how it
-was built.
+Torch takes a second to import, and an agent never imports it; a text file in torch's folder tells
+how it was built.
 """
 
 import platform
@@ -23,7 +23,7 @@ _LIMIT_BYTES = 1 << 16
 
 
 def versions() -> Mapping[str, str]:
-    """Return the versions by name; what is missing or unknown is left out."""
+    """Return the versions by name; a missing or unknown version is left out."""
     found = {
         "elasticd": __version__,
         "python": sys.version.split("\n")[0],

@@ -1,16 +1,15 @@
 """The seconds of a job's slots on one node, by cause.
 
-Each slot is held for one cause since some time; what is learnt meanwhile divides that time when it
-is settled. So the account adds up by construction: the seconds of all causes together are exactly
-the time for which slots were held, whatever came in which order, and however wrong a measurement
-was elsewhere.
+Each slot is held for one cause since some time; later facts divide that time when it is settled. So
+the account always adds up: the seconds of all causes together are exactly the time for which slots
+were held, for any order of the facts, and even if a measurement was wrong.
 
-What is settled is never taken back. A commit settles time in `train`; the passing of time does not.
-Until then it may turn out to be time in which a fault was not known yet. Therefore `counted` can be
-a counter, which must not fall.
+Settled time is never changed. A commit settles time in `train`; the passing of time does not, since
+open time may turn out to be time in which a fault was not known yet. Therefore `counted` can be a
+counter, which must not fall.
 
-Rejected: to add up what everybody measures. If two measure the same second, or none does, the sum
-is 110 % or 90 % of a job's time, and nobody can tell which of them is wrong.
+Rejected: to add up the measurements of all parts. If two measure the same second, or none does, the
+sum is 110 % or 90 % of a job's time, and nobody can find the wrong one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,36 +21,35 @@ from elasticd.records.ids import Slot
 __all__ = ["Account", "SlotTime", "Parts"]
 
 Parts = Iterable[tuple[TimeCause, float]]
-"""What is known of some time, in the order in which it is believed: seconds by cause."""
+"""The known parts of a time span, in the order of their priority: seconds by cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotTime:
-    """A slot, and what its time goes to."""
+    """A slot, and the cause to which its time counts."""
 
     cause: TimeCause
     since_s: float
-    """Up to here all time is settled."""
+    """The time up to which all of the slot's time is settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """An immutable account: each method returns the account that follows.
 
-    `now_s` is one agent's clock.
-
-    A time before the settled time counts as its end.
+    `now_s` is one agent's clock, in seconds. A time before the settled time counts as the end of
+    the settled time.
     """
 
     settled: Mapping[TimeCause, float] = field(default_factory=dict)
-    """Slot-seconds; they only grow."""
+    """The settled slot-seconds by cause; they only grow."""
     slots: Mapping[Slot, SlotTime] = field(default_factory=dict)
 
     def hold(self, slot: Slot, cause: TimeCause, *, now_s: float, parts: Parts = ()) -> "Account":
-        """Let the slot's time go to `cause` from now on, and settle the time before.
+        """Count the slot's time to `cause` from now on, and settle the time before.
 
-        `parts` say what that time went to, as far as they reach; the rest went to what the slot was
-        held for.
+        `parts` give the causes of the time before, as far as their seconds reach; the rest counts
+        to the cause for which the slot was held.
         """
         before = self.slots.get(slot)
         if before is not None and before.cause is cause:
@@ -86,10 +84,10 @@ class Account:
         return Account(settled=settled, slots=slots)
 
     def relabel(self, slot: Slot, cause: TimeCause) -> "Account":
-        """Let all open time of the slot go to `cause`, including the time before now, and settle
-        nothing.
+        """Count all open time of the slot to `cause`, also the time until now; settle nothing.
 
-        It is for time that will be divided when more is known. Time of a cause in `WHOLE` stays so.
+        This is for time that will be divided when more is known. Time of a cause in `WHOLE` stays
+        so.
         """
         held = self.slots.get(slot)
         if held is None or held.cause in WHOLE or cause in WHOLE:
@@ -97,7 +95,7 @@ class Account:
         return replace(self, slots={**self.slots, slot: replace(held, cause=cause)})
 
     def release(self, slot: Slot, *, now_s: float, parts: Parts = ()) -> "Account":
-        """Give the slot back: from now on its time does not belong to this job."""
+        """Release the slot: from now on its time does not belong to this job."""
         if slot not in self.slots:
             return self
         account = self.settle(slot, until_s=now_s, parts=parts)
@@ -105,7 +103,7 @@ class Account:
         return replace(account, slots=slots)
 
     def seconds(self, now_s: float) -> Mapping[TimeCause, float]:
-        """Return the slot-seconds of each cause up to now: all of them, as far as is known."""
+        """Return the slot-seconds of each cause up to now, from all facts that are known."""
         return self._with_open(now_s, frozenset(TimeCause))
 
     def counted(self, now_s: float) -> Mapping[TimeCause, float]:

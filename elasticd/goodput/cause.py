@@ -1,4 +1,4 @@
-"""The closed list of causes to which the time of a slot can go."""
+"""The closed list of causes to which the time of a slot can count."""
 
 from enum import StrEnum
 
@@ -6,22 +6,23 @@ __all__ = ["WHOLE", "TimeCause"]
 
 
 class TimeCause(StrEnum):
-    """One word for each second of each slot: the same in account, record, metric and table.
+    """The cause of a second of a slot: account, record, metric and table use the same words.
 
     Another enum, `records.reason.Cause`, says which part of the restart budget pays.
     """
 
     TRAIN = "train"
-    """The time of steps that counted. In restart mode, where no steps are seen: the workers run."""
+    """The time of steps that counted. In restart mode without reported steps: the time in which
+    workers run."""
     REDONE = "redone"
     """The time of steps that were repeated, and the work on a step that was lost with its world."""
     START = "start"
-    """The processes start (imports, the model, the first world up to its first commit), or end with
-    the job."""
+    """The time in which processes start (imports, the model, the first world up to its first
+    commit), or end with the job."""
     NOTICE = "notice"
     """The time from the fault until this node knew of it."""
     RECOVER = "recover"
-    """The time from then to the slot's next commit."""
+    """The time from then until the slot's next commit."""
     RESIZE = "resize"
     """The time of a planned change: from the last step in the world before to the first commit
     after it."""
@@ -35,15 +36,15 @@ class TimeCause(StrEnum):
     PAUSE = "pause"
     """The time in which the script said that no step would end: `state.pause`."""
     WAIT = "wait"
-    """The slot is ready, and there are too few nodes for a world: the job is pending, or below
-    MIN."""
+    """The time in which the slot is ready and there are too few nodes for a world: the job is
+    pending, or below MIN."""
     SPARE = "spare"
-    """The slot is ready, and the job has as many nodes as it wants."""
+    """The time in which the slot is ready and the job has as many nodes as it wants."""
     SUSPENDED = "suspended"
-    """An operator took the job's nodes for a while."""
+    """The time in which an operator has taken the job's nodes."""
     UNEXPLAINED = "unexplained"
     """The time that no rule claims."""
 
 
 WHOLE = frozenset({TimeCause.PAUSE, TimeCause.WAIT, TimeCause.SPARE, TimeCause.SUSPENDED})
-"""Causes whose time is never divided by what is learnt later: it counts as it passes."""
+"""The causes whose time later facts never divide: it counts as it passes."""

@@ -1,6 +1,4 @@
-"""The numbers that follow from an account: the one formula of goodput, for all who show
-or use it.
-"""
+"""The numbers that follow from an account: the one formula of goodput."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,10 +10,9 @@ _CAUSES = {cause.value: cause for cause in TimeCause}
 
 
 def goodput(seconds: Mapping[TimeCause, float]) -> float | None:
-    """Return the share of the slots' time that went to steps which counted; None if there was no
-    time.
+    """Return the share of the slots' time in steps which counted; None if there was no time.
 
-    Spare slots wait for a fault elsewhere, and are not part of it.
+    Spare slots wait for a fault of other nodes, and are not included.
     """
     spare_s = seconds.get(TimeCause.SPARE, 0.0)
     used_s = sum(seconds.values()) - spare_s
@@ -23,12 +20,12 @@ def goodput(seconds: Mapping[TimeCause, float]) -> float | None:
 
 
 def attainment(seconds: Mapping[TimeCause, float], wanted_s: float) -> float | None:
-    """Return training time divided by what was wished for; None if nothing was.
+    """Return training time divided by the wanted time; None if no time was wanted.
 
-    `wanted_s`: wanted slots times the time that went by, in slot-seconds. Slots that the job held,
-    except spares, were wanted too: each agent writes its seconds at a moment of its own, so they
-    may be a little more than one agent counts as wanted, and the attainment would exceed the
-    goodput.
+    `wanted_s` is the number of wanted slots times the time that has passed, in slot-seconds. Slots
+    that the job held, except spares, count as wanted too: each agent writes its seconds at its own
+    moments, so the sum may be a little more than the time that one agent counts as wanted, and the
+    attainment would exceed the goodput.
     """
     if wanted_s <= 0.0:
         return None
@@ -37,7 +34,7 @@ def attainment(seconds: Mapping[TimeCause, float], wanted_s: float) -> float | N
 
 
 def total(accounts: Iterable[Mapping[TimeCause, float]]) -> Mapping[TimeCause, float]:
-    """Add up accounts of several nodes, or of parts of the time."""
+    """Add the accounts of several nodes, or of several time spans."""
     found: dict[TimeCause, float] = {}
     for account in accounts:
         for cause, seconds in account.items():
@@ -46,6 +43,6 @@ def total(accounts: Iterable[Mapping[TimeCause, float]]) -> Mapping[TimeCause, f
 
 
 def causes_of(plain: Mapping[str, float]) -> Mapping[TimeCause, float]:
-    """Read what stands in a record; a word of a newer elasticd becomes `unexplained`."""
+    """Build an account from a record's words; a word of a newer elasticd becomes `unexplained`."""
     named = ((_CAUSES.get(name, TimeCause.UNEXPLAINED), value) for name, value in plain.items())
     return total({cause: max(0.0, float(value))} for cause, value in named)

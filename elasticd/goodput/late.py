@@ -1,16 +1,16 @@
-"""Which node is a straggler: all others wait for it, by what each reports of its waits. Pure.
+"""Finds stragglers: nodes for which all others wait, from each node's report of its waits. Pure.
 
-Step times find nobody, since a collective makes them equal on all ranks. But the last rank that
-enters a collective waits only for the transfer, and every other rank waits for the last rank too.
-So a node whose waits are shorter than those of the others by a good part of a step is the one that
-they wait for, and the difference is what it costs.
+Step times show no straggler, since a collective makes them equal on all ranks. But the last rank
+that enters a collective waits only for the transfer, and every other rank waits for the last rank
+too. So if a node's waits are shorter than those of the others by a large part of a step, the others
+wait for this node, and the difference is its cost.
 
-Three rules keep noise from being taken for a late node. A median over dozens of steps counts, so
-single slow steps do not matter. The waits must lie apart, not only their medians: two thirds of its
-waits below two thirds of the others'. The difference must last: for a short time if the difference
-is much larger than the spread of the waits, for a long time if it is not, as on a machine whose
-cores others use too. Rejected: a z-score over the nodes, which needs many of them, and finds none
-of two.
+Three rules prevent a false verdict because of noise. A median over dozens of steps counts, so
+single slow steps do not matter. The waits must be apart, not only their medians: two thirds of the
+node's waits must be below two thirds of the others'. The difference must last: for a short time if
+the difference is much larger than the spread of the waits, for a long time if it is not, for
+instance on a machine whose cores other programs use too. Rejected: a z-score over the nodes, which
+needs many nodes, and finds no straggler among two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,33 +22,33 @@ from elasticd.records.ids import NodeId
 __all__ = ["LateJudgement", "Lateness", "judged", "lateness"]
 
 LATE_SHARE = 0.10
-"""The least difference, as a share of a step. With less, nobody would do anything about it."""
+"""The least difference, as a share of a step. With a smaller one, a person would do nothing about
+it."""
 WELL_SHARE = 0.05
-"""A late node is well again below this share; between the two nothing changes."""
+"""A late node counts as well again below this share; between the two limits the verdict stays."""
 LEAST_S = 0.002
-"""A difference below this many seconds is the noise of the machine, whatever share of a short step
-it is."""
+"""A difference below this many seconds is noise of the machine, for any duration of a step."""
 CLEAR_SPREADS = 2.0
-"""A difference of this many spreads of the waits is no noise."""
+"""A difference of this many spreads of the waits is not noise."""
 HOLD_STEPS, HOLD_LEAST_S = 8, 0.5
-"""How long a difference must last. A median over 50 steps changes with the 26th, and a node reports
-it some steps later (`wait_report`): 60 in all."""
+"""The time for which a difference must last, in steps and in seconds. A median over 50 steps
+changes with the 26th, and a node reports it some steps later (`wait_report`): 60 in all."""
 NOISY_HOLDS = 20
 """A difference that may be noise must last this many times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """How much later a node is than the others, and what that costs."""
+    """How much later a node is than the others, and the cost of that."""
 
     share: float
-    """How much longer the others wait, as a share of a step."""
+    """The additional wait of the others, as a share of a step."""
     ratio: float
-    """By how much its steps take longer than the others' would."""
+    """The factor between the duration of its steps and that of the others' steps."""
     cost_nodes: float
-    """What all others' waits for it cost, in nodes."""
+    """The cost of all others' waits for the node, in nodes."""
     is_apart: bool
-    """True if its waits hardly overlap with the others'."""
+    """True if the node's waits hardly overlap with the others'."""
     is_clear: bool
     """True if the difference is much larger than the spread of the waits."""
 
@@ -57,21 +57,21 @@ class Lateness:
 class _Case:
     is_late: bool
     turned_s: float | None = None
-    """The time since when the opposite verdict is true."""
+    """The time in seconds since which the opposite verdict holds."""
     lateness: Lateness | None = None
-    """The lateness with which it was last found late."""
+    """The lateness at the last verdict that the node is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateJudgement:
-    """The findings about the nodes of a world. It is immutable: `judged` returns the next one."""
+    """The verdicts about the nodes of a world. Immutable: `judged` returns the next one."""
 
     cases: Mapping[NodeId, _Case] = field(default_factory=dict)
     is_complete: bool = False
     """True if every node of the world reported its waits in this generation, or if there is only
     one node, for which nobody waits."""
     wake_s: float | None = None
-    """When to judge again even without news; None for not before any."""
+    """The time for the next judgement even without a new report; None if none is due."""
     step_s: float = 0.0
     """The median duration of a step over the nodes; 0 if not known."""
 
@@ -110,10 +110,10 @@ def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
 def judged(
     before: LateJudgement, waits: Mapping[NodeId, NodeWait | None], now_s: float
 ) -> LateJudgement:
-    """Return which nodes are late, by the world's present reports; None if a report is missing.
+    """Return the verdicts about the nodes, from their present reports (None if one is missing).
 
-    `now_s` is the clock of the judging node. For a node without known waits, the last finding
-    stays; a node that has left the world is forgotten.
+    `now_s` is the clock of the judging node. For a node without known waits, the last verdict
+    stays; a node that has left the world is removed.
     """
     if len(waits) == 1:
         return LateJudgement(is_complete=True)

@@ -21,10 +21,10 @@ def followed(
     notes: Mapping[NodeId, str] | None = None,
     now_unix_s: float,
 ) -> LateNodes:
-    """Return the record when these nodes are late and no others, except the `unknown`.
+    """Return the record for the present late nodes; verdicts about the `unknown` nodes stay.
 
-    A node that was late already stays so since then; the oldest that are over are dropped for new
-    ones.
+    A node that was late already keeps the time since when it is late. For new entries the oldest of
+    the nodes that are not late any more are removed.
     """
     notes, nodes = notes or {}, []
     standing = set()
@@ -63,7 +63,7 @@ def followed(
 
 
 def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
-    """Return the record when this node has been drained for being late."""
+    """Return the record after this node was drained because it is late."""
     nodes = tuple(
         replace(known, drained_unix_s=now_unix_s, note="")
         if known.node == node and not known.until_unix_s
@@ -74,7 +74,7 @@ def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
 
 
 def begun_or_over(before: LateNodes, after: LateNodes) -> list[LateNode]:
-    """Return the nodes that are late in `after` and were not, and those that are no more."""
+    """Return the nodes that became late between the two records, or ceased to be late."""
     known = {(each.node, each.since_unix_s, bool(each.until_unix_s)) for each in before.nodes}
     return [
         each
@@ -84,7 +84,7 @@ def begun_or_over(before: LateNodes, after: LateNodes) -> list[LateNode]:
 
 
 def latest_of_each(nodes: Iterable[LateNode]) -> dict[NodeId, LateNode]:
-    """Return the nodes that are late now, each as found by the job that it delays most."""
+    """Return the nodes that are late now, each with the entry of the job that it delays most."""
     found: dict[NodeId, LateNode] = {}
     for node in nodes:
         known = found.get(node.node)

@@ -1,9 +1,9 @@
-"""When a node reports how long its steps wait: seldom, and at once when it matters. Pure.
+"""Decides when a node reports its steps' waits: seldom, but soon after a large change. Pure.
 
-A report stands in etcd until the next one, so it must be nearly true all the time, for a handful of
-writes. A node reports its first waits of each generation, and then what differs notably for some
-steps. It has a budget of writes that fills slowly. With the last one it reports that its waits
-change too often, so that nobody compares an old value with a moving one.
+A report stays in etcd until the next one, so it must be nearly true all the time, with few writes.
+A node reports its first waits of each generation, and then waits that differ notably for some
+steps. It has a budget of writes that fills slowly. With the last write of the budget it reports
+that its waits change too often, so that no node compares an old value with a changing one.
 """
 
 from elasticd.records.account.late import NodeWait
@@ -11,19 +11,22 @@ from elasticd.records.account.late import NodeWait
 __all__ = ["FIRST_STEPS", "WaitReport"]
 
 FIRST_STEPS = 25
-"""The steps before the first report of a generation: half of those of a whole median."""
+"""The number of steps before the first report of a generation: half of those of a whole median."""
 NOTABLE_SHARE = 0.03
-"""The least notable difference, as a share of a step: a third of what makes a node late."""
+"""The least notable difference, as a share of a step: a third of the least difference of a late
+node."""
 SMALL_SHARE, SMALL_AFTER_S = 0.01, 60.0
-"""A small difference is reported too if the last report is old."""
+"""The share of a step, and the age of the last report in seconds, for a report of a small
+difference."""
 SPREAD_SHARE, SPREAD_WRITES = 0.05, 3.0
-"""A change of the spread by this share of a step is reported too, if enough writes are left for
-what matters more. After a change of the median the spread is too wide for a while."""
+"""A change of the spread by this share of a step is reported too, if at least this many writes are
+left for more important changes. After a change of the median the spread is too wide for a while."""
 SETTLE_STEPS = 18
-"""A change is reported this many steps after it was seen: by then nearly all steps of the median
-come from after the change, so one report is mostly enough."""
+"""The number of steps between a change and its report: by then nearly all steps of the median come
+from after the change, so one report is usually enough."""
 WRITES, WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE = 6, 10.0, 0.1
-"""The most writes in the budget, and how often one is added: ten a second for a job of any size."""
+"""The most writes in the budget; and the seconds until a write is added: the larger of a fixed time
+and a time per node, so that a job of any size makes at most ten writes a second."""
 
 
 class WaitReport:
@@ -34,12 +37,13 @@ class WaitReport:
         self._told_s = 0.0
         self._writes, self._filled_s = float(WRITES), 0.0
         self._turned_s: float | None = None
-        """The time since when the waits differ from those that were reported."""
+        """The time in seconds since which the waits differ from the reported ones."""
         self._anchor, self._anchored_s = 0.0, 0.0
-        """While waits change too often: their share of a step, and since when it counts."""
+        """While waits change too often: their share of a step, and the time since which it
+        counts."""
 
     def due(self, wait: NodeWait, nodes: int, now_s: float) -> NodeWait | None:
-        """Return the report to send after this measurement of waits; None if nothing is new."""
+        """Return the report to send after this measurement of waits; None if none is due."""
         every_s = max(WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE * nodes)
         if self._filled_s:
             self._writes = min(WRITES, self._writes + (now_s - self._filled_s) / every_s)
@@ -69,7 +73,7 @@ class WaitReport:
         return self._tell(NodeWait(generation=wait.generation), now_s)
 
     def _settled(self, wait: NodeWait, now_s: float, every_s: float) -> NodeWait | None:
-        """Return the waits for another report, once they have been alike for a while."""
+        """Return the waits for another report, once they have been similar for a while."""
         share = _share(wait)
         if abs(share - self._anchor) >= NOTABLE_SHARE:
             self._anchor, self._anchored_s = share, now_s

@@ -1,6 +1,6 @@
-"""What a script of restart mode reports of itself, in a process that may never import torch.
+"""The functions by which a script of restart mode reports, without an import of torch.
 
-Such a script knows nothing of elasticd but a call or two, and must also run without it.
+Such a script calls only one or two functions of elasticd, and must also run without it.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Passes the numbers that a script of restart mode gives to `elasticd.progress` to TensorBoard.
+"""Sends to TensorBoard the numbers that a script of restart mode gives to `elasticd.progress`.
 
 Only rank 0 sends. A number on a device is copied there, and read five times a second at most,
 because reading waits for the device.
@@ -17,11 +17,12 @@ __all__ = ["StepEvents"]
 READ_EVERY_S = 0.2
 WAITING_LIMIT = 4096
 LOCK_LIMIT_S = 0.1
-"""How long to wait for the lock, which nobody else holds for so long; then a step is left out."""
+"""The time in seconds to wait for the lock, which no thread holds for so long; after it a step is
+left out."""
 
 
 class StepEvents:
-    """Sends each step's numbers; any thread."""
+    """Sends each step's numbers; any thread may call it."""
 
     def __init__(
         self,
@@ -39,8 +40,8 @@ class StepEvents:
         sender.begin(generation, -1, is_writer=True)
 
     def report(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
-        """Take the numbers of a step; return a message for the user, which is mostly empty."""
-        # A handler of a signal may tell of a step too, right where its own thread holds the lock.
+        """Take the numbers of a step; return messages for the user, usually none."""
+        # A signal handler may report a step too, even while its own thread holds the lock.
         if not self._lock.acquire(timeout=LOCK_LIMIT_S):
             return []
         try:
@@ -65,7 +66,7 @@ class StepEvents:
         return self._sender.poll()
 
     def flush(self) -> None:
-        """Send what waits, because the process ends."""
+        """Send the numbers that were not sent yet, because the process ends."""
         with self._lock:
             self._read()
         self._sender.end()
@@ -73,13 +74,13 @@ class StepEvents:
     def _read(self) -> None:
         waiting, self._waiting = self._waiting, []
         for step, at_s, names, values in waiting:
-            # A tensor may be gone: what is only shown must end no script.
+            # A tensor may be gone: a number that is only shown must not end the script.
             with suppress(TypeError, ValueError, OverflowError, RuntimeError):
                 self._sender.scalars(step, at_s, names, [float(value) for value in values])
 
 
 def _copied(value: Any) -> Any:
-    """Return a number; for one that is on a device, or cannot be read, what may be read later."""
+    """Return a number; for a value that is on a device or unreadable, an object to read later."""
     if type(value) is float:
         return value
     if getattr(value, "is_cpu", True):

@@ -1,11 +1,11 @@
-"""`elasticd.progress`: a script of restart mode reports how far it is.
+"""`elasticd.progress`: a script of restart mode reports its progress.
 
-The call costs two or three microseconds. It keeps the report, and sends it to the agent five times
-a second at most, over a connection that is opened at the first call and on which nothing ever comes
-back. A report that the agent does not take at once is dropped, since a newer report always follows;
-the last report is sent as the process ends. Rejected: a thread that sends (it would have to be
-started anew in each fork, and a script without threads should not get one by a line that reports a
-number); a file (nobody reads it five times a second).
+The call costs two or three microseconds. It keeps the report, and sends it to the agent at most
+five times a second, over a connection that is opened at the first call and that the agent never
+answers. A report that the agent does not take at once is dropped, since a newer report always
+follows; the last report is sent as the process ends. Rejected: a thread that sends (each fork would
+have to start it again, and a call that reports a number should not add a thread to a script without
+threads); a file (no process reads it five times a second).
 
 A report does not attach the process: the agent still treats it as one of restart mode.
 """
@@ -30,28 +30,28 @@ from elasticd.tensorboard.sender import Sender
 __all__ = ["Reporter", "ignore_progress", "progress", "saved"]
 
 SEND_EVERY_S = 0.2
-"""As often as a heartbeat of in-process mode."""
+"""The time in seconds between two reports, the same as for a heartbeat of in-process mode."""
 SMOOTHING = 0.3
-"""The weight of the newest steps: a change of speed is seen within about a second."""
+"""The weight of the newest steps: a change of speed is visible within about a second."""
 
 RETRY_S, RETRIES = 5.0, 3
-"""How often and with which pause to try where no agent answers: a child of a worker, which the
-agent does not know, asks in vain."""
+"""The pause in seconds between tries to connect, and the number of tries, if no agent answers: a
+worker's child, which the agent does not know, never gets an answer."""
 
 LARGEST = 2**63 - 1
-"""The largest step, number of samples or epoch: no counter of any script comes that far."""
+"""The largest step, number of samples or epoch: no script's counter becomes so large."""
 NAMES_LIMIT, NAME_LIMIT = 64, 200
-"""How many numbers may stand beside the step, and how long a name may be; for more, use a metrics
-system."""
+"""The largest number of values beside the step, and of characters of a name; a metrics system is
+the place for more."""
 
 
 class Reporter:
-    """Keep the last report and send it now and then; any thread may call it."""
+    """Keeps the last report and sends it from time to time; any thread may call it."""
 
     def __init__(self, agent: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`agent` is the name of the agent's socket (`ELASTICD_AGENT`)."""
         self._agent, self._clock = agent, clock
-        # A handler of a signal may save a checkpoint right where this thread holds it.
+        # A signal handler may save a checkpoint while its own thread holds the lock.
         self._lock = RLock()
         self._socket: socket.socket | None = None
         self._failures = 0
@@ -65,7 +65,7 @@ class Reporter:
         self._sent_step, self._sent_at_s, self._step_s = 0, 0.0, 0.0
 
     def report(self, step: int, samples: int, scalars: Mapping[str, Any]) -> None:
-        """Take note of a step that ended now."""
+        """Note a step that ended now."""
         now_s = self._clock()
         with self._lock:
             self._come_to(step, now_s)
@@ -77,7 +77,7 @@ class Reporter:
         self._send_if_due(now_s)
 
     def saved(self, step: int, seconds: float) -> None:
-        """Take note of a checkpoint of this step, and how long the script waited for it."""
+        """Note a checkpoint of this step, and the seconds that the script waited for it."""
         now_s = self._clock()
         with self._lock:
             self._come_to(max(step, self._step), now_s)
@@ -91,7 +91,7 @@ class Reporter:
                 self._send(self._clock())
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Stop: no more reports are sent."""
         with self._lock:
             self._failures, self._is_sent = RETRIES, True
             self._close()
@@ -111,7 +111,7 @@ class Reporter:
                 self._lock.release()
 
     def _send(self, now_s: float) -> None:
-        """Send as much as is possible without waiting; the caller holds the lock."""
+        """Send as much as is possible without a wait; the caller holds the lock."""
         self._next_s = now_s + SEND_EVERY_S
         assert self._first_step is not None
         self._measure()
@@ -139,12 +139,12 @@ class Reporter:
             self._next_s = now_s + RETRY_S
             return
         if sent < len(line):
-            self._close()  # Half a message is none; the next one has another connection.
+            self._close()  # Half a message is invalid; the next message has another connection.
             return
         self._failures, self._is_sent = 0, True
 
     def _measure(self) -> None:
-        """Smooth the duration of the steps since the last call."""
+        """Update the smoothed duration of a step with the steps since the last call."""
         at_s, steps = self._told_s - self._save_s, self._step - self._sent_step
         if self._sent_at_s and steps > 0:
             share = SMOOTHING if self._step_s else 1.0
@@ -153,10 +153,11 @@ class Reporter:
             self._sent_step, self._sent_at_s = self._step, at_s
 
     def _numbers(self) -> dict[str, float]:
-        """Read the numbers. A tensor on a device is waited for, five times a second at most."""
+        """Read the numbers. This waits for a tensor on a device, at most five times a second."""
         found = {}
         for name, value in self._scalars.items():
-            # A tensor may be gone, and a whole number too large: what is shown must end no script.
+            # A tensor may be gone, and a whole number too large: a number that is only shown must
+            # not end the script.
             with suppress(TypeError, ValueError, OverflowError, RuntimeError):
                 detach = getattr(value, "detach", None)  # torch warns about a loss with a graph.
                 found[name] = float(detach() if detach is not None else value)
@@ -172,13 +173,13 @@ def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) ->
     """Report that this step has ended, so that `status` shows it; for scripts without
     `elasticd.run`.
 
-    `step` is the script's own number of it, as it would be saved; `samples` how many this process
-    trained on since the call before; `scalars` are numbers, or tensors of one element, to be shown
-    beside it (`epoch` is shown as such). Call it on each rank after each step. Outside of elasticd,
-    and in `elasticd.run`, whose commits say all of that, it does nothing.
+    `step` is the script's own number of the step, as in its checkpoint; `samples` is the number of
+    samples on which this process has trained since its last call; `scalars` are numbers, or tensors
+    of one element, which are shown beside the step (`epoch` is shown as the epoch). A script calls
+    it on each rank after each step. Outside of elasticd it does nothing, and also in
+    `elasticd.run`, whose commits report the same.
 
-    Raises:
-        CallError: what was given is no number.
+    Raises: CallError: a value is no number.
     """
     try:
         number, count = operator.index(step), operator.index(samples)
@@ -201,7 +202,7 @@ def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) ->
 
 
 def saved(step: int, seconds: float) -> None:
-    """Take note of a checkpoint that the script itself made."""
+    """Report a checkpoint that the script itself made."""
     reporter = _reporter()
     if reporter is not None:
         reporter.saved(step, seconds)
@@ -246,7 +247,7 @@ def _check(scalars: Mapping[str, Any]) -> None:
 
 
 def _cut(value: object) -> str:
-    """Return the value on one line; Python writes no number of over 4,300 digits."""
+    """Return the value on one line; Python refuses to write a number of over 4,300 digits."""
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"one of {value.bit_length()} bits"
     return repr(value)
@@ -259,7 +260,7 @@ def _one() -> int:
 def _connected(agent: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.setblocking(False)  # A full backlog is not waited for either.
+        made.setblocking(False)  # The call must not wait for a full backlog either.
         made.connect("\0" + agent)
     except OSError:
         made.close()
@@ -269,9 +270,9 @@ def _connected(agent: str) -> socket.socket:
 
 _UNKNOWN = object()
 _REPORTER: "Reporter | object | None" = _UNKNOWN
-"""None if there is no agent to report to."""
+"""The reporter; None if there is no agent to report to."""
 _EVENTS: StepEvents | None = None
-"""None if this is not rank 0, or the job has no event files."""
+"""The sender of event numbers; None if this is not rank 0, or if the job has no event files."""
 
 
 def _reporter() -> Reporter | None:
@@ -284,14 +285,14 @@ def _reporter() -> Reporter | None:
             _EVENTS = StepEvents(Sender(writer), int(os.environ["ELASTICD_GENERATION"]))
         if agent:
             atexit.register(_flush)
-            # What a data loader forks is no worker, and must not speak on the worker's connection.
+            # A data loader's fork is no worker, and must not use the worker's connection.
             os.register_at_fork(after_in_child=_forget)
     return _REPORTER if isinstance(_REPORTER, Reporter) else None
 
 
 def _flush() -> None:
     if isinstance(_REPORTER, Reporter):
-        with suppress(Exception):  # The interpreter ends: a tensor may be gone by now.
+        with suppress(Exception):  # The interpreter ends: a tensor may be gone.
             _REPORTER.flush()
     if _EVENTS is not None:
         with suppress(Exception):

@@ -1,8 +1,8 @@
-"""Says at the end of a script that it saved nothing, though the job was given `--checkpoint`.
+"""Warns at the end of a script that nothing was saved, though the job was given `--checkpoint`.
 
-Without `elasticd.run` only the script itself can save, and a script that does not would end well
-and leave nothing behind. This process knows whether it called `elasticd.checkpoint`; a process that
-the script has started may have done it instead, and of that the keeper of rank 0's node knows.
+Without `elasticd.run` only the script itself can save. A script that does not save would end well
+and leave no checkpoint. This process knows whether it called `elasticd.checkpoint`; a process that
+the script has started may have called it instead, which the keeper of rank 0's node knows.
 """
 
 import sys
@@ -14,14 +14,15 @@ from elasticd.errors import ElasticdError
 __all__ = ["needs_none", "remind"]
 
 START_S = 2.0
-"""How long the end of a very short script may wait for a keeper that is just being started."""
+"""The time in seconds that the end of a very short script may wait for a keeper that is just
+starting."""
 ANSWER_S = 1.0
 
 _NEEDS_NONE = False
 
 
 def needs_none() -> None:
-    """Say nothing at the end: something saves, or there was nothing left to train."""
+    """Omit the warning at the end: something saves, or there was nothing left to train."""
     global _NEEDS_NONE
     _NEEDS_NONE = True
 
@@ -33,7 +34,7 @@ def remind(
     keeper = env.get("ELASTICD_KEEPER", "")
     if _NEEDS_NONE or not keeper or env.get("RANK") != "0":
         return
-    # Here, because most processes that import this module never ask.
+    # The import is here, because most processes that import this module never need it.
     from elasticd.keeper.client import Client
     from elasticd.keeper.wire import message as ms
 

@@ -1,1 +1,1 @@
-"""What elasticd reports of itself: its log, metrics, process titles and limits of memory."""
+"""The reports of elasticd about itself: its log, metrics, process titles and limits of memory."""

@@ -1,9 +1,9 @@
-"""Reads the memory limits and kill counts of our cgroups.
+"""Reads the memory limits and kill counts of this process's cgroups.
 
 A container has a cgroup of its own, whose limit is the container's. Version 1 and version 2 have
-different files for the same; a machine may mount both, and then the one with the memory controller
-counts. Inside a container the path in /proc is often that of the host, so the groups that can be
-seen from here count.
+different files for the same facts; a machine may mount both, and then the version with the memory
+controller counts. Inside a container the path in /proc is often that of the host, so only the
+groups that are visible from the container count.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ __all__ = [
 GROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 HIERARCHY_LIMIT = 32
-"""The most nested groups that are read."""
+"""The largest number of nested groups that are read."""
 _NO_LIMIT = 1 << 60
 """Version 1 writes "no limit" as the largest multiple of a page, version 2 as `max`."""
 
@@ -33,8 +33,7 @@ class _Files:
     usage: str
     kills: str
     cache: tuple[str, ...]
-    """Rows of memory.stat for what the page cache holds, which the kernel takes back when
-    needed."""
+    """Rows of memory.stat for the page cache, which the kernel frees when memory is needed."""
 
 
 _V1 = _Files(
@@ -53,23 +52,23 @@ _V2 = _Files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimit:
-    """The least limit that holds here."""
+    """The least limit of this process's groups."""
 
     size_bytes: int
     path: Path
-    """The file that says so."""
+    """The file that contains the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGroup:
-    """One cgroup; a value that it does not have is None. Each property reads its file anew."""
+    """One cgroup; a value that it does not have is None. Each property reads its file again."""
 
     folder: Path
     files: _Files
 
     @property
     def limit(self) -> MemoryLimit | None:
-        """Return the limit of this cgroup itself; None if it has none."""
+        """Return the limit of this cgroup itself, without its parents'; None if there is none."""
         path = self.folder / self.files.limit
         found = _number(path)
         if found is None or found >= _NO_LIMIT:
@@ -78,9 +77,7 @@ class MemoryGroup:
 
     @property
     def room_bytes(self) -> int | None:
-        """Return what can still be taken under its limit, including what the page cache would give
-        back.
-        """
+        """Return the bytes left under the limit, with those that the page cache would free."""
         limit, used = self.limit, _number(self.folder / self.files.usage)
         if limit is None or used is None:
             return None
@@ -89,12 +86,12 @@ class MemoryGroup:
 
     @property
     def oom_kill_count(self) -> int | None:
-        """Return how many of its processes the kernel has killed for want of memory."""
+        """Return how many processes of the group the kernel has killed because memory was short."""
         return _rows(self.folder / self.files.kills).get("oom_kill")
 
 
 def memory_groups(proc: Path = PROC, groups: Path = GROUPS) -> Iterator[MemoryGroup]:
-    """Yield the groups that this process is in, from the innermost outwards, as seen from here."""
+    """Yield the visible groups of this process, from the innermost outwards."""
     top, path, files = _place(proc, groups)
     folder = top / path if ".." not in path.split("/") else top
     for _ in range(HIERARCHY_LIMIT):
@@ -105,7 +102,7 @@ def memory_groups(proc: Path = PROC, groups: Path = GROUPS) -> Iterator[MemoryGr
 
 
 def memory_limit(proc: Path = PROC, groups: Path = GROUPS) -> MemoryLimit | None:
-    """Return the least limit of all our groups; None if none can be seen."""
+    """Return the least limit of all groups of this process; None if none is visible."""
     found = (group.limit for group in memory_groups(proc, groups))
     return min(
         (each for each in found if each is not None),
@@ -115,9 +112,9 @@ def memory_limit(proc: Path = PROC, groups: Path = GROUPS) -> MemoryLimit | None
 
 
 def oom_kill_count(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
-    """Return how many processes of our own group the kernel killed for want of memory so far.
+    """Return how many processes of the innermost group the kernel killed for lack of memory.
 
-    It returns None if no group has the count. The count of the outermost group covers the whole
+    The result is None if no group has the count. The count of the outermost group covers the whole
     machine, so only the innermost group that has one is read.
     """
     found = (group.oom_kill_count for group in memory_groups(proc, groups))
@@ -125,10 +122,9 @@ def oom_kill_count(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
 
 
 def killed_together(proc: Path = PROC, groups: Path = GROUPS) -> Path | None:
-    """Return the file that says that the kernel kills all of us where memory is short; None if it
-    kills one process.
+    """Return the file that makes the kernel kill the whole group together; None if there is none.
 
-    Kubelets from 1.28 on say so for each container on cgroup v2, unless singleProcessOOMKill is
+    Kubelets since 1.28 set this for each container on cgroup v2, unless singleProcessOOMKill is
     set.
     """
     paths = (group.folder / "memory.oom.group" for group in memory_groups(proc, groups))
@@ -136,7 +132,7 @@ def killed_together(proc: Path = PROC, groups: Path = GROUPS) -> Path | None:
 
 
 def _place(proc: Path, groups: Path) -> tuple[Path, str, _Files]:
-    """Return where the hierarchy of the memory controller is, and our path in it."""
+    """Return the folder of the memory controller's hierarchy, and this process's path in it."""
     path = ""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -155,12 +151,12 @@ def _place(proc: Path, groups: Path) -> tuple[Path, str, _Files]:
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # No such file, or `max`.
+    except (OSError, ValueError):  # There is no such file, or it has `max`.
         return None
 
 
 def _rows(path: Path) -> dict[str, int]:
-    """Read lines of a name and a number; empty if there is no such file."""
+    """Read lines that have a name and a number; return nothing if there is no such file."""
     try:
         words = (line.split() for line in path.read_text().splitlines())
         return {row[0].rstrip(":"): int(row[1]) for row in words if len(row) > 1}

@@ -1,9 +1,9 @@
-"""elasticd's own log: structlog on stderr, for a terminal or as one JSON object a line.
+"""The log of elasticd: structlog on stderr, for a terminal or as one JSON object per line.
 
 An event is a fixed `noun.verb_past` ("world.committed"); everything variable is a key. The agent
-must be up within half a second, so the import is kept cheap: structlog would import rich (70 ms, 10
-MB) only to draw tracebacks with it, which is switched off while it is imported here. Modules that
-log take `get_logger` from here, not from structlog, so that this module is imported first.
+must be up within half a second, so the import must be fast: structlog would import rich (70 ms, 10
+MB) only to draw tracebacks, so this module blocks that import while it imports structlog. Modules
+that log take `get_logger` from here, not from structlog, so that this module is imported first.
 """
 
 import json
@@ -41,11 +41,11 @@ def configure(
     has_thread: bool = False,
     lines_kept: int = 0,
 ) -> None:
-    """Send the log to stderr; `is_json` None: as JSON unless stderr is a terminal.
+    """Send the log to stderr; with `is_json` None it is JSON unless stderr is a terminal.
 
     With `has_thread` no caller waits for stderr, since another thread writes; then lines logged
-    just before the process is killed may be missing. `lines_kept` is how many of the newest lines
-    stay in memory for `recent_lines`.
+    just before the process is killed may be missing. `lines_kept` is the number of the newest lines
+    that stay in memory for `recent_lines`.
     """
     global _ring
     _ring = ring = LogRing(lines_kept)
@@ -79,17 +79,17 @@ def configure(
 
 
 def recent_lines() -> list[str]:
-    """Return the newest lines that were logged, the oldest of them first; any thread.
+    """Return the newest lines of the log, the oldest of them first; any thread may call this.
 
-    They are kept also where stderr takes no lines.
+    The lines are kept also if stderr does not take them.
     """
     return _ring.lines()
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a file for a child process's output; if that fails, the output is dropped.
+    """Open a file for a child process's output; if that fails, return a file that drops the output.
 
-    A full disk must not keep a process from being started.
+    A full disk must not prevent the start of a process.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,10 +100,10 @@ def open_log(path: Path) -> BinaryIO:
 
 
 class _Lines:
-    """Writes whole lines; a disk that is full or a reader that has gone costs only the lines.
+    """Writes whole lines; if a disk is full or a reader has ended, only the lines are lost.
 
-    An error on the thread that owns an agent would end the agent, and all of its workers. How many
-    lines are missing is said as soon as one can be written again.
+    An error on the thread that owns an agent would end the agent, and all of its workers. The
+    number of missing lines is logged as soon as a line can be written again.
     """
 
     def __init__(self, target: TextIO, ring: LogRing, *, is_json: bool, has_thread: bool) -> None:
@@ -113,7 +113,7 @@ class _Lines:
         self._thread = LogThread(self._write) if has_thread else None
 
     def __call__(self, *_args: object) -> "_Lines":
-        """Act as the factory of the one logger."""
+        """Return this object, as the factory of the one logger."""
         return self
 
     def write(self, line: str) -> None:
@@ -132,7 +132,7 @@ class _Lines:
             try:
                 self._target.write((self._gap(lost) + line if lost else line) + "\n")
                 self._target.flush()
-            except (OSError, ValueError):  # ValueError: it was closed.
+            except (OSError, ValueError):  # ValueError means that it was closed.
                 self._lost += 1
             else:
                 self._lost -= lost
@@ -143,10 +143,10 @@ class _Lines:
 
 
 def get_logger(**bound: object) -> Any:
-    """Give a logger with these keys bound; lazy, so it may be taken before `configure`."""
+    """Return a logger with these keys bound; a module may get it before `configure`."""
     return structlog.get_logger(**bound)
 
 
 def bind(**keys: object) -> None:
-    """Add these keys to everything that is logged on this thread from now on."""
+    """Add these keys to all later log events of this thread."""
     structlog.contextvars.bind_contextvars(**keys)

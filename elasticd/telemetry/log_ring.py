@@ -1,5 +1,6 @@
-"""The newest lines of the log, kept in memory, so that they can be asked for if nobody kept the
-file.
+"""The newest lines of the log, kept in memory.
+
+An agent sends them to a reader if nobody kept the log's file.
 """
 
 from collections import deque
@@ -8,23 +9,23 @@ from threading import Lock
 __all__ = ["LogRing"]
 
 LINE_LIMIT = 8_192
-"""The most characters of a line; a traceback has some thousands."""
+"""The largest number of characters of a line; a traceback has some thousands."""
 ALL_LIMIT = 2 << 20
-"""The most characters of all lines, whatever their number."""
+"""The largest number of characters of all lines together."""
 
 
 class LogRing:
-    """Keeps at most so many lines; any thread may add one, and read them."""
+    """Keeps the newest lines; any thread may add and read lines."""
 
     def __init__(self, count: int) -> None:
-        """`count` is how many lines are kept; 0: none."""
+        """`count` is the number of lines that are kept; 0 for none."""
         self._count = count
         self._lines: deque[str] = deque()
         self._size = 0
         self._lock = Lock()
 
     def add(self, line: str) -> None:
-        """Keep a line, and drop the oldest if there are too many."""
+        """Keep a line, and drop the oldest lines if there are too many."""
         if not self._count:
             return
         line = line[:LINE_LIMIT]

@@ -1,7 +1,7 @@
-"""A thread that writes the log, so that a hanging disk or reader delays nobody who logs.
+"""A thread that writes the log, so that a hanging disk or reader delays no thread that logs.
 
-If the thread that owns an agent waited for a disk, the node's lease would run out and the node
-would be given up with all of its workers, for the sake of one line.
+If the thread that owns an agent waited for a disk, the node's lease would expire and the node would
+be lost with all of its workers, because of one line.
 """
 
 import atexit
@@ -13,27 +13,28 @@ from threading import Condition, Thread
 __all__ = ["LINES_HELD", "LogThread"]
 
 LINES_HELD = 10_000
-"""How many lines wait, some megabytes. While nothing can be written, more are only counted."""
+"""The number of lines that may wait, some megabytes. If no line can be written, further lines are
+only counted."""
 END_LIMIT_S = 1.0
-"""How long a process waits at its end for lines that cannot be written."""
+"""The time in seconds that a process waits at its end for lines that cannot be written."""
 
 
 class LogThread:
-    """Hands lines to `write` in their order; any thread may put one."""
+    """Passes lines to `write` in their order; any thread may put a line."""
 
     def __init__(self, write: Callable[[str, int], None]) -> None:
-        """`write` takes a line, and how many lines before it were lost; it must not raise."""
+        """`write` takes a line, and the number of lost lines before it; it must not raise."""
         self._write = write
         self._lines: deque[tuple[str, int]] = deque()
         self._lost = 0
-        """How many lines were lost since the last one that was taken."""
+        """The number of lines that were lost since the last line that was accepted."""
         self._is_writing = False
         self._changed = Condition()
         Thread(target=self._run, name="elasticd-log", daemon=True).start()
         atexit.register(self.flush, END_LIMIT_S)
 
     def put(self, line: str) -> None:
-        """Hand a line over and return at once, whatever happens to it."""
+        """Queue a line and return at once; if the queue is full, the line is lost."""
         with self._changed:
             if len(self._lines) >= LINES_HELD:
                 self._lost += 1
@@ -43,7 +44,7 @@ class LogThread:
             self._changed.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Wait until all lines are written; return False if they were not within the limit."""
+        """Wait until all lines are written; return False if the time limit passes first."""
         until_s = time.monotonic() + limit_s
         with self._changed:
             while self._lines or self._is_writing:

@@ -13,13 +13,13 @@ from elasticd.tensorboard.record import framed
 __all__ = ["Histogram", "event", "first_event", "restart_event", "tag"]
 
 VERSION = b"brain.Event:2"
-"""The version of the format, with which a restart voids the steps from there on."""
+"""The version of the format, in which a restart record voids the steps from its own step on."""
 _START = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """How many values lie up to each limit, and above the one before."""
+    """The number of values up to each limit and above the limit before."""
 
     least: float
     greatest: float
@@ -29,7 +29,7 @@ class Histogram:
     limits: Sequence[float]
     """The upper limits, ascending."""
     counts: Sequence[float]
-    """How many values each bucket has; there are as many as `limits`."""
+    """The number of values in each bucket; there are as many as `limits`."""
 
 
 def first_event(at_unix_s: float) -> bytes:
@@ -38,15 +38,15 @@ def first_event(at_unix_s: float) -> bytes:
 
 
 def restart_event(at_unix_s: float, step: int) -> bytes:
-    """Return a record that voids all steps from `step` on that came before it."""
+    """Return a record that voids all earlier records of steps from `step` on."""
     start = varint_field(1, _START)
     return framed(double(1, at_unix_s) + varint_field(2, step) + field_bytes(7, start))
 
 
 def event(at_unix_s: float, step: int, values: Sequence[tuple[bytes, float | Histogram]]) -> bytes:
-    """Return the record of one step; a tag is what `tag` returns.
+    """Return the record of one step; a tag is a result of `tag`.
 
-    A number that is not finite stays what it is.
+    A number that is not finite is not changed.
     """
     return framed(
         double(1, at_unix_s)
@@ -56,7 +56,7 @@ def event(at_unix_s: float, step: int, values: Sequence[tuple[bytes, float | His
 
 
 def tag(name: str) -> bytes:
-    """Return a name as a value in `event` has it; invalid Unicode becomes a question mark."""
+    """Return a name in the form for `event`; invalid Unicode becomes a question mark."""
     return field_bytes(1, name.encode("utf-8", "replace"))
 
 

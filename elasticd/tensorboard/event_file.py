@@ -1,10 +1,10 @@
 """The names of event files, in the order in which TensorBoard reads them. Pure.
 
-TensorBoard reads the files of a folder in the order of their names, and by default goes on from one
-as soon as a later one is there. So a name begins with what only grows: the attempt (a job that
+TensorBoard reads the files of a folder in the order of their names, and by default leaves a file as
+soon as a later one exists. So a name begins with numbers that only grow: the attempt (a job that
 continues the run of an earlier one is a new attempt), the generation, and a number. It ends with
-the newest step in the file, so that a continuing writer knows what is written without reading any
-of them.
+the newest step in the file, so that a writer that continues knows the written steps without reading
+the files.
 """
 
 import re
@@ -25,7 +25,7 @@ _ODD = re.compile(r"[^A-Za-z0-9._=+-]")
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class EventFile:
-    """One file; their order is that of their names."""
+    """The name of one file; the order of these values is the order of the names."""
 
     run: int
     attempt: int
@@ -33,12 +33,12 @@ class EventFile:
     number: int
     uid: str
     step: int
-    """The last step in it."""
+    """The last step in the file."""
     node: str
 
     @property
     def name(self) -> str:
-        """The name below the folder of the job."""
+        """Return the name below the job's folder."""
         return (
             f"{self.run}/events.out.tfevents.{self.attempt:06d}.{self.generation:08d}"
             f".{self.number:08d}.{self.uid}.{self.step:012d}.{self.node}"
@@ -46,7 +46,7 @@ class EventFile:
 
     @classmethod
     def of(cls, name: str) -> "EventFile | None":
-        """Read a name; None if the file is not elasticd's."""
+        """Parse a name; return None if the file is not elasticd's."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -63,28 +63,27 @@ class EventFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a job writes: a run that TensorBoard shows, and which attempt at it the job is."""
+    """The place where a job writes: a run of TensorBoard, and the number of the job's attempt."""
 
     run: int
     attempt: int
 
     @property
     def claim(self) -> str:
-        """The object that says whose run it is; TensorBoard does not look at it."""
+        """Return the name of the object that says whose run it is; TensorBoard ignores it."""
         return f"{self.run}/elasticd.json"
 
 
 def run_number(name: str) -> int:
-    """Return the run that an object belongs to; 0 if none."""
+    """Return the number of the run to which an object belongs; 0 if none."""
     file, claim = EventFile.of(name), _CLAIM.fullmatch(name)
     return file.run if file is not None else int(claim["run"]) if claim is not None else 0
 
 
 def place_of(names: Iterable[str], uid: str, *, is_new: bool) -> Place | None:
-    """Return the place of a job among the objects of its folder; None if it begins a run of its
-    own.
+    """Return the place of a job among the objects of its folder; None if the job begins a new run.
 
-    A job that has files goes on where they are. Another one goes on with the newest run, unless it
+    A job that has files continues at their place. Another job continues the newest run, unless it
     begins with its first step (`is_new`).
     """
     names = tuple(names)
@@ -100,7 +99,7 @@ def place_of(names: Iterable[str], uid: str, *, is_new: bool) -> Place | None:
 
 
 def newest_before(names: Iterable[str], place: Place, generation: int) -> EventFile | None:
-    """Return the file that TensorBoard reads last, of those up to this generation."""
+    """Return the file that TensorBoard reads last, of the files up to this generation."""
     files = [file for name in names if (file := EventFile.of(name)) is not None]
     limit = (place.attempt, generation)
     return max(
@@ -110,5 +109,5 @@ def newest_before(names: Iterable[str], place: Place, generation: int) -> EventF
 
 
 def usable_folder(name: str) -> str:
-    """Return a name as a folder that every storage takes."""
+    """Return a name in a form that every storage accepts as a folder's name."""
     return _ODD.sub("_", name).strip(".")[:100] or "job"

@@ -1,8 +1,9 @@
-"""The form in which a histogram travels from a worker's device to its file. Pure.
+"""The form in which a histogram is sent from a worker's device to its file. Pure.
 
-For each tensor it has six sums and BINS counts: how many values are finite, how many are not, the
-least and the greatest of the finite ones, their sum and the sum of their squares; then how many lie
-in each of BINS equal parts between the least and the greatest.
+For each tensor it has six sums and BINS counts. The sums are: the number of finite values, the
+number of others, the least and the greatest finite value, the sum of the finite values and the sum
+of their squares. The counts are the numbers of values in each of BINS equal parts between the least
+and the greatest.
 """
 
 import math
@@ -13,13 +14,13 @@ from elasticd.tensorboard.event import Histogram
 __all__ = ["BINS", "LENGTH", "SUMS", "histogram_of", "not_finite"]
 
 BINS = 64
-"""TensorBoard draws 30 of what it gets."""
+"""The number of parts; TensorBoard draws 30 of them."""
 SUMS = 6
 LENGTH = SUMS + BINS
 
 
 def histogram_of(numbers: Sequence[float]) -> Histogram | None:
-    """Read LENGTH numbers; None: no value was finite."""
+    """Build a histogram from LENGTH numbers; return None if no value was finite."""
     count, _, least, greatest, total, squares = numbers[:SUMS]
     if count <= 0:
         return None
@@ -41,5 +42,5 @@ def histogram_of(numbers: Sequence[float]) -> Histogram | None:
 
 
 def not_finite(numbers: Sequence[float]) -> float:
-    """Return how many values were NaN or infinite."""
+    """Return the number of values that were NaN or infinite."""
     return numbers[1]

@@ -1,12 +1,12 @@
 """The messages from a worker to the writer of event files on its node. Pure.
 
-A frame is its length (4 bytes), its kind (1) and its body. Names are sent with each step as one
-block, which both ends keep ready: a script gives the same names at each step.
+A frame is its length (4 bytes), its kind (1 byte) and its body. Names are sent with each step as
+one block, which both ends keep, since a script gives the same names at each step.
 
-The frames of `elasticd.net.framing` are not used. Its writer makes a message and its length one
-after the other, and its reader waits for the whole of one message. Here a step's frame, head
-included, is one call of one prepared format, since the call is on the way of every step; and the
-writer takes all the frames that have arrived, some hundred at a time, and waits for none.
+Rejected: the frames of `elasticd.net.framing`. Its writer makes a message and its length one after
+the other, and its reader waits for a whole message. Here one call of one prepared format makes a
+step's frame, head included, since every step makes this call; and the process that writes files
+takes all frames that have arrived, some hundred at a time, and waits for none.
 """
 
 import json
@@ -32,17 +32,17 @@ _STEP = struct.Struct("<dqI")
 _STEP_HEAD = "<IBdqI"
 _BEGIN, _SCALARS, _HISTOGRAMS = 1, 2, 3
 LIMIT_BYTES = 64 << 20
-"""The longest frame; one that claims to be longer is invalid."""
+"""The size limit of a frame in bytes; a frame whose head has a larger size is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """The sender is rank 0 of this generation; first on each connection."""
+    """The message that the sender is rank 0 of this generation; the first on a connection."""
 
     generation: int
     step: int
-    """Steps that count already; what was done after them in older generations is void. -1 if none,
-    or not known."""
+    """The number of steps that count already; later steps of older generations are void. -1 if
+    there are none, or if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,12 @@ class Scalars:
     names: bytes
     """A block made by `name_block`."""
     values: Sequence[float]
-    """One for each name."""
+    """The values, one for each name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histograms:
-    """As `Scalars`; of each name 6 + BINS numbers in a row, which `histogram` explains."""
+    """The same as `Scalars`, with 6 + BINS numbers for each name, which `histogram` explains."""
 
     at_unix_s: float
     step: int
@@ -92,11 +92,11 @@ def pack(message: Message) -> bytes:
 class ScalarPacker:
     """Packs the numbers of steps that have the same names.
 
-    It is on the way of every step, so that it is one call of one prepared format.
+    Every step makes this call, so it is one call of one prepared format.
     """
 
     def __init__(self, names: bytes, count: int, kind: int = _SCALARS) -> None:
-        """`count` is how many numbers a step has."""
+        """`count` is the number of values of a step."""
         self._format = struct.Struct(f"{_STEP_HEAD}{len(names)}s{count}d")
         self._names, self._kind = names, kind
         self._size = self._format.size - _HEAD.size
@@ -114,9 +114,9 @@ def pack_histograms(at_unix_s: float, step: int, names: bytes, values: Sequence[
 
 
 def unpack(heard: bytearray) -> list[Message]:
-    """Take the complete frames from the front of the received bytes.
+    """Remove the complete frames from the front of the received bytes, and return their messages.
 
-    Raises: ValueError: the bytes are no frame of elasticd's.
+    Raises: ValueError: the bytes are not a frame of elasticd.
     """
     found: list[Message] = []
     start = 0

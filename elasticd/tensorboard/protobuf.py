@@ -1,7 +1,7 @@
 """The few forms of protobuf's wire format that an event needs. Pure.
 
-Rejected: generated classes, which need the schema files of another project, and a protobuf of the
-version that they were generated for.
+Rejected: generated classes, which need the schema files of another project, and the version of
+protobuf for which they were generated.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """The frame of one record in an event file: its length, and checksums of both. Pure.
 
-It has the length (8 bytes, little endian), the masked CRC-32C of that (4), the data, and the masked
-CRC-32C of the data (4). This is the TFRecord format, which TensorBoard reads; it is for files, and
-has nothing to do with `elasticd.net.framing`.
+The frame has the length (8 bytes, little endian), the masked CRC-32C of the length (4 bytes), the
+data, and the masked CRC-32C of the data (4 bytes). This is the TFRecord format, which TensorBoard
+reads; it is for files, and is independent of `elasticd.net.framing`.
 """
 
 import struct
@@ -27,7 +27,7 @@ _TABLE = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli), as SSE 4.2 and iSCSI have it."""
+    """Return the CRC-32C (Castagnoli) of the data, as in SSE 4.2 and iSCSI."""
     crc = 0xFFFF_FFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -35,7 +35,7 @@ def crc32c(data: bytes) -> int:
 
 
 def framed(data: bytes) -> bytes:
-    """Return the record of these bytes."""
+    """Return the record that contains this data."""
     length = struct.pack("<Q", len(data))
     return b"".join((length, _masked(length), data, _masked(data)))
 

@@ -1,11 +1,12 @@
 """A worker's connection to the writer of event files on its node.
 
-Steps are kept as they come and sent five times a second, which never waits: what fits goes into the
-socket's buffer, where it outlives the process, and the rest stays here for the next time. All ranks
-keep their last steps, and only rank 0 is connected. A new rank 0, and one whose writer was started
-anew, sends all that it kept, and the writer takes what is in no file yet. Rejected: to send each
-step in its commit. It cost the training thread a system call a step, only for the last fifth of a
-second before a kill: steps that are repeated, or that the next rank 0 has kept.
+Steps are kept when they arrive and sent five times a second. To send never waits: the bytes that
+fit go into the socket's buffer, where they outlive the process, and the rest stays here until the
+next time. All ranks keep their last steps, and only rank 0 is connected. A new rank 0, or a rank 0
+with a restarted writer, sends all kept steps, and the writer takes those that are in no file yet.
+Rejected: to send each step in its commit. It cost the training thread a system call per step, and
+it saved only the last fifth of a second before a kill: steps that are repeated, or that the next
+rank 0 has kept.
 """
 
 import os
@@ -27,15 +28,15 @@ from elasticd.tensorboard.message import (
 __all__ = ["NAMES_LIMIT", "Sender"]
 
 KEPT_BYTES = 4 << 20
-"""How much is kept: some 40,000 steps of one number; a writer flushes after two minutes at the
-latest."""
+"""The size limit of the kept steps, in bytes: some 40,000 steps of one number; a writer flushes
+after at most two minutes."""
 NAMES_LIMIT = 1000
-"""How many different names a job may have: TensorBoard draws a chart for each."""
+"""The largest number of different names of a job: TensorBoard draws a chart for each."""
 NAME_LIMIT = 500
 RETRY_S = 1.0
 LISTEN_S = 1.0
-"""How often the writer is listened to: it seldom has anything to say, and to ask costs as much as
-to send."""
+"""The time in seconds between two reads from the writer: it seldom sends anything, and a read costs
+as much as a send."""
 CHUNK_BYTES = 1 << 16
 SEND_BUFFER_BYTES = 1 << 20
 _PACKERS_LIMIT = 256
@@ -43,17 +44,19 @@ _TOLD_BYTES = 4096
 
 
 class Sender:
-    """Any thread may call `scalars`, `histograms`, `poll` and `end`; none waits for the writer."""
+    """The sender of one worker. Any thread may call `scalars`, `histograms`, `poll` and `end`; none
+    waits for the writer.
+    """
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`name` is the name of the writer's abstract socket (ELASTICD_EVENT_WRITER)."""
         self._name, self._clock = name, clock
         self._lock = Lock()
         self._kept: deque[tuple[int, bytes]] = deque()
-        """(step, frame); the last `_unsent` of them are not sent yet."""
+        """The kept frames as (step, frame); the last `_unsent` of them are not sent yet."""
         self._kept_bytes = self._unsent = 0
         self._rest = b""
-        """The end of a frame whose beginning was sent."""
+        """The rest of a frame whose beginning was sent."""
         self._begin: Begin | None = None
         self._socket: socket.socket | None = None
         self._retry_s = self._listen_s = 0.0
@@ -63,13 +66,13 @@ class Sender:
         self._warnings: list[str] = []
         self._told: set[str] = set()
         self.dropped = 0
-        """Steps that were given up before they were sent."""
-        # What a data loader forks must not hold the connection open: its end is a flush.
+        """The number of steps that were dropped before they were sent."""
+        # A data loader's fork must not keep the connection open: the end of the connection is a
+        # flush.
         os.register_at_fork(after_in_child=self._forget)
 
     def begin(self, generation: int, step: int, *, is_writer: bool) -> None:
-        """Begin as a rank of this generation, of which `step` steps count; rank 0 connects to the
-        writer.
+        """Begin as a rank of this generation, in which `step` steps count; rank 0 connects.
 
         A `step` of -1 is not known; the first step that is sent shows it.
         """
@@ -101,7 +104,7 @@ class Sender:
             self._add(step, frame)
 
     def poll(self) -> list[str]:
-        """Send the steps that were not sent before; return a message for the user."""
+        """Send the steps that were not sent before; return messages for the user."""
         with self._lock:
             self._push()
             self._listen()
@@ -112,7 +115,7 @@ class Sender:
         """End the part in this generation; the writer flushes when the connection ends."""
         with self._lock:
             for _ in range(2):
-                # There is no later time; a connection that turns out to be broken is made anew.
+                # There is no later try, so the pause before a new connection is skipped.
                 self._retry_s = 0.0
                 self._push()
             self._close()
@@ -135,7 +138,7 @@ class Sender:
             self._unsent = len(self._kept)
 
     def _push(self) -> None:
-        """Send as much as there is room for."""
+        """Send as many bytes as the socket's buffer takes."""
         if self._begin is None or not (self._socket is not None or self._connect()):
             return
         assert self._socket is not None
@@ -171,7 +174,7 @@ class Sender:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            made.setblocking(False)  # A full backlog is not waited for either.
+            made.setblocking(False)  # The call must not wait for a full backlog either.
             made.connect("\0" + self._name)
         except OSError:
             made.close()
@@ -184,7 +187,7 @@ class Sender:
         return True
 
     def _listen(self) -> None:
-        """Read sentences for people, one a line."""
+        """Read the writer's sentences for people, one per line."""
         if self._socket is None or (now_s := self._clock()) < self._listen_s:
             return
         self._listen_s = now_s + LISTEN_S
@@ -202,7 +205,7 @@ class Sender:
         self._warnings += [line.decode("utf-8", "replace") for line in lines]
 
     def _packer(self, names: tuple[str, ...]) -> tuple[ScalarPacker, tuple[int, ...] | None]:
-        """Return what packs these names, and the places of those that are sent; None: all are."""
+        """Return the packer of these names, and the places of those that are sent; None if all."""
         chosen = tuple(index for index, name in enumerate(names) if self._is_shown(name))
         if len(chosen) < len(names):
             self._warn_once(
@@ -234,7 +237,7 @@ class Sender:
             self._socket = None
 
     def _forget(self) -> None:
-        """Drop the connection in a forked child, since it is the parent's."""
+        """Drop the connection in a forked child, since the connection is the parent's."""
         self._lock = Lock()
         self._begin = None
         if self._socket is not None:

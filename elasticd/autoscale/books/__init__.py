@@ -1,1 +1,1 @@
-"""What came of each decision: the verdict, and what the curve remembers of it."""
+"""The outcome of each decision: the verdict, and the effect of the verdict on the curve."""

@@ -1,10 +1,11 @@
-"""What came of a decision that promised no throughput: whether it did what it was made for. Pure.
+"""Judges a decision that promised no throughput by the purpose of the decision. Pure.
 
-Growth for a load is worth it where the load came down by a tenth of what it was too much, and fewer
-nodes where the metrics are still where they should be. Fewer nodes for a budget are worth it where
-a step costs less than before; an idle job's, where it still waits for its data, and its return,
-where it does not. Where that is not plain nothing is said, and nothing is taken back: a queue may
-take hours to become shorter, and each of these rules speaks again by itself.
+Growth for a load is worth it if the load fell by at least a tenth of its excess over the target.
+Fewer nodes are worth it if the metrics are still within their targets. Fewer nodes for a budget are
+worth it if a step costs less than before. For an idle job, fewer nodes are worth it if the job
+still waits for its data, and the return to more nodes if it does not. If the result is not clear,
+there is no verdict, and nothing is taken back: a queue may take hours to become shorter, and each
+of these rules proposes again by itself.
 """
 
 from elasticd.autoscale.books.supply import LEAST_SHARE, asked_for_more, value_before
@@ -18,16 +19,17 @@ __all__ = ["Benefit", "benefit", "idle_benefit"]
 
 SECONDS_PER_HOUR = 3600.0
 STEPS = 1000
-"""The steps whose cost is told: that of one is a small number."""
+"""The number of steps whose cost a sentence gives, since the cost of one step is a small number."""
 
 Benefit = tuple[bool, str]
-"""Whether it was plainly worth it, and a sentence about it."""
+"""A pair: whether the decision was clearly worth it, and a sentence about that."""
 
 
 def benefit(policy: Policy, decision: Decision, seen: Seen, got: float) -> Benefit | None:
-    """Return what a decision without a promise brought; None if it is not known.
+    """Return the benefit of a decision without a promise; None if it is not known.
 
-    Args: decision: whose size was measured by now. got: steps per second at that size.
+    Args: decision: the decision, whose new size has been measured. got: steps per second at that
+    size.
     """
     is_growth = decision.to_nodes > decision.from_nodes
     match decision.rule:
@@ -43,9 +45,9 @@ def benefit(policy: Policy, decision: Decision, seen: Seen, got: float) -> Benef
 
 
 def idle_benefit(decision: Decision, seen: Seen) -> Benefit:
-    """Return what fewer nodes brought to a job that still waits for its data.
+    """Return the benefit of fewer nodes for a job that still waits for its data.
 
-    While it waits its steps say nothing of its size, so nothing of them is measured.
+    While the job waits, its steps say nothing about its size, so they are not measured.
     """
     share, nodes = percent(seen.data_share), counted(decision.to_nodes)
     return True, f"It still waits for its data, for {share} of its time, on {nodes}."

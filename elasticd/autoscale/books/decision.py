@@ -1,4 +1,4 @@
-"""Writes a change of size down: what it rests on, what else was considered, what it promises."""
+"""Makes the record of a change of size: its inputs, the other candidates, its promise."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ BY_CURVE = (Rule.GOODPUT, Rule.DEADLINE, Rule.BUDGET, Rule.TAKE_BACK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """A size that is decided for."""
+    """The size that an evaluation has decided for, with the proposal behind it."""
 
     nodes: int
     rule: Rule
@@ -26,7 +26,7 @@ class SizeChange:
 
 
 def decided(change: SizeChange, number: int, policy: Policy, curve: Curve, seen: Seen) -> Decision:
-    """Return the record of a change; its outcome is known at once where nothing is to follow."""
+    """Return the record of a change; its outcome is known at once if there is nothing to follow."""
     proposal = change.proposal
     was = proposal.was_steps_per_s if proposal is not None else 0.0
     promised, is_probe = _promise(change, curve)
@@ -59,9 +59,10 @@ def decided(change: SizeChange, number: int, policy: Policy, curve: Curve, seen:
 
 
 def _promise(change: SizeChange, curve: Curve) -> tuple[float, bool]:
-    """Return the steps per second that are promised, and whether the size is tried.
+    """Return the promised steps per second, and whether the decision is a trial of the size.
 
-    A size that limits or `max_step` made of the proposed one promises what the curve says of it.
+    If limits or `max_step` changed the proposed size, the promise is the curve's value for the
+    changed size.
     """
     proposal = change.proposal
     if proposal is None or proposal.promised_steps_per_s <= 0.0:
@@ -78,7 +79,7 @@ def _measured(curve: Curve, nodes: int) -> float:
 
 
 def _inputs(curve: Curve, seen: Seen) -> dict[str, float]:
-    """Return the numbers by name; the metrics' own names are never those of ours."""
+    """Return the inputs by name; a metric's own name never equals one of elasticd's names."""
     found = {
         f"metric {name}": reading.value
         for name, reading in sorted(seen.readings.items())

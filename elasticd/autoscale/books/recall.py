@@ -1,7 +1,7 @@
-"""What is remembered from one evaluation to the next, brought up to the present one.
+"""Brings the memory of an autoscaler up to the present evaluation.
 
-All that is kept is bounded: of the changes those within the longest period that a rate looks back
-to, of the proposals what the stabilization windows can still ask for.
+The memory is bounded: it keeps the changes within the longest period of a rate, and the proposals
+that the stabilization windows still need.
 """
 
 import math
@@ -18,14 +18,14 @@ from elasticd.records.autoscale.policy import PRICE, Policy
 __all__ = ["RESIZED_LIMIT", "recalled", "with_gaps"]
 
 RESIZED_LIMIT = 256
-"""Changes that are kept, the newest; a cooldown makes them fewer."""
+"""The number of the newest changes that are kept; a cooldown reduces this number."""
 
 
 def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
-    """Return the memory as of now: of this job and this policy, with what is too old left out.
+    """Return the present memory, for this job and this policy, without entries that are too old.
 
-    Another policy begins afresh, but what was done stays: the number of the newest decision, and
-    the changes that cooldown and rates look back to. Another job of the same name has no past.
+    Another policy starts with an empty memory, except for the number of the newest decision and the
+    changes that cooldown and rates need. Another job of the same name starts with an empty memory.
     """
     if memory.uid != seen.uid:
         memory = Memory(uid=seen.uid, policy_at_unix_s=policy.set_at_unix_s)
@@ -54,11 +54,11 @@ def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
 
 
 def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
-    """Return what was seen without the metrics that were missing within the last window.
+    """Return the input without the metrics that were missing within the last window.
 
-    After an outage, or after Prometheus began anew, an average is one over too little: over the
-    policy's window, or over the range that the query itself has, if that is longer. Nor does a
-    query count whose own range is longer than this generation. `memory` is that of now
+    After an outage, or after a restart of Prometheus, an average covers too little time: it covers
+    the policy's window, or the range of the query itself, if that is longer. A query also does not
+    count if its own range is longer than this generation. `memory` is the present memory
     (`recalled`).
     """
     readings = dict(seen.readings)
@@ -76,10 +76,10 @@ def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
 
 
 def _of_before(policy: Policy, memory: Memory, seen: Seen) -> Iterator[tuple[str, str]]:
-    """Name the metrics that look back to before this generation, and say so.
+    """Yield the metrics whose range begins before this generation, each with a sentence.
 
-    They tell of another size too; and where the job itself is younger, a rate is one over too
-    little, since Prometheus divides by the whole range.
+    Such a metric covers another size too. If the job itself is younger than the range, a rate is
+    too low, since Prometheus divides by the whole range.
     """
     there_s = seen.now_s - memory.generation_since_s
     for metric in policy.target.metrics if policy.target is not None else ():
@@ -99,7 +99,7 @@ def _whole_since_s(policy: Policy, memory: Memory, seen: Seen) -> dict[str, floa
     metrics = policy.target.metrics if policy.target is not None else ()
     ages_s = {metric.name: metric.max_age_s for metric in metrics}
     if policy.budget is not None and policy.budget.price_query:
-        ages_s[PRICE] = math.inf  # Its source has judged its age.
+        ages_s[PRICE] = math.inf  # The price's source has checked its age.
     found = {}
     for name, max_age_s in ages_s.items():
         reading = seen.readings.get(name)

@@ -1,11 +1,11 @@
-"""What came of more nodes that a supply asked for: whether the supply rose with them. Pure.
+"""Judges growth that a supply asked for: whether the supply rose with the nodes. Pure.
 
-The target rule promises no throughput: it asks for nodes until its metrics are where they should
-be. Where nodes bring a supply next to nothing, because what limits it lies elsewhere, that ends at
-MAX: all nodes paid for, and no target met. So growth that only supplies asked for is taken back
-where each of them rose by less than a tenth of what was hoped, and the steps did as well. The bar
-is that low since the target is what somebody asked for, at whatever a node is worth. Growth for a
-load is never taken back (`benefit` judges it): a queue may take hours to become shorter.
+The target rule promises no throughput: it asks for nodes until its metrics are at their targets. If
+nodes add almost nothing to a supply, because its limit is elsewhere, this ends at MAX: all nodes
+are paid for, and no target is met. So growth that only supplies asked for is taken back if each of
+them rose by less than a tenth of the expected rise, and the steps did too. The limit is that low
+because a person asked for the target, whatever a node is worth. Growth for a load is never taken
+back (`benefit` judges it): a queue may take hours to become shorter.
 """
 
 from elasticd.autoscale.evaluation_input import Seen
@@ -16,19 +16,19 @@ from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRu
 __all__ = ["LEAST_SHARE", "Supplied", "asked_for_more", "supplied", "value_before"]
 
 LEAST_SHARE = 0.1
-"""The least part of what was hoped that a growth must bring."""
+"""The least part of the expected rise that a growth must bring."""
 
 Supplied = tuple[bool, str]
-"""Whether the growth brought anything, and a sentence about it."""
+"""A pair: whether the growth had an effect, and a sentence about that."""
 
 
 def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Supplied | None:
-    """Return whether a growth brought the supplies that asked for it anything.
+    """Return whether a growth raised the supplies that asked for it.
 
-    None: something else asked for it, or it is not known.
+    The result is None if something else asked for the growth, or if the effect is not known.
 
-    Args: rule: that of the policy. decision: of this rule, and judged by now. seen: with what the
-    queries say now. got: steps per second at the new size.
+    Args: rule: the policy's target rule. decision: a decision of this rule that can be judged now.
+    seen: the input, with the present readings. got: steps per second at the new size.
     """
     if decision.to_nodes <= decision.from_nodes or decision.from_nodes <= 0:
         return None
@@ -55,12 +55,12 @@ def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Su
 
 
 def value_before(metric: TargetMetric, decision: Decision) -> float:
-    """Return what a metric said when it was decided; 0 if that is not known."""
+    """Return the value of a metric at the decision; 0 if that is not known."""
     return decision.inputs.get(f"metric {metric.name}", 0.0)
 
 
 def asked_for_more(metric: TargetMetric, decision: Decision) -> bool:
-    """Return whether a metric asked for more nodes; a load that is per node counts as the job's."""
+    """Return whether a metric asked for more nodes; a load per node counts as the whole job's."""
     was = value_before(metric, decision)
     if was <= 0.0:
         return False

@@ -1,13 +1,13 @@
-"""What came of a decision: two windows at the new size against what was promised.
+"""Judges a decision: compares two windows at the new size with the promise.
 
-Both windows lie within the one generation in which the decision came true, after its first steps,
-so nothing from before the change is mixed in. Where another generation comes first, or the size
-never came about, nothing is known: a wish that lacks its nodes has broken no promise.
+Both windows lie within the one generation in which the new size was reached, after its first steps,
+so they contain no steps from before the change. If another generation comes first, or the size was
+never reached, there is no result: a wish whose nodes are missing has broken no promise.
 
-A decision for more throughput is kept where it brought at least half of its promise. One for fewer
-nodes is kept where it cost at most twice what it said, or `LOSS_SHARE` of the throughput: two
-windows say no more than that. Rules for a target, a budget and idle nodes promise no throughput:
-`supply` judges growth that a supply asked for, and `benefit` the others.
+A decision for more throughput is kept if it brought at least half of its promise. A decision for
+fewer nodes is kept if it cost at most twice the predicted loss, or `LOSS_SHARE` of the throughput:
+two windows can show no more than that. The rules for a target, a budget and idle nodes promise no
+throughput: `supply` judges growth that a supply asked for, and `benefit` judges the others.
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ ON_ITS_WAY_WINDOWS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionVerdict:
-    """The end of one decision."""
+    """The outcome of one decision."""
 
     outcome: DecisionOutcome
     why: str
@@ -46,7 +46,7 @@ class DecisionVerdict:
 
 
 def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
-    """Return the memory with what was measured since the decision came true."""
+    """Return the memory with the windows measured since the job reached the decision's size."""
     if memory.judged_from == 0 and _came_true(decision, seen):
         memory = replace(memory, judged_from=seen.generation)
     if memory.judged_from == 0:
@@ -64,9 +64,9 @@ def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
 
 
 def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
-    """Return whether the job trains at the size whose verdict is still to come, or soon will.
+    """Return whether the job trains at the size whose verdict is still open, or soon will.
 
-    It waits only so long for a world that does not follow although there are nodes for it.
+    The wait is limited if the job does not reach the size although there are nodes for it.
     """
     if memory.judged_from != 0:
         return True
@@ -79,7 +79,7 @@ def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -
 def verdict(
     policy: Policy, memory: Memory, decision: Decision, seen: Seen
 ) -> DecisionVerdict | None:
-    """Return what came of the open decision, by `followed` memory; None if it is not known yet."""
+    """Return the verdict on the open decision, by `followed` memory; None if not known yet."""
     if seen.is_pinned and seen.wanted != decision.to_nodes:
         why = f"Somebody pinned the job to {counted(seen.wanted)} before it was known."
         return DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why)
@@ -102,7 +102,7 @@ def verdict(
 
 
 def closed(decision: Decision, found: DecisionVerdict) -> Decision:
-    """Return the decision with what came of it."""
+    """Return the decision with its outcome."""
     return replace(
         decision,
         outcome=found.outcome,
@@ -124,9 +124,7 @@ def _came_true(decision: Decision, seen: Seen) -> bool:
 def _not_true(
     policy: Policy, memory: Memory, decision: Decision, seen: Seen
 ) -> DecisionVerdict | None:
-    """Return the verdict on a decision whose size did not come about, once another world has
-    settled.
-    """
+    """Return the verdict if the job has settled in another world than the decision's."""
     is_other = seen.is_running and seen.generation > decision.generation and seen.nodes > 0
     if not is_other or unsettled(policy, memory, seen) is not None:
         return None
@@ -141,16 +139,16 @@ def _needed_s(policy: Policy, decision: Decision) -> float:
     if decision.is_probe and policy.goodput is not None:
         return policy.goodput.probe_s
     if decision.rule is Rule.TARGET:
-        return policy.window_s  # After which the rule itself speaks again: before it asks for more.
+        return policy.window_s  # The rule speaks again after that time, before it asks for more.
     if decision.rule is Rule.TAKE_BACK:
-        return policy.window_s  # It is kept, whatever is measured.
+        return policy.window_s  # The decision is kept, whatever is measured.
     return WINDOWS * policy.window_s
 
 
 def _of_target(
     policy: Policy, decision: Decision, seen: Seen, got: float
 ) -> DecisionVerdict | None:
-    """Judge growth by the supplies that asked for it; None if something else asked."""
+    """Judge growth by the supplies that asked for it; None if something else asked for it."""
     if decision.rule is not Rule.TARGET or policy.target is None:
         return None
     found = supplied(policy.target, decision, seen, got)
@@ -164,7 +162,7 @@ def _of_target(
 def _of_benefit(
     policy: Policy, decision: Decision, seen: Seen, got: float
 ) -> DecisionVerdict | None:
-    """Judge what promised no throughput by what it was made for; None if that is not known."""
+    """Judge a decision without a promise by its purpose; None if the result is not known."""
     if decision.promised_steps_per_s > 0.0:
         return None
     found = benefit(policy, decision, seen, got)
@@ -178,7 +176,7 @@ def _judged(found: Benefit, got: float) -> DecisionVerdict:
 
 
 def _is_idle_for_long(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
-    """Return whether an idle job has had its fewer nodes for as long as others are measured."""
+    """Return whether an idle job has had its fewer nodes for as long as a measurement takes."""
     is_shrink = decision.rule is Rule.IDLE and decision.to_nodes < decision.from_nodes
     is_own = seen.is_running and seen.generation == memory.judged_from == memory.generation
     if not is_shrink or not is_own or memory.idle_since_s is None:
@@ -187,7 +185,7 @@ def _is_idle_for_long(policy: Policy, memory: Memory, decision: Decision, seen: 
 
 
 def _measured(decision: Decision, got: float) -> DecisionVerdict:
-    """Compare what was measured with the promise; all numbers are steps per second."""
+    """Compare the measured steps with the promise; all numbers are steps per second."""
     was, promised = decision.was_steps_per_s, decision.promised_steps_per_s
     if promised <= 0.0 or was <= 0.0:
         before = f", {was:.4g} before" if was > 0.0 else ""

@@ -1,18 +1,18 @@
-"""What a step may take at sizes that nobody has measured, cliffs included, and how likely it is.
+"""The possible seconds of a step at sizes without a measurement, with their probabilities.
 
-The fit is one smooth curve. A belief is many curves, each with a weight: the shapes of the fit,
-a + b/n + c(n-1), over a grid of a/b and c/b, each without a cliff and with one cliff of several
-heights above each size. What was measured weighs them, as Bayes' rule says: a curve loses weight by
-how far it is from the measured sizes, in their standard errors. How long steps are in all is left
-open, so only the shape counts.
+The fit is one smooth curve. A belief is many curves, each with a weight: the shapes of the fit, a +
+b/n + c(n-1), over a grid of a/b and c/b, each without a cliff and with one cliff of several heights
+above each size. The measured sizes change the weights by Bayes' rule: a curve loses weight by its
+distance from the measured sizes, in their standard errors. The overall length of steps is a free
+factor, so only the shape of a curve counts.
 
-What was measured before the job changed may be the shape of now, scaled, or say nothing of it. The
-belief is a mixture of both.
+The sizes from before the job changed may still have the job's shape, scaled by a factor, or may say
+nothing about it. The belief is a mixture of both cases.
 
-A measured size is not known exactly either: within each curve it lies between what was measured and
-what the curve says, by the errors of both.
+A measured size is not known exactly either: within each curve its value lies between the measured
+value and the curve's value, weighted by the errors of both.
 
-It is plain Python, since the image of the autoscaler has no numpy, which is 70 MB.
+The module is plain Python, since the image of the autoscaler has no numpy, which is 70 MB.
 """
 
 import math
@@ -24,21 +24,22 @@ from typing import NamedTuple
 __all__ = ["Belief", "MeasuredStep", "believed"]
 
 FIXED = ((0.0, 3.0), (0.01, 2.0), (0.04, 1.5), (0.1, 1.5), (0.25, 1.5), (0.8, 0.7), (8.0, 0.3))
-"""Values of a/b, each with its weight before anything is measured."""
+"""The values of a/b, each with its weight before any measurement."""
 GROWING = ((0.0, 6.0), (0.001, 1.5), (0.005, 2.0), (0.025, 2.0), (0.1, 0.5))
-"""Values of c/b, likewise."""
+"""The values of c/b, each with its weight before any measurement."""
 CLIFFS = (1.3, 1.6, 2.0, 2.45)
-"""How many times longer steps are behind a cliff."""
+"""The factors by which steps are longer behind a cliff."""
 CLIFF_SHARE = 0.4
-"""The weight of all curves with a cliff, before anything is measured."""
+"""The weight of all curves with a cliff, before any measurement."""
 SAME_SHARE = 0.3
-"""The weight of the shape of before, after the job changed."""
+"""The weight of the earlier shape after the job changed."""
 SHAPE_ERROR = 0.02
-"""How far real curves and those of the grid are apart, as a part of the step."""
+"""The distance between real curves and the curves of the grid, as a part of the step."""
 MISFIT = 0.03
-"""How far a measured size may be from a curve that is right elsewhere, as a part of its step."""
+"""The possible distance of a measured size from a curve that is right elsewhere, as a part of its
+step."""
 LEAST_WEIGHT = 1e-4
-"""Curves with less weight than this part of the greatest are left out."""
+"""Curves with less weight than this part of the greatest weight are left out."""
 
 
 class MeasuredStep(NamedTuple):
@@ -48,37 +49,36 @@ class MeasuredStep(NamedTuple):
     log_s: float
     """The logarithm of the seconds of a step."""
     error: float
-    """One standard error of it, as a part of the step."""
+    """The standard error of the step, as a part of it."""
 
 
 class Belief(NamedTuple):
-    """Curves, and how likely each of them is."""
+    """A set of curves with their probabilities."""
 
     weights: list[float]
-    """One number for each curve; their sum is 1."""
+    """One weight for each curve; their sum is 1."""
     log_s: list[list[float]]
-    """The logarithm of the seconds of a step: a row for each curve, in it a number for each
-    size."""
+    """The logarithm of the seconds of a step, of shape (curves, sizes): a row for each curve."""
 
 
 class _Grid(NamedTuple):
     """All curves at some sizes, with b = 1."""
 
     rows: list[list[float]]
-    """The logarithm of a step, a row for each curve."""
+    """The logarithm of the seconds of a step: a row for each curve."""
     columns: list[tuple[float, ...]]
-    """The same, a column for each size."""
+    """The same numbers: a column for each size."""
     prior: list[float]
-    """The logarithm of each curve's weight before anything is measured."""
+    """The logarithm of each curve's weight before any measurement."""
 
 
 def believed(
     known: Sequence[MeasuredStep], former: Sequence[MeasuredStep], sizes: tuple[int, ...]
 ) -> Belief:
-    """Return the belief at these sizes, which must contain all that are known.
+    """Return the belief at these sizes, which must contain all known sizes.
 
-    `known` are the sizes of the job as it is now, at least one; `former` others from before,
-    scaled to the job as it is now.
+    `known` are the sizes of the present job, at least one; `former` are other sizes from before the
+    job changed, scaled to the present job.
     """
     grid = _grid(sizes)
     fits, level = _likelihood(grid, sizes, known)
@@ -86,7 +86,7 @@ def believed(
     if former:
         old, _ = _likelihood(grid, sizes, former)
         both, _ = _likelihood(grid, sizes, (*former, *known))
-        # What the former shape says counts only as far as it is about the sizes of now.
+        # The former shape counts only as far as it concerns the present sizes.
         whole = _log_sum(list(map(add, grid.prior, old)))
         other, same = math.log(1.0 - SAME_SHARE), math.log(SAME_SHARE) - whole
         logs = [
@@ -109,7 +109,7 @@ def believed(
 def _likelihood(
     grid: _Grid, sizes: tuple[int, ...], known: Sequence[MeasuredStep]
 ) -> tuple[list[float], list[float]]:
-    """Return the logarithm of each curve's likelihood, and by what it is scaled to fit best."""
+    """Return each curve's log-likelihood, and the logarithm of the scale at which it fits best."""
     total = 0.0
     sums = [0.0] * len(grid.prior)
     squares = sums
@@ -127,7 +127,7 @@ def _likelihood(
 
 
 def _log_sum(logs: Sequence[float]) -> float:
-    """Return the logarithm of the sum of the numbers that have these logarithms."""
+    """Return the logarithm of the sum of numbers that are given by their logarithms."""
     most = max(logs)
     return most + math.log(math.fsum(math.exp(each - most) for each in logs))
 

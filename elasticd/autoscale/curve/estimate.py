@@ -1,8 +1,8 @@
-"""What a curve says of a number of nodes: seconds of a step, and how sure that is.
+"""The curve's estimate for a number of nodes: seconds of a step, and the error of that.
 
-A measured size beats the fit. Between measured sizes, and beyond them, the fit is scaled by what
-the nearest measured ones were off from it: so what lies behind a cliff is not taken for as good as
-what the fit, drawn through both sides of it, makes of it.
+A measured size counts before the fit. Between measured sizes, and beyond them, the fit is scaled by
+its factor at the nearest measured sizes. So a size behind a cliff is not estimated as good as the
+fit, which passes between both sides of the cliff, would make it.
 """
 
 import math
@@ -34,17 +34,18 @@ __all__ = [
 OFF_LIMIT = 16.0
 """The greatest factor by which the fit is scaled."""
 BEST_SHARE = 0.25
-"""How much better than the best measured step any size is taken to be at most: where `b` is 0 and
-`c` is not, the fit goes towards 0 at one node."""
+"""The limit for a size's improvement over the best measured step: if `b` is 0 and `c` is not, the
+fit goes towards 0 at one node."""
 SMOOTH_SHARE = 0.05
-"""A fit that is off by less than this, and the spread of the windows, is right about a size."""
+"""If a fit's error is less than this, and the spread of the windows, the fit is right about a
+size."""
 FIT_ERROR_SHARE = 0.1
-"""The least error that is assumed for a size that was never measured, as a part of its step."""
+"""The least error that is assumed for a size that was not measured, as a part of its step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeEstimate:
-    """One size of the curve."""
+    """The estimate for one size of the curve."""
 
     nodes: int
     seconds: float
@@ -53,36 +54,36 @@ class SizeEstimate:
 
     @property
     def per_s(self) -> float:
-        """Steps in a second."""
+        """Return the steps per second."""
         return 1.0 / self.seconds
 
 
 def is_fitted(curve: Curve) -> bool:
-    """Return whether the curve says anything of sizes that were not measured."""
+    """Return whether the curve has an estimate for sizes that were not measured."""
     return curve.a > 0.0 or curve.b > 0.0 or curve.c > 0.0
 
 
 def fit_s(curve: Curve, nodes: int) -> float:
-    """Return t(n) = a + b/n + c(n-1) alone, in seconds."""
+    """Return the fit t(n) = a + b/n + c(n-1) alone, in seconds."""
     return curve.a + curve.b / nodes + curve.c * (nodes - 1)
 
 
 def measured_sizes(curve: Curve) -> tuple[SizeMeasured, ...]:
-    """Return the sizes at which the job as it is now was measured, in the order of their nodes."""
+    """Return the sizes at which the present job was measured, in the order of their nodes."""
     return tuple(size for size in curve.sizes if is_measured(size))
 
 
 def step_s(curve: Curve, nodes: int) -> tuple[float, bool]:
-    """Return the seconds of a step at so many nodes, and whether they are measured.
+    """Return the seconds of a step at this number of nodes, and whether they are measured.
 
-    (0.0, False) means that nothing is known. The curve is to be fitted (`fit.fitted`).
+    (0.0, False) means that nothing is known. The curve must be fitted (`fit.fitted`).
     """
     found = steps(curve, (nodes,))
     return (found[0].seconds, found[0].is_measured) if found else (0.0, False)
 
 
 def steps(curve: Curve, sizes: Sequence[int]) -> tuple[SizeEstimate, ...]:
-    """Return the curve at all these sizes; empty where nothing is known."""
+    """Return the curve's estimates at all these sizes; empty if nothing is known."""
     known = measured_sizes(curve)
     if not known or not is_fitted(curve):
         by_nodes = {size.nodes: size.step_s for size in known}
@@ -91,7 +92,7 @@ def steps(curve: Curve, sizes: Sequence[int]) -> tuple[SizeEstimate, ...]:
             for nodes in sizes
             if nodes in by_nodes
         )
-    # Sizes of which the shape alone is known count here: a cliff is one after a change as well.
+    # Sizes with a known shape alone count here: a cliff is still a cliff after the job changed.
     at = [size.nodes for size in curve.sizes]
     off = [off_share(curve, size) for size in curve.sizes]
     measured_s = {size.nodes: size.step_s for size in known}
@@ -111,10 +112,11 @@ def steps(curve: Curve, sizes: Sequence[int]) -> tuple[SizeEstimate, ...]:
 
 
 def error_share(curve: Curve, nodes: int) -> float:
-    """Return how far the step of a size may be off, as a part of it (one standard deviation).
+    """Return the error of a size's step, as a part of the step (one standard deviation).
 
-    For a measured size it is the error of the mean. For others it is what the fit is off at the
-    measured ones, at least `FIT_ERROR_SHARE`, more with each doubling away from the nearest one.
+    For a measured size it is the error of the mean. For other sizes it is the fit's error at the
+    measured sizes, at least `FIT_ERROR_SHARE`, and it grows with each doubling of the distance from
+    the nearest measured size.
     """
     known = measured_sizes(curve)
     if not known:
@@ -129,7 +131,7 @@ def error_share(curve: Curve, nodes: int) -> float:
 
 
 def off_share(curve: Curve, size: SizeMeasured) -> float:
-    """Return the factor that makes the fit right at a measured size."""
+    """Return the factor by which the fit must be multiplied at a measured size."""
     fit = fit_s(curve, size.nodes)
     if fit * OFF_LIMIT <= size.step_s:
         return OFF_LIMIT
@@ -137,7 +139,7 @@ def off_share(curve: Curve, size: SizeMeasured) -> float:
 
 
 def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
-    """Return whether the fit is what was measured at all these sizes."""
+    """Return whether the fit agrees with the measurements at all these sizes."""
     spreads = spread_shares(curve)
     return all(
         abs(off_share(curve, size) - 1.0) <= SMOOTH_SHARE + spreads[size.nodes] for size in sizes
@@ -145,7 +147,7 @@ def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
 
 
 def elasticity(smaller: SizeMeasured, larger: SizeMeasured) -> float:
-    """Return how the rate grows with the nodes between two sizes: 1 is in proportion to them."""
+    """Return how the rate grows with the nodes between two sizes: 1 is growth in proportion."""
     return math.log(smaller.step_s / larger.step_s) / math.log(larger.nodes / smaller.nodes)
 
 

@@ -1,20 +1,21 @@
-"""Draw t(n) = a + b/n + c(n-1), a, b and c at least 0, through what was measured.
+"""Fits t(n) = a + b/n + c(n-1) to the measured sizes, with a, b and c at least 0.
 
-`a` is what every node does whatever their number, `b` what they share, `c` what each node more adds
-to what they tell each other. With a constant global batch this is what AdaptDL's model comes to
-(T_compute + T_net; adaptdl/goodput.py). Least squares of the relative errors, weighted by steps.
+`a` is the work that every node does, whatever their number, `b` is the work that they share, and
+`c` is the communication that each additional node adds. With a constant global batch this equals
+AdaptDL's model (T_compute + T_net; adaptdl/goodput.py). The fit minimises the squares of the
+relative errors, weighted by steps.
 
-Each solution of non-negative least squares is the plain least-squares solution of the columns
-that are not 0 in it. There are seven such sets of columns: all are solved, those with a negative
-number are dropped, and the least error wins. It is exact, and needs no iteration that could fail.
-It is plain Python: at the handful of sizes that a job has, a call of numpy takes longer than what
-it computes, and the windows of many jobs may end at once.
+Each solution of non-negative least squares is the plain least-squares solution of the columns that
+are not 0 in it. There are seven such sets of columns: all are solved, those with a negative number
+are dropped, and the least error wins. This is exact, and needs no iteration that could fail. The
+module is plain Python: for the few sizes of a job, a call of numpy takes longer than the
+computation, and the windows of many jobs may end at the same time.
 
-What was never seen is taken to be as good as it can be, as AdaptDL does, so that unknown sizes get
-tried: no more columns than sizes are used, and of sets that explain the sizes equally well, within
-the noise of what was measured, the most optimistic one counts. One size alone is all `b`: twice the
-nodes take half the time. Two sizes are `a + b/n` if they can be, and else `b/n + c(n-1)`, which has
-its best size between them.
+The fit is optimistic about sizes without a measurement, as in AdaptDL, so that unknown sizes are
+tried. It uses no more columns than sizes, and of the sets that explain the sizes equally well,
+within the noise, it takes the most optimistic one. One size alone is all `b`: twice the nodes take
+half the time. Two sizes are `a + b/n` if possible, and else `b/n + c(n-1)`, which has its best size
+between them.
 """
 
 import math
@@ -30,13 +31,13 @@ __all__ = ["fitted"]
 
 A, B, C = 0, 1, 2
 SETS = ((B,), (A, B), (B, C), (A, B, C), (A,), (A, C), (C,))
-"""The sets of columns, the most optimistic for unmeasured sizes first."""
+"""The sets of columns, the most optimistic set for unmeasured sizes first."""
 STEPS_ENOUGH = 100.0
-"""More steps than these make a size no surer: then the model is wrong, not the mean."""
+"""More steps than these make a size no more certain: the remaining error is then the model's."""
 ROUNDING = 1e-7
 """Relative errors below this count as none."""
 LEAST_PIVOT = 1e-10
-"""The least part of a column that the others of its set must leave unexplained: less is
+"""The least part of a column that the other columns of its set must leave unexplained: less is
 rounding."""
 
 
@@ -64,8 +65,8 @@ def fitted(curve: Curve) -> Curve:
 def _least_squares(
     columns: Sequence[Sequence[float]], wanted: Sequence[float], *, noise: float
 ) -> Sequence[float]:
-    """Return the most optimistic (a, b, c) among those whose error is the least or noise."""
-    # Only one node was measured: c says nothing of it, and its column is 0.
+    """Return the most optimistic (a, b, c) among those whose error is least, or below the noise."""
+    # If only one node was measured, c is not known, and its column is 0.
     lengths = [math.hypot(*column) or math.inf for column in columns]
     units = [
         [value / length for value in column]
@@ -99,12 +100,12 @@ def _solved(
 ) -> list[float] | None:
     """Return the solution of the normal equations of these columns, each of length 1.
 
-    None: two of them are the same as far as floats can tell, or one is 0. With three unknowns
-    elimination takes microseconds, where a general solver takes most of its time to begin.
+    The result is None if two columns are equal within rounding, or if one is 0. With three unknowns
+    elimination takes microseconds, while a general solver needs most of its time to start.
     """
     rows = [[*(products[i][j] for j in columns), sums[i]] for i in columns]
     for number, pivot in enumerate(rows):
-        # The products of columns make the greatest pivot the first one but for rounding.
+        # By the products of columns, the greatest pivot is the first one, except for rounding.
         if pivot[number] < LEAST_PIVOT:
             return None
         for other in rows[number + 1 :]:
@@ -120,7 +121,7 @@ def _solved(
 
 
 def _noise(curve: Curve) -> float:
-    """Return the relative error of the means, as far as differing windows show it."""
+    """Return the relative error of the means, as far as the differences of windows show it."""
     errors = (
         size.spread_s / size.step_s / math.sqrt(min(float(size.windows), EFFECTIVE_WINDOWS))
         for size in measured_sizes(curve)

@@ -1,17 +1,16 @@
-"""The size that is tried where the job would settle, since what it tells may be worth much.
+"""Finds the size whose trial is worth it for its information, before a job settles.
 
-The rules that try sizes know where to look for a cliff, and stop at the first size that looks
-right. They can be wrong by half of the job's steps: where behind a small cliff the rate grows in
-proportion to the nodes, or where a cliff lies below or just below the present size. So before a job
-settles, what a trial of each other size is worth is asked of the belief about the curve: what the
-job would gain if it knew that size, over the time for which it is known, less the steps that the
-trial costs. The gain counts against the best size that is known already, so that a trial is for
-what it tells, and it must be clear, and the more so, the more often the job
-has turned.
+The rules that try sizes know where to look for a cliff, and stop at the first size that seems
+right. They can lose half of the job's steps: if the rate grows in proportion to the nodes behind a
+small cliff, or if a cliff lies below or just below the present size. So before a job settles, the
+belief about the curve gives the value of a trial of each other size: the job's gain if it knew that
+size, over the time in which the knowledge is of use, less the steps that the trial costs. The gain
+counts against the best known size, so that a trial is made for its information. It must be clear,
+and the more so, the more often the job has turned.
 
-How good a size is, is counted in parts of the right size's rate, on each curve of the belief. With
-too few nodes a job loses steps; with too many it loses what those nodes are worth, of which half
-counts, as in doubt a job trains on more nodes.
+The quality of a size is a part of the right size's rate, on each curve of the belief. With too few
+nodes a job loses steps; with too many it loses the worth of those nodes, of which half counts,
+since in doubt a job trains on more nodes.
 """
 
 import math
@@ -32,32 +31,34 @@ __all__ = [
 ]
 
 HORIZONS = 4.0
-"""For how many horizons what a trial tells is of use: a job that settles may stay for hours."""
+"""The number of horizons in which a trial's information is of use: a job that settles may stay for
+hours."""
 LEAST_VALUE = 0.03
-"""What a trial must be worth, in parts of all the steps of that time; as much more for each turn
-that the job has made."""
+"""The least worth of a trial, as a part of all the steps of that time; the same is added for each
+turn that the job has made."""
 MOST_TURNS = 6
-"""A job that has turned so often is left where it is."""
+"""A job that has turned this many times keeps its size."""
 ALIKE_SHARE = 0.01
 WASTE_SHARE = 0.5
-"""How much of what superfluous nodes are worth counts against a size."""
+"""The part of the worth of superfluous nodes that counts against a size."""
 REACH = 4
-"""No size is tried that is further than this factor from all that were measured."""
+"""A size is not tried if it is further than this factor from all measured sizes."""
 UNTIL_SHARE = 1.0 / 3.0
-"""The part of a trial's time after which it is noticed to be over."""
+"""The part of a trial's duration after which the end of the trial is noticed."""
 TELLS_APART = 0.05
 """Two rates of one size that differ by less than this look the same in a window."""
 PARTS = 12
-"""How many outcomes of a trial are told apart at most."""
+"""The greatest number of outcomes of a trial that are distinguished."""
 GRAIN = 0.005
-"""What was measured is rounded to this part of a step, so that one answer serves for the
-evaluations between two windows, and for windows that bring nothing new."""
+"""Measured numbers are rounded to this part of a step, so that one answer serves all evaluations
+between two windows, and also windows with nothing new."""
 SIZES_MOST = 24
-"""How many sizes are looked at: beyond, they are spread evenly over the logarithm."""
+"""The greatest number of sizes that are considered: more sizes are spread evenly over the
+logarithm."""
 
 
 class TrialQuestion(NamedTuple):
-    """All that the answer depends on; all times are in steps at the present size."""
+    """All inputs of the answer; all times are in steps at the present size."""
 
     known: tuple[MeasuredStep, ...]
     former: tuple[MeasuredStep, ...]
@@ -74,13 +75,13 @@ class TrialQuestion(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def trial_answer(asked: TrialQuestion) -> tuple[int, float] | None:
-    """Return the size and the length of a step that is expected there."""
+    """Return the size to try and the expected seconds of a step; None if no trial is worth it."""
     at = _sizes(asked)
     belief = believed(asked.known, asked.former, at)
     gains = _weighted_goodness(belief, at, asked)
     mean = list(map(sum, zip(*gains, strict=True)))
     measured = {size.nodes for size in asked.known}
-    # What was taken back is no size to go to, whatever came of it.
+    # A size that was taken back is no size to choose, whatever a trial shows.
     is_open = [
         asked.low <= n <= asked.high and (n == asked.now or n not in asked.refused) for n in at
     ]
@@ -109,17 +110,17 @@ def trial_answer(asked: TrialQuestion) -> tuple[int, float] | None:
 
 
 def rounded(value: float) -> float:
-    """Return a measured number as a question has it, rounded to `GRAIN`."""
+    """Return a measured number in the form for a question, rounded to `GRAIN`."""
     return round(value / GRAIN) * GRAIN
 
 
 def shortened(value: float) -> float:
-    """Return a time as a question has it, with two digits."""
+    """Return a time in the form for a question, with two digits."""
     return float(f"{value:.2g}")
 
 
 def _sizes(asked: TrialQuestion) -> tuple[int, ...]:
-    """Return the sizes that are looked at: all that were measured, and those that are allowed."""
+    """Return the sizes that are considered: all measured sizes, and the allowed sizes."""
     known = {size.nodes for size in (*asked.known, *asked.former)}
     low, high = min(asked.low, *known), max(asked.high, *known)
     if high - low < SIZES_MOST:
@@ -130,7 +131,7 @@ def _sizes(asked: TrialQuestion) -> tuple[int, ...]:
 
 
 def _expected(belief: Belief, place: int, power: float) -> float:
-    """Return what the seconds of a step at one size, to this power, are expected to be."""
+    """Return the expected value of the seconds of a step at one size, to this power."""
     exp = math.exp
     return sum(
         weight * exp(power * row[place])
@@ -141,9 +142,7 @@ def _expected(belief: Belief, place: int, power: float) -> float:
 def _weighted_goodness(
     belief: Belief, at: tuple[int, ...], asked: TrialQuestion
 ) -> list[list[float]]:
-    """Return how good each size is on each curve, where the right size is 1, times the curve's
-    weight.
-    """
+    """Return each size's quality on each curve, times the curve's weight; the right size has 1."""
     price = [float(n) ** -asked.share if asked.low <= n <= asked.high else 0.0 for n in at]
     found = []
     for weight, row in zip(belief.weights, belief.log_s, strict=True):
@@ -151,7 +150,7 @@ def _weighted_goodness(
         worths = list(map(mul, rates, price))
         most = max(worths)
         least = most * (1.0 - ALIKE_SHARE)
-        # The largest of those that are worth nearly the most.
+        # The right size is the largest of those that are worth nearly the most.
         right = max(place for place, worth in enumerate(worths) if worth >= least)
         rate = rates[right]
         goods = [weight * min(1.0, each / rate) for each in rates]
@@ -164,9 +163,9 @@ def _weighted_goodness(
 def _after(
     belief: Belief, gains: list[list[float]], place: int, is_open: list[bool], change: float
 ) -> float:
-    """Return how good the best size will be known to be once this one was tried.
+    """Return the expected quality of the best size after a trial of this one.
 
-    Curves that a window at that size cannot tell apart stay one outcome.
+    Curves that a window at that size cannot distinguish are one outcome.
     """
     logs = [row[place] for row in belief.log_s]
     low = min(logs)

@@ -1,16 +1,16 @@
-"""What was measured at each number of nodes, and how what was measured later changes it.
+"""The measurements of each number of nodes, and how later measurements change them.
 
-Each size has a mean in which older windows count ever less, so a job that slowly changes is
-followed; what one size has drifted by, the others are taken to have drifted by as well. A job may
-also change at once: another phase of its training has longer sequences, or another loss. One window
-far from the mean may be noise, so it waits; when `FAR_WINDOWS` in a row lie on the same side, or
-two where all steps are much faster, the job is another one. Then the last two of them are all that
-is known of it (the first may have had both jobs in it). The other sizes keep their shape, scaled by
-how much this one changed, and count as not measured; when one of them is measured and does not fit
-that shape, the shape is given up. Sizes that were refused may be tried again.
+Each size has a mean in which older windows count less and less, so that the mean follows a slow
+change of the job; the drift of one size is applied to the others too. A job may also change at
+once: another phase of its training has longer sequences, or another loss. One window far from the
+mean may be noise, so it waits; when `FAR_WINDOWS` in a row lie on the same side, or two in which
+all steps are much faster, the job has changed. Then only the last two of them describe the job (the
+first may contain steps of both). The other sizes keep their shape, scaled by the change of this
+size, and count as not measured; when one of them is measured and does not fit that shape, the shape
+is dropped. Refused sizes may be tried again.
 
-Rejected: one rate of forgetting for everything. Where it is fast enough for a new phase, the mean
-is as noisy as one window; and it leaves the sizes where the job is not as they were.
+Rejected: one rate of forgetting for everything. If it is fast enough for a new phase, the mean is
+as noisy as one window; and it does not update the sizes at which the job does not train.
 """
 
 import math
@@ -30,35 +30,35 @@ from elasticd.records.autoscale.curve import SIZES_LIMIT, Curve, SizeMeasured
 __all__ = ["is_another_job", "refused", "turned", "with_another_job", "with_windows"]
 
 KEPT = 0.6
-"""The weight of the past at each new window of a size: half of the mean is of the last 1.4 windows,
-and nine tenths of a slow change are seen after 5."""
+"""The weight of the past at each new window of a size: half of the mean comes from the last 1.4
+windows, and nine tenths of a slow change are included after 5 windows."""
 AGED = 0.99
-"""The factor by which a size counts less at each window of another one."""
+"""The factor by which a size loses weight at each window of another size."""
 CHANGE_SHARE = 0.05
-"""A window nearer to the mean than this part of it is never a sign of another job."""
+"""A window nearer to the mean than this part of it is never a sign of a changed job."""
 CHANGE_SPREADS = 3.0
 SHAPE_SPREADS = 2.0
 FAR_WINDOWS = 3
 FASTER = 1.33
-"""If the job makes its steps faster by this factor, two windows are enough: a neighbour or a disk
-makes no step shorter."""
+"""If the job's steps become faster by this factor, two windows are enough: another process or a
+disk makes no step shorter."""
 OTHER_SHARE = 0.25
-"""If a size, measured again, makes its steps faster or slower by this part, the job is another
-one."""
+"""If the steps of a size that is measured again are faster or slower by this part, the job has
+changed."""
 FAR_SHARE = 0.1
-"""The last two windows of another job differ by less than this; otherwise one of them may have had
-both jobs in it, and more are waited for."""
+"""The last two windows of a changed job must differ by less than this; otherwise one of them may
+contain steps of both jobs, and more windows are needed."""
 ANCHOR_WINDOWS = 8
-"""How many windows make a mean sure enough to measure a drift from it."""
+"""The number of windows that make a mean certain enough to measure a drift from it."""
 DRIFT_ERRORS = 9.0
-"""A mean has drifted when it is off by so many of its standard errors, and by `CHANGE_SHARE`."""
+"""A mean has drifted when it differs by this many standard errors, and by `CHANGE_SHARE`."""
 
 
 def with_windows(curve: Curve, windows: Iterable[MeasuredWindow], at_unix_s: float = 0.0) -> Curve:
-    """Return the curve with these windows, oldest first; the fit is left as it is.
+    """Return the curve with these windows added, oldest first; the fit is not changed.
 
     Windows that are no measurement (no step, no time, no node, a number that is not finite) are
-    passed over. At most `SIZES_LIMIT` sizes are kept, the newest.
+    ignored. At most `SIZES_LIMIT` sizes are kept, the newest.
     """
     for window in windows:
         if _is_valid(window):
@@ -67,12 +67,12 @@ def with_windows(curve: Curve, windows: Iterable[MeasuredWindow], at_unix_s: flo
 
 
 def refused(curve: Curve, nodes: int) -> Curve:
-    """Return the curve that remembers a size as taken back."""
+    """Return the curve in which this size counts as taken back."""
     return replace(curve, refused=tuple(sorted({*curve.refused, nodes})))
 
 
 def turned(curve: Curve, from_nodes: int, to_nodes: int) -> Curve:
-    """Return the curve that remembers where a change of size went, and whether it turned."""
+    """Return the curve with the direction of this change of size, and with a turn if it turned."""
     way = (to_nodes > from_nodes) - (to_nodes < from_nodes)
     if way in (0, curve.way):
         return curve
@@ -80,7 +80,7 @@ def turned(curve: Curve, from_nodes: int, to_nodes: int) -> Curve:
 
 
 def is_another_job(curve: Curve, nodes: int, was_per_s: float, is_per_s: float) -> bool:
-    """Return whether two rates of one size, then and now, are further apart than noise is."""
+    """Return whether two rates of one size differ by more than noise: then the job has changed."""
     size = next((each for each in curve.sizes if each.nodes == nodes), None)
     spread = spread_share(curve, size) if size is not None else 0.0
     away = abs(math.log(is_per_s / was_per_s))
@@ -88,7 +88,7 @@ def is_another_job(curve: Curve, nodes: int, was_per_s: float, is_per_s: float) 
 
 
 def with_another_job(curve: Curve, nodes: int, per_s: float, steps: int) -> Curve:
-    """Return the curve of a job of which one size is known, and nothing of before."""
+    """Return the curve of a changed job with one known size, and nothing from before the change."""
     only = next((each for each in curve.sizes if each.nodes == nodes), None)
     at_unix_s = only.at_unix_s if only is not None else 0.0
     size = SizeMeasured(
@@ -121,7 +121,7 @@ def _with_window(curve: Curve, window: MeasuredWindow, at_unix_s: float) -> Curv
     if is_near:
         return _drifted(curve, _blended(before, step_s, steps, at_unix_s))
     if before.far_windows > 0 and max(step_s, before.far_step_s) * FASTER < before.step_s:
-        # The first of the two may have had both jobs in it.
+        # The first of the two windows may contain steps of both jobs.
         return _of_another_job(curve, replace(before, far_step_s=step_s), window, at_unix_s)
     is_settled = abs(step_s - before.far_step_s) <= FAR_SHARE * step_s
     if before.far_windows + 1 >= (FAR_WINDOWS if is_settled else 2 * FAR_WINDOWS):
@@ -145,11 +145,11 @@ def _is_near(curve: Curve, size: SizeMeasured, step_s: float) -> bool:
 
 
 def _blended(size: SizeMeasured, step_s: float, steps: float, at_unix_s: float) -> SizeMeasured:
-    """Move the weighted mean and variance on by one window."""
+    """Update the weighted mean and variance with one window."""
     old = size.steps * KEPT
     share = steps / (old + steps)
     away_s = step_s - size.step_s
-    # As parts of the mean: squares of what takes microseconds or days stay within floats.
+    # In parts of the mean, squares of microseconds or of days stay within floats.
     away = away_s / size.step_s
     variance = (1.0 - share) * ((size.spread_s / size.step_s) ** 2 + share * away**2)
     return replace(
@@ -166,7 +166,7 @@ def _blended(size: SizeMeasured, step_s: float, steps: float, at_unix_s: float) 
 
 
 def _drifted(curve: Curve, size: SizeMeasured) -> Curve:
-    """Return the curve with a size, and the others moved where it has drifted too far."""
+    """Return the curve with this size, and move the other sizes if this one has drifted too far."""
     error = standard_error_share(curve, size)
     if size.anchor_step_s <= 0.0:
         is_sure = size.windows >= ANCHOR_WINDOWS
@@ -181,12 +181,12 @@ def _drifted(curve: Curve, size: SizeMeasured) -> Curve:
 def _of_another_job(
     curve: Curve, before: SizeMeasured, window: MeasuredWindow, at_unix_s: float
 ) -> Curve:
-    """Begin anew with the last two of the windows that lay far from the mean."""
+    """Begin anew with the last two of the windows that were far from the mean."""
     first = SizeMeasured(
         nodes=before.nodes, step_s=before.far_step_s, steps=before.far_steps, at_unix_s=at_unix_s
     )
     now = _blended(first, window.seconds / window.steps, float(window.steps), at_unix_s)
-    # How much windows differ is known from before.
+    # The spread of windows is known from before the change.
     now = replace(now, spread_s=spread_share(curve, before) * now.step_s)
     return _with_size(_with_shape_alone(curve, now.step_s / before.step_s), now)
 
@@ -214,10 +214,10 @@ def _begun_anew(curve: Curve, only: SizeMeasured, *, is_superlinear: bool = Fals
 
 
 def _is_superlinear(curve: Curve, first: SizeMeasured) -> bool:
-    """Return whether this size and a measured one are further apart than their nodes.
+    """Return whether the rates of this size and a measured one differ by more than their nodes.
 
-    Twice the nodes make at most twice the steps. Sizes that say otherwise were measured on two
-    jobs: the job became another one when its size changed, so no single size shows it.
+    Twice the nodes make at most twice the steps. Sizes that contradict this were measured on two
+    jobs: the job changed together with its size, so no single size shows the change.
     """
     noise = CHANGE_SPREADS * spread_share(curve, first)
     limit = 1.0 + max(OTHER_SHARE, noise)
@@ -230,7 +230,7 @@ def _is_superlinear(curve: Curve, first: SizeMeasured) -> bool:
 
 
 def _has_shape(curve: Curve, first: SizeMeasured) -> bool:
-    """Return whether a size that is measured now lies where the shape of before has it."""
+    """Return whether a size that is measured now fits the shape from before the change."""
     for expected in steps(curve, (first.nodes,)):
         noise = spread_share(curve, first) * math.sqrt(2.0)
         away = abs(first.step_s / expected.seconds - 1.0)
@@ -239,13 +239,13 @@ def _has_shape(curve: Curve, first: SizeMeasured) -> bool:
 
 
 def _without_shape(curve: Curve) -> Curve:
-    """Forget the sizes of which the shape alone was kept."""
+    """Remove the sizes of which only the shape was kept."""
     return replace(curve, sizes=tuple(size for size in curve.sizes if is_measured(size)))
 
 
 def _with_size(curve: Curve, size: SizeMeasured) -> Curve:
     others = (
-        # Age alone never makes a size one that was not measured.
+        # Age alone must not make a size count as not measured.
         replace(other, steps=max(1.0, other.steps * AGED)) if is_measured(other) else other
         for other in curve.sizes
         if other.nodes != size.nodes

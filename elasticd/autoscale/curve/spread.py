@@ -1,4 +1,4 @@
-"""How much the windows of a job differ, and how sure the mean of a size is because of that."""
+"""The spread of a job's windows, and the standard error of a size's mean that follows from it."""
 
 import math
 from collections.abc import Mapping
@@ -18,26 +18,26 @@ __all__ = [
 STALE_STEPS = 0.5
 """The weight of a size that was measured before the job changed; it is below that of one step."""
 UNKNOWN_SPREAD_SHARE = 0.05
-"""The spread that is assumed while no size has two windows; it counts like one window more."""
+"""The spread that is assumed while no size has two windows; it has the weight of one window."""
 OWN_WINDOWS = 3.0
-"""How many windows the spread of all sizes counts for; a size's own spread counts for as many as it
-has."""
+"""The weight of all sizes' spread, in windows; a size's own spread has the weight of its
+windows."""
 WINDOWS_ENOUGH = 10
-"""More windows make a spread no surer, since it is of the last ones."""
+"""More windows make a spread no more certain, since only the last windows count."""
 EFFECTIVE_WINDOWS = 4.0
-"""How many windows stand behind a mean that forgets by `KEPT`: (1 + 0.6) / (1 - 0.6)."""
+"""The effective number of windows in a mean that forgets by `KEPT`: (1 + 0.6) / (1 - 0.6)."""
 
 
 def is_measured(size: SizeMeasured) -> bool:
-    """Return whether the job as it is now was measured at this size."""
+    """Return whether the present job was measured at this size."""
     return size.steps > STALE_STEPS
 
 
 def spread_share(curve: Curve, size: SizeMeasured) -> float:
-    """Return the standard deviation of its windows as a part of the mean.
+    """Return the standard deviation of a size's windows as a part of their mean.
 
-    Noise is the job's, more than a size's: two windows that happen to agree, or not to, say little.
-    So a size with few windows has mostly the spread of all.
+    Noise belongs to the job more than to a size: whether two windows agree by chance says little.
+    So a size with few windows has mostly the spread of all sizes.
     """
     return _spread_share(size, _variance(curve))
 
@@ -49,12 +49,12 @@ def spread_shares(curve: Curve) -> Mapping[int, float]:
 
 
 def standard_error_share(curve: Curve, size: SizeMeasured) -> float:
-    """Return how far its mean may be from the truth, as a part of it (one standard deviation)."""
+    """Return the error of a size's mean, as a part of the mean (one standard deviation)."""
     return _standard_error_share(size, _variance(curve))
 
 
 def standard_errors(curve: Curve) -> Mapping[int, float]:
-    """Return the standard error of all sizes at which the job as it is now was measured."""
+    """Return the standard errors of all sizes at which the present job was measured."""
     variance = _variance(curve)
     return {
         size.nodes: _standard_error_share(size, variance)
@@ -64,7 +64,7 @@ def standard_errors(curve: Curve) -> Mapping[int, float]:
 
 
 def _variance(curve: Curve) -> float:
-    """Return the square of the spread that all sizes together say the job has."""
+    """Return the square of the job's spread, from all sizes together."""
     weight, total = 1.0, UNKNOWN_SPREAD_SHARE**2
     for size in curve.sizes:
         weight += _freedom(size)
@@ -82,5 +82,5 @@ def _standard_error_share(size: SizeMeasured, variance: float) -> float:
 
 
 def _freedom(size: SizeMeasured) -> float:
-    """Return how many windows its spread rests on."""
+    """Return the number of windows on which a size's spread is based."""
     return float(min(size.windows, WINDOWS_ENOUGH) - 1)

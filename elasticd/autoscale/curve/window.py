@@ -1,26 +1,27 @@
-"""The measurement: steps and seconds of one generation, from what the node of rank 0 writes.
+"""Measures steps and seconds of one generation, from the records of the node of rank 0.
 
 Two progress records of one generation were written by one node, so their difference in
-`generation_s` is time on one clock, whatever the clocks of others say. Steps count from the 20th
-of the generation on, or, where its first is not known, the 20th after its first record: the first
-ones of a world are slower, by connections, caches, the compiler. Nothing is measured across a
-change of world, nor where the age or the step went back: then another node writes, or the scripts
-began anew.
+`generation_s` is time on one clock, independent of other clocks. Steps count from the 20th of the
+generation on, or, if its first step is not known, from the 20th after its first record: the first
+steps of a world are slower, because of connections, caches and the compiler. There is no
+measurement across a change of world, or if the age or the step went back: then another node writes,
+or the scripts started again.
 
-What of that time belongs to a step is asked of the account of the same node, written at the same
-moment. The causes `train`, `redone`, `save` and `data` do: what a step needs each time, waiting for
-data too, since a job that waits for its data gains nothing by more nodes. `unexplained` does, as
-nobody knows better. All others do not: a pause, a checkpoint that is read, a recovery.
+The account of the same node, written at the same time, says which part of that time belongs to
+steps. The causes `train`, `redone`, `save` and `data` belong to steps: each step needs them.
+Waiting for data is included, since a job that waits for its data gains nothing from more nodes.
+`unexplained` is included, because its cause is not known. All other causes are not: a pause, a
+checkpoint that is read, a recovery.
 
-A job also stands still for reasons that are nobody's: a disk, a neighbour. A few seconds of that in
-the one window of a size that is tried make the size look worse than it is, for good. So a window in
-which the rate jumps begins anew, once: what happens in each window is part of what a step takes.
+A job also stops for reasons outside it: a disk, another process. A few such seconds in the only
+window of a trial would make the size look worse than it is, for ever. So a window in which the rate
+jumps begins again, once: a stop that happens in each window is part of the time of a step.
 
-Rejected: the median of the rates within a window. Between two readings there are a few steps of a
-slow job, and a median of whole numbers is wrong by a tenth where the mean is not.
+Rejected: the median of the rates within a window. A slow job makes a few steps between two
+readings, and a median of whole numbers is wrong by a tenth then, but the mean is not.
 
-Rejected: the mean of the step times that agents export. It needs a Prometheus, and leaves out what
-lies between two steps.
+Rejected: the mean of the step times that agents export. It needs a Prometheus, and leaves out the
+time between two steps.
 """
 
 from dataclasses import dataclass, replace
@@ -42,12 +43,13 @@ __all__ = [
 ]
 
 FIRST_STEPS = 20
-"""How many first steps of a generation are not measured."""
+"""The number of first steps of a generation that are not measured."""
 WINDOW_STEPS = 10
-"""The least steps of a window: it may be wrong by the part of a step at either end."""
+"""The least number of steps of a window: its error may be one step at either end."""
 JUMP_SHARE, JUMP_STEPS = 0.7, 3
-"""The rate jumps where less than this part of the steps was made that the other part of the window
-predicts, or the reverse, and by so many steps: whole numbers differ by one or two."""
+"""The rate jumps if the one part of the window has less than this part of the steps that the other
+part predicts, or the reverse, and differs by this many steps: whole numbers may differ by one or
+two."""
 OF_STEPS = frozenset(
     {TimeCause.TRAIN, TimeCause.REDONE, TimeCause.SAVE, TimeCause.DATA, TimeCause.UNEXPLAINED}
 )
@@ -56,7 +58,7 @@ OF_STEPS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReading:
-    """How far a job was at one moment of its writer's clock."""
+    """The progress of a job at one time of its writer's clock."""
 
     generation: Generation
     generation_s: float
@@ -65,38 +67,38 @@ class ProgressReading:
     nodes: int
     """The number of nodes of the generation's world."""
     without_steps_s: float | None = 0.0
-    """The seconds of each slot of that node, from some time on, that belong to no step. None if
-    they are not known for this moment, so that no window begins or ends with it."""
+    """The seconds of each slot of that node, since some start, that belong to no step. None if they
+    are not known at this time, so that no window begins or ends with this reading."""
     first_step: int | None = None
-    """The first step that the generation made; None if not known."""
+    """The first step of the generation; None if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
-    """What is remembered between two readings of one job; the first one follows on `Measuring()`.
+    """The state between two readings of one job; the first reading is measured with `Measuring()`.
 
-    It need not outlive its process: the next leader begins with the next reading.
+    The state need not outlive its process: the next leader begins with the next reading.
     """
 
     first: ProgressReading | None = None
     """The first reading of the generation."""
     begin: ProgressReading | None = None
-    """The first reading of the window; None while the first steps are not over."""
+    """The first reading of the window; None until the first steps are over."""
     newest: ProgressReading | None = None
     windows: int = 0
-    """How many windows this generation had."""
+    """The number of windows of this generation."""
     is_anew: bool = False
-    """True if this window was begun anew."""
+    """True if this window began a second time."""
 
 
 def reading_of(
     progress: JobProgress, spent: TimeSpent | None, nodes: int, first_step: int | None = None
 ) -> ProgressReading:
-    """Return what two records of the node of rank 0 say, the job's progress and its own account.
+    """Make a reading of two records of the node of rank 0: the job's progress and its own account.
 
-    `spent` None: it has written no account; `first_step` None: incidents do not tell it. Where the
-    two records are not of one moment, since they were read between the two writes, the reading says
-    only how far the job is.
+    `spent` is None if the node has written no account; `first_step` is None if no incident gives
+    it. If the two records are not from the same time, since they were read between the two writes,
+    the reading has only the job's progress.
     """
     without_s: float | None = 0.0
     if spent is not None:
@@ -119,7 +121,7 @@ def reading_of(
 def measured(
     before: Measuring, reading: ProgressReading, *, window_s: float
 ) -> tuple[Measuring, MeasuredWindow | None]:
-    """Take a reading; return what to remember, and a window of at least `window_s` if one ended."""
+    """Take a reading; return the new state, and a window of at least `window_s` if one ended."""
     first, begin, newest = before.first, before.begin, before.newest
     if first is None or newest is None or not _follows(newest, reading):
         before, first, begin, newest = Measuring(first=reading), reading, None, reading
@@ -144,7 +146,7 @@ def measured(
 
 
 def window_between(begin: ProgressReading, end: ProgressReading) -> MeasuredWindow | None:
-    """Return the steps between two readings of one generation; None where nothing is measured.
+    """Return the steps between two readings of one generation; None if they are no measurement.
 
     The caller must know whether the first steps of the generation are over.
     """
@@ -153,7 +155,7 @@ def window_between(begin: ProgressReading, end: ProgressReading) -> MeasuredWind
     without_s = end.without_steps_s - begin.without_steps_s
     seconds = end.generation_s - begin.generation_s - without_s
     if without_s < 0.0 or seconds <= 0.0:
-        return None  # Its account was taken over in between, and counts from 0 again.
+        return None  # The account was taken over in between, and counts from 0 again.
     return MeasuredWindow(
         generation=end.generation, nodes=end.nodes, steps=end.step - begin.step, seconds=seconds
     )

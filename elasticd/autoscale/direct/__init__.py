@@ -1,6 +1,6 @@
-"""Numbers straight from the agents, where there is no Prometheus: `elasticd run --autoscale`.
+"""Reads metrics from the agents themselves, without a Prometheus (`elasticd run --autoscale`).
 
-Metrics of elasticd's own list by their names, and no PromQL: half of a language would answer half
-of the questions, and some of them wrongly. A policy whose queries are PromQL works here too where
-the name of each metric is one of the list: then that metric is meant.
+Queries are names of metrics in elasticd's own list. There is no PromQL: a part of the language
+would answer some queries, and some of them wrongly. A policy whose queries are PromQL works here
+too if the name of each metric is one of the list: then the query is read as that metric.
 """

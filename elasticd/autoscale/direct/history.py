@@ -1,7 +1,7 @@
-"""Successive scrapes of counters, and how fast they rose. Pure: times are given.
+"""Keeps successive scrapes of counters, and computes their rates. Pure: times are given.
 
-As Prometheus has it: a counter that fell began anew at 0; what a counter had when it was first seen
-has not risen. Unlike Prometheus nothing is extrapolated to the ends of the window.
+As in Prometheus, a counter that fell started again at 0, and the first value of a counter is no
+rise. Unlike Prometheus, nothing is extrapolated to the ends of the window.
 """
 
 from collections import deque
@@ -24,14 +24,14 @@ class CounterHistory:
     """The history of one counter on all nodes."""
 
     def __init__(self, window_s: float) -> None:
-        """Keep as many scrapes as the window takes."""
+        """`window_s` is the time in seconds for which scrapes are kept."""
         self._window_s = window_s
         self._rounds: deque[_Round] = deque(maxlen=ROUNDS_LIMIT)
 
     def add(self, at_s: float, values: Mapping[str, float]) -> None:
         """Add one scrape of all nodes; `at_s` never goes back."""
         self._rounds.append(_Round(at_s=at_s, values=dict(values)))
-        # The newest one that is as old as the window stays: so a whole window lies between.
+        # The newest scrape that is as old as the window stays, so that a whole window is covered.
         while len(self._rounds) > 2 and self._rounds[1].at_s <= at_s - self._window_s:
             self._rounds.popleft()
 

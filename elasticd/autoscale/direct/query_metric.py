@@ -1,4 +1,4 @@
-"""Which metric of the agents a query means, or why it means none. Pure."""
+"""Finds the metric of the agents that a query names, or the reason why it names none. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -21,30 +21,31 @@ HINT = "give --prometheus URL, or name a metric of the agents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesQuery:
-    """The series of one metric that make one number."""
+    """The series of one metric whose values result in one number."""
 
     metric: Metric
     labels: Mapping[str, str] = field(default_factory=dict)
-    """All of the metric's labels, and the values that they must have."""
+    """The metric's labels, each with the value that it must have."""
 
     @property
     def is_rate(self) -> bool:
-        """Return True for a counter, which is read as its rate over the window; a gauge is
-        read as it is.
+        """Return True for a counter, which is read as its rate over the window; False for a gauge,
+        which is read as its value.
         """
         return self.metric.kind is MetricType.COUNTER
 
     @property
     def is_sum(self) -> bool:
-        """Return True for the sum over all nodes; False for the one node that has the series."""
+        """Return True for the sum over all nodes; False for the one node with the series."""
         return self.metric.exporter is not Exporter.RANK_0
 
 
 def wanted(query: Query) -> SeriesQuery:
-    """Return the metric that the query means here: itself if it is a plain name, otherwise the name
-    in it.
+    """Return the series that the query means: those in its text if that is a metric of the list,
+    otherwise those of the metric by whose name the policy calls the query.
 
-    Raises: CallError: it is PromQL, no metric of the list, or one that is no single number.
+    Raises: CallError: the query is PromQL and its name is no metric of the list, or the metric is
+    not a single number.
     """
     found = _SELECTOR.fullmatch(query.text)
     metric = _METRICS.get(found[1]) if found is not None else None

@@ -1,4 +1,4 @@
-"""What one agent's `/metrics` says of the metrics that are wanted. Pure."""
+"""Reads the required metrics from the text of one agent's `/metrics`. Pure."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,7 +10,7 @@ __all__ = ["Labels", "Scrape", "scraped"]
 Labels = tuple[str, ...]
 """The values of a metric's labels, in the order of the list."""
 Scrape = Mapping[str, Mapping[Labels, float]]
-"""The series by the metric's name; metrics without any are left out."""
+"""The series by the metric's name; metrics without a series are left out."""
 
 
 def scraped(text: str, names: Collection[str]) -> Scrape | None:

@@ -1,7 +1,7 @@
-"""Scrapes all agents in each evaluation, and makes the same readings of it as a Prometheus would.
+"""Scrapes all agents in each evaluation, and makes the readings that a Prometheus would give.
 
-A number of several nodes is only there if every node answered: what is missing in a sum would look
-like less load, or like less throughput. A node that died stays in etcd until its lease is over, and
+A number over several nodes exists only if every node answered: a missing part of a sum would look
+like less load, or like less throughput. A node that died stays in etcd until its lease ends, and
 until then nothing is decided.
 """
 
@@ -30,7 +30,7 @@ OK = 200
 
 
 class AgentsSource:
-    """Read all agents of a cluster; used by one thread at a time."""
+    """Reads the metrics of all agents of a cluster; one thread at a time uses it."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class AgentsSource:
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`nodes` returns the nodes that are registered now; `settings` are etcd's, whose TLS
-        counts.
+        """`nodes` returns the registered nodes; `settings` are those of etcd, whose TLS settings
+        are used for the agents too.
         """
         self._nodes, self._now_s = nodes, now_s
         self._fetch = HttpFetch(settings, TIMEOUT_S)
@@ -76,9 +76,10 @@ class AgentsSource:
         return readings
 
     def check(self, query: Query) -> QueryReading:
-        """Return what the query says now; a counter cannot say anything yet.
+        """Return the present value of the query; a counter has no value at the first scrape.
 
-        Raises: CallError: it is no metric of the agents, or one that is no single number.
+        Raises: CallError: the query names no metric of the agents, or one that is not a single
+        number.
         """
         wanted(query)
         return self.read([query])[query]
@@ -88,7 +89,7 @@ class AgentsSource:
         self._fetch.close()
 
     def _scraped(self, names: set[str]) -> dict[str, Scrape] | QueryReading:
-        """Return what each node says; a reading without a number if one of them says nothing."""
+        """Return the series of each node; a reading without a number if a node does not answer."""
         try:
             nodes = list(self._nodes())
         except ElasticdError as exc:
@@ -96,7 +97,7 @@ class AgentsSource:
         if not nodes:
             return _none(HoldReason.EMPTY, "No agent is there.")
         found: dict[str, Scrape] = {}
-        # All of them are over before anybody returns: a connection has one user at a time.
+        # All calls have ended when this returns: a connection has one user at a time.
         answers = list(self._calls.map(self._asked, nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None or answer[0] != OK:
@@ -111,7 +112,7 @@ class AgentsSource:
         return found
 
     def _asked(self, node: Node) -> tuple[int, bytes] | None:
-        """Ask again where there was no answer: a kept connection may have been closed."""
+        """Ask again if there was no answer: the server may have closed a kept connection."""
         return self._fetch.answer(node, "/metrics", SCRAPE_LIMIT_BYTES) or self._fetch.answer(
             node, "/metrics", SCRAPE_LIMIT_BYTES
         )
@@ -128,7 +129,8 @@ class AgentsSource:
         if not values:
             return _none(HoldReason.EMPTY, f"No agent has {each.metric.name} of this job now.")
         if not each.is_rate:
-            # While rank 0 moves, two nodes have what is one node's alone: both say it of the job.
+            # While rank 0 moves, two nodes may have a series of one node: both values are the
+            # job's.
             value = sum(values.values()) if each.is_sum else max(values.values())
             return _number(value, each.metric.name)
         history = self._histories.setdefault(query, CounterHistory(query.window_s))

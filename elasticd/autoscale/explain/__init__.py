@@ -1,5 +1,5 @@
-"""What the autoscaler's records say, in sentences and rows for people.
+"""Turns the autoscaler's records into sentences and rows for people.
 
-The commands (`elasticd why`, `elasticd top`), the dashboard and bundles all take their words from
-here, so that they say the same. Nothing here reads or writes anything, and nothing imports numpy.
+The commands (`elasticd why`, `elasticd top`), the dashboard and bundles all use these sentences, so
+that they agree. No module here does any I/O, and none imports numpy.
 """

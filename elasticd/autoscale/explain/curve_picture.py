@@ -1,7 +1,8 @@
-"""A scaling curve as a picture: what was measured, the fit, and what was decided. Pure.
+"""Draws a scaling curve: the measured sizes, the fit, and the decisions. Pure.
 
-SVG without any script or style from elsewhere, so that a page to mail around can hold it. Shapes
-repeat what colours say: a full dot was measured, a hollow one is the fit's, a cross was taken back.
+The picture is SVG without any script or external style, so that a page sent by mail can contain it.
+Shapes repeat the meaning of colours: a full dot is a measured size, a hollow dot is the fit's, and
+a cross marks a size that was taken back.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +18,16 @@ __all__ = ["curve_picture"]
 WIDTH, HEIGHT = 560.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 16.0, 14.0, 34.0
 MARKS = 12
-"""How many of the newest decisions are drawn."""
+"""The number of the newest decisions that are drawn."""
 INK, LINE, GOOD, BAD = "#4a5568", "#8886", "#2f855a", "#c53030"
 
 
 def curve_picture(
     points: Sequence[CurvePoint], decisions: Sequence[Decision] = (), *, now: int = 0
 ) -> str:
-    """Return an SVG of steps a second over nodes; empty if there is nothing to draw.
+    """Return an SVG of steps per second over nodes; empty if there is nothing to draw.
 
-    `now`: the size that trains, which gets a ring.
+    `now` is the size that trains, which gets a ring.
     """
     shown = [point for point in points if point.steps_per_s > 0.0]
     if not shown:

@@ -1,4 +1,4 @@
-"""A scaling curve as rows and points: what was measured, and the fit beside it. Pure."""
+"""A scaling curve as rows and points: the measured sizes, and the fit beside them. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from elasticd.records.autoscale.curve import Curve
 __all__ = ["CURVE_HEADS", "CurvePoint", "curve_points", "curve_rows", "fit_sentence"]
 
 POINTS_LIMIT = 64
-"""How many points of a fit are shown; a longer table is read by nobody."""
+"""The number of points of a fit that are shown, since nobody reads a longer table."""
 ROWS_LIMIT = 16
 CURVE_HEADS = ("NODES", "STEP", "STEPS/S", "LAST NODE ADDS", "HOW IT IS KNOWN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One size."""
+    """One size of a curve."""
 
     nodes: int
     step_s: float
-    """Seconds of a step: measured where it was, otherwise by the fit, scaled to the measured
-    sizes."""
+    """The seconds of a step: measured if the size was measured, otherwise from the fit, scaled to
+    the measured sizes."""
     fit_s: float = 0.0
     """Seconds of a step by the fit alone; 0 if there is none."""
     is_measured: bool = False
@@ -31,7 +31,7 @@ class CurvePoint:
     windows: int = 0
     steps: float = 0.0
     error_share: float = 0.0
-    """How far the step may be off, as a part of it (one standard deviation)."""
+    """The error of the step, as a part of it (one standard deviation)."""
     is_refused: bool = False
     """True if a decision for this size was taken back."""
 
@@ -41,9 +41,9 @@ class CurvePoint:
 
 
 def curve_points(curve: Curve, *, most: int = 0) -> tuple[CurvePoint, ...]:
-    """Return all sizes that were measured, and what the fit says of the others up to `most`.
+    """Return all measured sizes, and the fit's values for the other sizes up to `most`.
 
-    They come in the order of their nodes; without a fit there are only those measured.
+    The points are in the order of their nodes; without a fit there are only the measured sizes.
     """
     measured = {size.nodes: size for size in measured_sizes(curve)}
     has_fit = is_fitted(curve)
@@ -70,7 +70,7 @@ def curve_points(curve: Curve, *, most: int = 0) -> tuple[CurvePoint, ...]:
 
 
 def curve_rows(curve: Curve, *, now: int = 0, most: int = 0) -> list[tuple[str, ...]]:
-    """Return a row for each size, under `CURVE_HEADS`; `now`: the size that trains."""
+    """Return a row for each size, under `CURVE_HEADS`; `now` is the size that trains."""
     points = curve_points(curve, most=most)
     before: dict[int, CurvePoint] = {point.nodes: point for point in points}
     rows: list[tuple[str, ...]] = []
@@ -91,9 +91,7 @@ def curve_rows(curve: Curve, *, now: int = 0, most: int = 0) -> list[tuple[str, 
 
 
 def fit_sentence(curve: Curve) -> str:
-    """Return the fit and the cost of a change as a sentence; it also says if nothing
-    was measured.
-    """
+    """Return a sentence about the fit and the cost of a change, or that nothing was measured."""
     if not curve.sizes:
         return "no size has been measured yet"
     sizes = counted(len(curve.sizes), "size")
@@ -111,7 +109,7 @@ def fit_sentence(curve: Curve) -> str:
 
 
 def _worth(points: Iterable[CurvePoint], now: int) -> list[CurvePoint]:
-    """Leave out sizes far away that only the fit knows, where the table would be too long."""
+    """Leave out distant sizes that only the fit gives, if the table would be too long."""
     points = list(points)
     if len(points) <= ROWS_LIMIT:
         return points

@@ -1,4 +1,4 @@
-"""What was decided, on what, what it promised and what came of it, in sentences. Pure."""
+"""Sentences about a decision: its inputs, its promise and its outcome. Pure."""
 
 from elasticd.autoscale.explain.quantity import clock, counted, number, percent, span
 from elasticd.records.autoscale.decision import Candidate, Decision, DecisionOutcome
@@ -20,7 +20,7 @@ def decision_line(decision: Decision, *, has_clock: bool = True) -> str:
 
 
 def decision_details(decision: Decision) -> list[str]:
-    """Return what it rests on, what it lacks, and what came of it, a line each."""
+    """Return the inputs of the decision, its missing nodes, and its outcome, a line each."""
     lines = []
     if decision.inputs:
         lines.append(f"it saw: {', '.join(_input(*each) for each in decision.inputs.items())}")
@@ -36,7 +36,7 @@ def decision_details(decision: Decision) -> list[str]:
 
 
 def outcome_sentence(decision: Decision) -> str:
-    """Return what it promised, and whether that came true."""
+    """Return a sentence about the promise of the decision, and whether it came true."""
     why = decision.outcome_why
     match decision.outcome:
         case DecisionOutcome.OPEN:
@@ -49,7 +49,7 @@ def outcome_sentence(decision: Decision) -> str:
             verdict = "it was taken back" + ("" if why else ", for less than half of its promise")
         case DecisionOutcome.UNKNOWN:
             verdict = "it could not be judged"
-    if why:  # It has the numbers.
+    if why:  # The sentence has the numbers.
         return f"{verdict}: {why}"
     got = f", got {_rate(decision.got_steps_per_s)}" if decision.got_steps_per_s else ""
     return f"{_promise(decision)}{got}: {verdict}"
@@ -67,9 +67,7 @@ def _rate(steps_per_s: float) -> str:
 
 
 def _input(name: str, value: float) -> str:
-    """Return one number that a decision rests on; metrics have the name that the policy
-    gives them.
-    """
+    """Return one input of a decision with its name; a metric has its name in the policy."""
     match name:
         case "change_cost_s":
             return f"a change costs {span(value)}"
@@ -81,9 +79,7 @@ def _input(name: str, value: float) -> str:
 
 
 def _candidate(candidate: Candidate, chosen: int) -> str:
-    """Return what one size makes and what speaks for or against it; the chosen one
-    begins with `>`.
-    """
+    """Return a line with one size, its rate and the reason; the chosen size begins with `>`."""
     parts = []
     if candidate.steps_per_s:
         how = "measured" if candidate.is_measured else "by the fit"

@@ -1,4 +1,4 @@
-"""When a job will have made its steps, by the curve, and how sure that is. Pure."""
+"""Estimates when a job will have made its steps, from the curve, with an error. Pure."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,15 @@ class EndTime:
     nodes: int
     steps_left: int
     left_s: float
-    """Seconds that are left; 0 if all steps are made."""
+    """The seconds that are left; 0 if all steps are made."""
     error_s: float
-    """One standard deviation."""
+    """The error in seconds: one standard deviation."""
     is_measured: bool
-    """True if the size was measured; otherwise the fit says it."""
+    """True if the size was measured; False if the fit gives the time."""
 
 
 def steps_wanted(policy: Policy | None) -> int:
-    """Return the steps that the whole job makes, by its policy; 0 if the policy does not say."""
+    """Return the steps of the whole job, from its policy; 0 if the policy does not say."""
     if policy is None:
         return 0
     if policy.deadline is not None:
@@ -35,7 +35,7 @@ def steps_wanted(policy: Policy | None) -> int:
 
 
 def end_time(report: JobReport) -> EndTime | None:
-    """Return when the job ends at its present size; None if nothing says so, or it does not run."""
+    """Return when the job ends at its present size; None if not known, or if it does not run."""
     autoscaling = report.autoscaling
     if autoscaling is None or autoscaling.curve is None or report.world is None:
         return None
@@ -59,8 +59,8 @@ def end_time(report: JobReport) -> EndTime | None:
 
 
 def end_sentence(report: JobReport, now_unix_s: float) -> str:
-    """Return when its steps will be made, and how that compares with a deadline; empty if that is
-    not known.
+    """Return a sentence about the time at which the steps will be made, and about the deadline;
+    empty if that time is not known.
     """
     autoscaling = report.autoscaling
     policy = autoscaling.policy if autoscaling is not None else None

@@ -1,4 +1,4 @@
-"""All that is known of a job's autoscaling, as lines for people and as plain values. Pure."""
+"""All facts about a job's autoscaling, as lines for people and as plain values. Pure."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ DRY_RUN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Lines for people; in the section of the curve they are followed by its table."""
+    """A group of lines for people; in the section of the curve its table follows them."""
 
     lines: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
@@ -46,9 +46,9 @@ class Section:
 def explain_sections(
     report: JobReport, *, leader: str, last: int, now_unix_s: float
 ) -> list[Section]:
-    """Return what `explain` prints, in its order; `leader` is a sentence about who leads.
+    """Return the sections that `explain` prints, in order; `leader` is a sentence about the leader.
 
-    `last`: how many decisions, the newest; 0 for all.
+    `last` is the number of the newest decisions; 0 for all.
     """
     found = report.autoscaling
     policy = found.policy if found is not None else None
@@ -74,7 +74,7 @@ def explain_sections(
 
 
 def why_sections(report: JobReport, *, last: int) -> list[Section]:
-    """Return what `why` says of a job's sizes; nothing if it never had a policy."""
+    """Return the sections that `why` prints about a job's sizes; none if it never had a policy."""
     found = report.autoscaling
     if found is None or (not found.decisions and found.policy is None):
         return []
@@ -86,7 +86,7 @@ def why_sections(report: JobReport, *, last: int) -> list[Section]:
 
 
 def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
-    """Return the newest decisions, the newest first, with what came of each."""
+    """Return lines about the newest decisions and their outcomes, the newest first."""
     if not decisions:
         return ["decisions: none yet"]
     shown = decisions[-last:] if last else decisions
@@ -102,12 +102,12 @@ def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
 
 
 def explain_plain(report: JobReport, *, last: int, now_unix_s: float) -> dict[str, object]:
-    """Return the same for programs, except who leads."""
+    """Return the content of `explain_sections` for programs, without the leader."""
     found = report.autoscaling
     end = end_time(report)
     want = report.size_want
     decisions = found.decisions if found is not None else ()
-    # What a policy before this one was held for says nothing of it.
+    # A reason of an earlier policy says nothing about this one.
     memory = found.memory if found is not None and has_looked(found) else None
     plain: dict[str, object] = {
         "job": report.spec.name,

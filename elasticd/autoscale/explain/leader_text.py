@@ -1,4 +1,4 @@
-"""Which autoscaler leads, in one sentence. Pure."""
+"""A sentence about the autoscaler that leads. Pure."""
 
 from elasticd.autoscale.explain.quantity import clock
 from elasticd.records.autoscale.leader import Leader
@@ -7,7 +7,7 @@ __all__ = ["leader_sentence"]
 
 
 def leader_sentence(leader: Leader | None) -> str:
-    """Return who leads and since when, or how somebody would."""
+    """Return which process leads and since when, or how to start one if none leads."""
     if leader is None:
         return (
             "no autoscaler leads: nothing is decided until one runs (`elasticd autoscale run`, or "

@@ -1,4 +1,4 @@
-"""A policy in sentences: what its file asks for, with the defaults of all that was left out.
+"""A policy in sentences: the content of its file, with the defaults of all absent keys.
 
 Pure.
 """
@@ -23,7 +23,7 @@ __all__ = ["policy_lines", "policy_rules"]
 
 
 def policy_rules(policy: Policy) -> tuple[str, ...]:
-    """Return the names of its rules, in the order in which they count."""
+    """Return the names of the policy's rules, in the order in which they count."""
     rules = {
         "target": policy.target,
         "goodput": policy.goodput,
@@ -35,7 +35,7 @@ def policy_rules(policy: Policy) -> tuple[str, ...]:
 
 
 def policy_lines(policy: Policy, *, min_nodes: int, max_nodes: int) -> list[str]:
-    """Return who wants what; `min_nodes` and `max_nodes` are the job's own."""
+    """Return lines about the rules; `min_nodes` and `max_nodes` are the job's own."""
     by = f" by {policy.set_by}" if policy.set_by else ""
     at = f" at {clock(policy.set_at_unix_s, has_day=True)}" if policy.set_at_unix_s else ""
     least, most = policy.min_nodes or min_nodes, policy.max_nodes or max_nodes

@@ -7,11 +7,11 @@ __all__ = ["clock", "counted", "number", "percent", "span"]
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _EXACT_S = 120.0
-"""Spans up to this long are given in seconds."""
+"""Durations up to this many seconds are given in seconds."""
 
 
 def span(seconds: float) -> str:
-    """Return a duration in the unit that suits it, as in "0.31 s", "90 s" or "2.5 h"."""
+    """Return a duration in a suitable unit, such as "0.31 s", "90 s" or "2.5 h"."""
     if seconds < 1.0:
         return f"{seconds * 1000.0:.3g} ms" if seconds > 0.0 else "0 s"
     if seconds <= _EXACT_S:
@@ -22,16 +22,14 @@ def span(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number in at most four digits, and a whole one as it is; it takes NaN and infinities
-    too.
-    """
+    """Return a number in four digits, or a whole number in full; NaN and infinities are valid."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
     return f"{value:.4g}"
 
 
 def percent(share: float) -> str:
-    """Return a share of one in percent."""
+    """Return a part of one as a percentage."""
     return f"{share * 100.0:.3g} %"
 
 
@@ -41,7 +39,7 @@ def counted(count: int, what: str) -> str:
 
 
 def clock(unix_s: float, *, has_day: bool = False) -> str:
-    """Return a moment in this machine's time zone; empty if it is not known."""
+    """Return a time in this machine's time zone; empty if it is not known."""
     if unix_s <= 0.0:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S" if has_day else "%H:%M:%S", time.localtime(unix_s))

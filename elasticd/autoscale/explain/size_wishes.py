@@ -1,4 +1,4 @@
-"""Who wants which size of a job, why and since when, and what holds the autoscaler back. Pure."""
+"""Sentences about the wants for a job's size, and about why the autoscaler waits. Pure."""
 
 from collections.abc import Mapping
 
@@ -45,11 +45,11 @@ HELD: Mapping[str, str] = {
     "refused": "Prometheus refuses a query",
     "warning": "Prometheus warns that its answer is not whole",
 }
-"""What to say where the autoscaler wrote no sentence of its own."""
+"""The sentences to use if the autoscaler wrote none of its own."""
 
 
 def size_sentence(report: JobReport) -> str:
-    """Return who wants the size, why and since when."""
+    """Return which writer's want gives the size, why and since when."""
     want, target = report.size_want, report.target_nodes
     nodes = counted(target, "node")
     if want is None or want.nodes is None:
@@ -69,7 +69,7 @@ def size_sentence(report: JobReport) -> str:
 
 
 def has_looked(autoscaling: Autoscaling) -> bool:
-    """Return whether the memory belongs to the present policy, and not to one before it."""
+    """Return whether the memory belongs to the present policy, and not to an earlier one."""
     policy, memory = autoscaling.policy, autoscaling.memory
     return (
         policy is not None
@@ -79,14 +79,14 @@ def has_looked(autoscaling: Autoscaling) -> bool:
 
 
 def held_since_unix_s(memory: Memory) -> float:
-    """Return since when nothing is decided, by the writer's clock; 0 if it is not known."""
+    """Return since when no decision was made, by the writer's clock; 0 if it is not known."""
     if not memory.held or not memory.at_unix_s:
         return 0.0
     return memory.at_unix_s - max(0.0, memory.now_s - memory.held_since_s)
 
 
 def held_sentence(memory: Memory | None) -> str:
-    """Return what holds the autoscaler back, and since when; empty if nothing does."""
+    """Return why the autoscaler keeps the size, and since when; empty if nothing stops it."""
     if memory is None or not memory.held:
         return ""
     since = clock(held_since_unix_s(memory), has_day=True)
@@ -96,7 +96,7 @@ def held_sentence(memory: Memory | None) -> str:
 
 
 def missing_sentence(report: JobReport) -> str:
-    """Return which nodes a wish lacks, or what it may not have; empty if nothing."""
+    """Return which nodes a wish lacks, or which limit it meets; empty if there is neither."""
     if report.status.phase is not Phase.RUNNING or report.world is None:
         return ""
     here, target = len(report.world.nodes), report.target_nodes
@@ -112,8 +112,8 @@ def missing_sentence(report: JobReport) -> str:
 
 
 def status_lines(report: JobReport) -> list[str]:
-    """Return who wants the size and what holds the autoscaler back; nothing for a job without
-    either.
+    """Return lines about the want behind the size and the reason why the autoscaler waits; none for
+    a job without either.
     """
     want = report.size_want
     if report.status.phase.is_final:
@@ -131,7 +131,7 @@ def status_lines(report: JobReport) -> list[str]:
 
 
 def summary(report: JobReport) -> str:
-    """Return in one line what the autoscaler wants of a job, and why; empty if it has no policy."""
+    """Return in one line the size that the autoscaler wants, and why; empty without a policy."""
     found = report.autoscaling
     if found is None or found.policy is None or report.status.phase.is_final:
         return ""

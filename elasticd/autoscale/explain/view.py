@@ -1,4 +1,4 @@
-"""A job's autoscaling as plain values for pages that are drawn elsewhere. Pure."""
+"""A job's autoscaling as plain values, for pages that are drawn elsewhere. Pure."""
 
 from elasticd.autoscale.explain.decision_text import decision_details, decision_line
 from elasticd.autoscale.explain.explanation import curve_plain
@@ -10,13 +10,13 @@ from elasticd.records.autoscale.decision import Decision
 __all__ = ["autoscale_view"]
 
 DECISIONS_LIMIT = 40
-"""How many of the newest decisions a page lists; a longer list is read by nobody."""
+"""The number of the newest decisions that a page lists, since nobody reads a longer list."""
 
 
 def autoscale_view(report: JobReport) -> dict[str, object] | None:
-    """Return what a page shows; None if the job never had a policy.
+    """Return the values that a page shows; None if the job never had a policy.
 
-    Nothing in it changes only because time goes by.
+    No value changes only because time passes.
     """
     found = report.autoscaling
     if found is None:

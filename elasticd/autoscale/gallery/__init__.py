@@ -1,5 +1,5 @@
-"""Pictures of what the rules did to simulated jobs: those of the guide, made by the shipped rules.
+"""Pictures of the guide: simulated jobs under the shipped rules.
 
-`python -m elasticd.autoscale.gallery FOLDER` draws all of them. Whoever changes a rule runs it
-again; a test says when that was forgotten.
+`python -m elasticd.autoscale.gallery FOLDER` draws all of them. After a change of a rule they must
+be drawn again; a test fails if they were not.
 """

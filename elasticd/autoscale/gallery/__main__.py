@@ -1,4 +1,4 @@
-"""`python -m elasticd.autoscale.gallery FOLDER`: draw the pictures of the guide there."""
+"""Draws the pictures of the guide: `python -m elasticd.autoscale.gallery FOLDER`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The simulated jobs of the guide, one or two for each rule, and the policy that each has."""
+"""The simulated jobs of the guide, one or two for each rule, each with its policy."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from elasticd.autoscale.simulator.trace import Trace
 __all__ = ["SCENES", "Scene"]
 
 BEGAN_UNIX_S = 1.0
-"""The simulation's wall clock at its beginning."""
+"""The time of the simulation's wall clock at its beginning."""
 SATURATES = Shape(a=0.1, b=1.2, c=0.01)
 HOUR_S = 3600.0
 
@@ -30,7 +30,7 @@ class Scene:
     """One picture of the guide."""
 
     name: str
-    """The name of its file, without the ending."""
+    """The name of the picture's file, without the ending."""
     title: str
     policy: str
     """The policy as TOML."""
@@ -43,7 +43,7 @@ class Scene:
         return simulate(self.scenario, Autoscaler(policy))
 
     def picture(self) -> str:
-        """Return its SVG."""
+        """Return the SVG of the scene."""
         return trace_picture(self.trace(), title=self.title, marks=self.marks)
 
 

@@ -1,7 +1,8 @@
-"""One simulated job as a picture: its nodes and its throughput over time. Pure.
+"""Draws one simulated job: its nodes and its throughput over time. Pure.
 
-Shapes repeat what colours say: a triangle points up or down, a cross was taken back, a hollow sign
-was a try; where nothing was decided for a missing input, the floor is hatched and says why.
+Shapes repeat the meaning of colours: a triangle points up or down, a cross marks a decision that
+was taken back, a hollow sign marks a trial. If nothing was decided because an input was missing, a
+hatched bar at the bottom gives the reason.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ __all__ = ["story", "trace_picture"]
 WIDTH, LEFT, RIGHT = 760.0, 46.0, 12.0
 NODES_TOP, NODES_FLOOR, RATE_TOP, RATE_FLOOR, HEIGHT = 44.0, 168.0, 196.0, 262.0, 292.0
 QUIET = frozenset(("no_window", "settling", "verdict", "cooldown", "probe", ""))
-"""Reasons that belong to every change of size and would hide those of a fault."""
+"""The reasons that belong to every change of size, and would hide the reasons of a fault."""
 INK, SOFT, LINE, THERE = "#4a5568", "#8a94a6", "#8886", "#8a94a622"
 NODES, RATE, GOOD, BAD = "#2b62c4", "#2f855a", "#2f855a", "#c53030"
 TICKS = 6
@@ -26,9 +27,9 @@ Place = Callable[[float], float]
 
 
 def trace_picture(trace: Trace, *, title: str, marks: Sequence[tuple[float, str]] = ()) -> str:
-    """Return an SVG that loads nothing from elsewhere.
+    """Return an SVG that loads no other file.
 
-    `marks`: what happened to the job, and when, in seconds of the simulation.
+    `marks` are events of the job, with their times in seconds of the simulation.
     """
     points = trace.points
     end_s = points[-1].at_s
@@ -69,7 +70,7 @@ def trace_picture(trace: Trace, *, title: str, marks: Sequence[tuple[float, str]
 
 
 def story(trace: Trace) -> str:
-    """Return what was decided and what came of it, without times, to compare a picture with."""
+    """Return the decisions and their outcomes, without times, for a comparison with a picture."""
     return "; ".join(
         f"{each.from_nodes}>{each.to_nodes} {each.rule.value} {each.outcome.value}"
         for each in trace.decisions
@@ -104,7 +105,7 @@ def _words(px: float, py: float, words: str, fill: str, *, anchor: str = "start"
 
 
 def _mark(px: float, py: float, words: str) -> str:
-    """Return a line for what happened to the job, with its words at the top."""
+    """Return a line for an event of the job, with its words at the top."""
     anchor = "end" if px > 0.7 * WIDTH else "start"
     shift = -4.0 if anchor == "end" else 4.0
     return (
@@ -114,7 +115,7 @@ def _mark(px: float, py: float, words: str) -> str:
 
 
 def _held(points: Sequence[TracePoint], x: Place) -> Iterator[str]:
-    """Return a bar at the bottom for each span in which nothing was decided, with the reason."""
+    """Return a bar at the bottom for each time span without decisions, with the reason."""
     for word, found in groupby(points, key=lambda each: each.held):
         span = list(found)
         if word in QUIET:

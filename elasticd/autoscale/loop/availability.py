@@ -1,8 +1,8 @@
-"""How many nodes a job could have at once. Pure.
+"""Counts the nodes that a job could have at once. Pure.
 
-Agents give their slots by rules (`elasticd_agent.node.slot_allotment`): a job whose workers run on
-a node keeps what it holds there, a job that lacks nodes is served before one that would keep a
-spare. So a spare of another job counts as free, and a node that another job waits for does not.
+Agents assign their slots by rules (`elasticd_agent.node.slot_allotment`): a job whose workers run
+on a node keeps its slots there, and a job that lacks nodes is served before a job that would keep a
+spare. So a spare of another job counts as free, and a node for which another job waits does not.
 """
 
 from bisect import bisect_left
@@ -20,24 +20,24 @@ __all__ = ["AvailableNodes", "available", "nodes_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailableNodes:
-    """The nodes that take work, and the slots left on them; made once for all jobs."""
+    """The nodes that take work, with their free slots; they are computed once for all jobs."""
 
     slots: Mapping[NodeId, int] = field(default_factory=dict)
     left: Mapping[NodeId, int] = field(default_factory=dict)
-    """The slots that no job holds for good: those of spares count as left."""
+    """The slots of each node that no job keeps: the slots of spares count as free."""
     in_order: tuple[int, ...] = ()
-    """The same numbers, the least first."""
+    """The same numbers in ascending order."""
     idle: int = 0
-    """The nodes whose slots are all left."""
+    """The number of nodes whose slots are all free."""
     held: Mapping[JobName, Mapping[NodeId, int]] = field(default_factory=dict)
-    """The slots that a job will not leave to another one."""
+    """The slots of each job that another job cannot get."""
     labels: Mapping[NodeId, Mapping[str, str]] = field(default_factory=dict)
 
 
 def nodes_of(
     nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[JobFacts]
 ) -> AvailableNodes:
-    """Put together what all jobs hold on which nodes."""
+    """Collect the slots that all jobs hold, by node."""
     held: dict[JobName, dict[NodeId, int]] = {}
     for facts in jobs:
         is_short = lacks_nodes(facts.spec, facts.wants, facts.status)
@@ -62,11 +62,11 @@ def nodes_of(
 
 
 def available(facts: JobFacts, cluster: AvailableNodes) -> int:
-    """Count the nodes that train in the job or could join at once."""
+    """Return the number of nodes that train in the job or could join at once."""
     spec = facts.spec
     training = {node.node for node in facts.world.nodes} if facts.world is not None else set()
     ready = {m.node for m in facts.members if m.slots and m.leaving is None}
-    if spec.is_local:  # Its agents serve no other job, and other agents do not serve it.
+    if spec.is_local:  # Its agents serve no other job, nor do others serve it.
         return len(training | ready)
     own = training | {node for node in ready if node in cluster.slots}
     mine = cluster.held.get(spec.name, {})
@@ -83,7 +83,8 @@ def available(facts: JobFacts, cluster: AvailableNodes) -> int:
         free = len(cluster.in_order) - bisect_left(cluster.in_order, spec.workers_per_node)
     else:
         free = cluster.idle
-    # What it holds itself is left for it too; what is its own is not to be counted twice.
+    # The slots that the job itself holds are free for it too, and its own nodes are not counted
+    # twice.
     free -= sum(has_room(node, 0) for node in own | mine.keys() if node in cluster.slots)
     coming = [node for node in mine if node not in own and node in cluster.slots]
     return len(own) + free + sum(has_room(node, mine[node]) for node in coming)

@@ -1,4 +1,4 @@
-"""Watches the records of a cluster for an autoscaler: the jobs that are not over, and the nodes."""
+"""Watches the records of a cluster for an autoscaler: the active jobs and the nodes."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,15 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["ActiveJob", "ClusterWatch"]
 
 READY_LIMIT_S = 2.0
-"""How long to wait for the first snapshots of new watches; later ones are seen at the next
-evaluation."""
+"""The time in seconds to wait for the first snapshots of new watches; the next evaluation reads
+snapshots that come later."""
 
 log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveJob:
-    """A job that is not over, as it stands."""
+    """The present facts of a job that is not over."""
 
     name: JobName
     revision: int
@@ -36,7 +36,7 @@ class ActiveJob:
 
 
 class ClusterWatch:
-    """Watch the records until it is closed. One thread uses it."""
+    """Watches of the records, until they are closed. One thread uses them."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store, self._keys = store, keys
@@ -49,7 +49,7 @@ class ClusterWatch:
         self._renew_s = time.monotonic() + RENEW_S
 
     def read(self) -> tuple[tuple[ActiveJob, ...], AvailableNodes]:
-        """Return all jobs that are not over, and the nodes with what is held of them."""
+        """Return all jobs that are not over, and the nodes with the slots that jobs hold there."""
         self._renew()
         until_s = time.monotonic() + READY_LIMIT_S
         for mirror in (self._active, self._nodes, self._drains):
@@ -73,7 +73,7 @@ class ClusterWatch:
     # --- private ------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        """Read everything again if it is time: a lost event would else be one for ever."""
+        """Read everything again if it is time: else a lost event would have an effect for ever."""
         if time.monotonic() >= self._renew_s:
             self._renew_s = time.monotonic() + RENEW_S
             for each in (self._active, self._nodes, self._drains):
@@ -82,7 +82,7 @@ class ClusterWatch:
                 records.renew()
 
     def _follow(self) -> None:
-        """Watch the jobs that are active now, each from its own beginning on."""
+        """Watch the jobs that are active now; a job that began again gets a new watch."""
         active: dict[JobName, int] = {}
         for key, item in self._active.items.items():
             job = JobName(key.removeprefix(self._keys.active))
@@ -122,7 +122,7 @@ class ClusterWatch:
             if known is None or known[0] is not item:
                 try:
                     known = item, decode(Node, item.value)
-                except NotSupported:  # A newer agent's: nobody can say what it offers.
+                except NotSupported:  # A newer agent's record: its slots are unknown.
                     continue
             self._decoded[key] = known
             yield known[1]

@@ -1,4 +1,4 @@
-"""What the leader does in its term: it evaluates all jobs that have a policy, again and again."""
+"""The leader's work during its term: it evaluates all jobs that have a policy, in a loop."""
 
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -30,7 +30,8 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Clocks", "Decide", "JobEvaluation"]
 
 FRESH_S = 1.0
-"""Readings that come later than this are compared with records that are read again."""
+"""If readings take longer than this time in seconds, the records are read again before the
+decision."""
 
 Decide = Callable[[Policy, Curve, Memory, Decision | None, Seen], Decided]
 
@@ -47,9 +48,9 @@ class Clocks:
 
 
 class JobEvaluation:
-    """Evaluate the jobs during one term.
+    """The evaluations of all jobs during one term.
 
-    One thread uses it; an error with one job stops no other.
+    One thread uses it; an error of one job stops no other job.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class JobEvaluation:
         clocks: Clocks = Clocks(),  # frozen
         is_dry_run: bool = False,
     ) -> None:
-        """`is_dry_run`: decisions are written down for people, and no job's size is touched."""
+        """If `is_dry_run`, decisions are recorded for people, and no job's size is changed."""
         self._store, self._keys, self._source, self._counts = store, keys, source, counts
         self._term, self._decide, self._clocks = term, decide, clocks
         self._is_dry_run = is_dry_run
@@ -73,7 +74,7 @@ class JobEvaluation:
         self._unread: dict[JobName, str] = {}
 
     def evaluate(self) -> None:
-        """Look at all jobs once, at each as soon as its own queries are answered.
+        """Evaluate all jobs once, each as soon as its own queries are answered.
 
         Raises: ElasticdError: etcd does not answer, or refuses.
         """
@@ -99,7 +100,7 @@ class JobEvaluation:
     # --- private ------------------------------------------------------------------------------
 
     def _keep_books(self, jobs: Mapping[JobName, ActiveJob]) -> None:
-        """Forget jobs that are over, lost their policy, or came back as another job."""
+        """Forget jobs that are over, have no policy any more, or were replaced by another job."""
         for name, book in list(self._books.items()):
             if name not in jobs or jobs[name].revision != book.active:
                 del self._books[name]
@@ -108,9 +109,7 @@ class JobEvaluation:
     def _arrivals(
         self, jobs: Mapping[JobName, ActiveJob]
     ) -> Generator[Mapping[JobName, Mapping[str, QueryReading]], None, None]:
-        """Ask for all metrics of all jobs at once; yield each job as soon as its readings are
-        whole.
-        """
+        """Ask for the metrics of all jobs at once; yield each job once its readings are whole."""
         left = JobReadings({name: _queries(job) for name, job in jobs.items()})
         yield left.take_whole()
         if left.queries:
@@ -125,12 +124,12 @@ class JobEvaluation:
     ) -> None:
         try:
             self._evaluate(job, nodes, readings)
-        except NotSupported as exc:  # A newer elasticd wrote its memory or curve.
+        except NotSupported as exc:  # A newer elasticd wrote the job's memory or curve.
             self._counts.held(HoldReason.OTHER)
             self._say_unread(job.name, str(exc))
         except ElasticdError:
             raise
-        except Exception:  # A bug of ours in one job's numbers: the others are still sized.
+        except Exception:  # A bug of ours in one job's numbers: other jobs still get sizes.
             self._books.pop(job.name, None)
             self._counts.held(HoldReason.OTHER)
             log.exception("job.not_evaluated", job=job.name)
@@ -157,7 +156,7 @@ class JobEvaluation:
         seen = job_seen(facts, measured, nodes, readings, now_s=now_s, unix_s=unix_s)
         decided = self._decide(policy, book.curve, book.memory, book.open_decision, seen)
         if not self._term.leads(self._clocks.lease_s()):
-            return  # What was measured is lost with the term.
+            return  # The new measurements are lost with the term.
         before = book.memory
         if not book.write(decided, facts, self._term, now_s=now_s, unix_s=unix_s):
             log.info("decision.void", job=job.name)
@@ -204,19 +203,19 @@ class JobEvaluation:
 
 
 def _queries(job: ActiveJob) -> tuple[Query, ...]:
-    """Return the queries of a job; none for a policy that no file could have made."""
+    """Return the queries of a job; none for a policy that no valid file could produce."""
     policy = job.facts.policy
     try:
         return queries_of(policy, job.name) if policy is not None else ()
-    except Exception:  # A number in it is none, say: its metrics are missing.
+    except Exception:  # For instance a number that is not finite: all its metrics are missing.
         log.exception("job.not_evaluated", job=job.name)
         return ()
 
 
 def _is_same(job: ActiveJob, asked: ActiveJob) -> bool:
-    """Return whether a job is the one that was asked about, with the policy of these queries.
+    """Return whether a job is the one of the queries, with the policy of the queries.
 
-    If it is not, the next evaluation looks at it.
+    If it is not, the next evaluation decides about it.
     """
     is_job = job.revision == asked.revision
     return is_job and job.facts.policy_revision == asked.facts.policy_revision

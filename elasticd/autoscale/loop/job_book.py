@@ -1,8 +1,9 @@
-"""What the leader keeps of one job: its memory, its curve and the decision that is open.
+"""The leader's state for one job: its memory, its curve and the open decision.
 
-All of it is read from etcd when a term begins, and written back in one transaction with each wish,
-which holds only while the election stands, the job is the same one and its policy is unchanged. If
-a write fails, or nobody knows whether it did, the book is read anew. What is being measured stays.
+The state is read from etcd when a term begins, and written back in one transaction with each wish.
+The transaction holds only while the election holds, the job is the same and its policy has not
+changed. If a write fails, or its result is not known, the state is read again. Measurements in
+progress are kept.
 """
 
 import zlib
@@ -25,23 +26,24 @@ from elasticd.store.api import Delete, ModifiedAt, Op, Put, Store, Txn
 __all__ = ["WRITE_EVERY_S", "JobBook"]
 
 WRITE_EVERY_S = 60.0
-"""How often a memory is written that has not changed in a way that matters: windows of time need
-it. Each job has a moment of its own within that time, so that many jobs are not all written at
-once."""
+"""The time in seconds between two writes of a memory without an important change; windows of time
+need these writes. Each job has its own moment within that time, so that many jobs are not all
+written at once."""
 UNSEEN_S = 2.0 * WRITE_EVERY_S
-"""A memory older than this was not handed on from one leader to the next."""
+"""A memory older than this many seconds was not handed over directly from one leader to the
+next."""
 
 
 class JobBook:
-    """Keep the book of one job in one term. The loop's thread alone uses it."""
+    """The state for one job in one term. The loop's thread alone uses it."""
 
     def __init__(self, store: Store, keys: Keys, job: JobName, uid: str, active: int) -> None:
-        """`active` is the revision at which the job was marked as one that is not over."""
+        """`active` is the revision at which the job was marked as active."""
         self._store, self._keys, self.job, self.uid = store, keys, job, uid
         self._is_active = ModifiedAt(key=keys.active_job(job), revision=active)
         self.measurement = Measurement()
         self.is_known = False
-        """False: nothing was read yet, or nobody knows what stands in etcd by now."""
+        """False if the state was not read yet, or if etcd's present state is not known."""
         self.memory = Memory(uid=uid)
         self.curve = Curve(uid=uid)
         self.open_decision: Decision | None = None
@@ -55,12 +57,12 @@ class JobBook:
         return self._is_active.revision
 
     def read(self, now_s: float, unix_s: float) -> None:
-        """Go on from what the leader before wrote.
+        """Continue from the last records of the earlier leader.
 
-        If nobody has led for long, nobody has seen whether the metrics were there meanwhile. Both
-        wall clocks may be wrong: at worst one more window is waited for.
+        If no process has led for long, none has seen whether the metrics were present. Both wall
+        clocks may be wrong: then the wait is at most one window longer.
 
-        Raises: ElasticdError: etcd does not answer, or a record is of a newer version.
+        Raises: ElasticdError: etcd does not answer, or a record is from a newer version.
         """
         keys, job = self._keys, self.job
         self.memory, self._written_memory = Memory(uid=self.uid), None
@@ -72,7 +74,7 @@ class JobBook:
                 self.memory = self._written_memory = shifted(found, now_s)
                 if abs(unix_s - found.at_unix_s) > UNSEEN_S:
                     self.memory = replace(self.memory, whole_since_s={})
-        if not self.memory.decisions:  # A policy was taken back before: its decisions stay.
+        if not self.memory.decisions:  # An earlier policy was removed: its decisions stay.
             self.memory = replace(self.memory, decisions=self._newest_number())
         curve = self._store.get(keys.curve(job))
         if curve is not None:
@@ -86,13 +88,12 @@ class JobBook:
     def write(
         self, decided: Decided, facts: JobFacts, term: Term, *, now_s: float, unix_s: float
     ) -> bool:
-        """Write what was decided, if it is worth it, and remember it.
+        """Write the result of an evaluation, if it is worth a write, and keep it.
 
-        Returns False if the election, the job or its policy has changed meanwhile; then nothing was
-        written.
+        Returns False if the election, the job or its policy has changed; then nothing was written.
 
-        Raises:
-            ElasticdError: etcd does not answer, or refuses; nobody knows whether it was written.
+        Raises: ElasticdError: etcd does not answer, or refuses; it is not known whether the write
+        took place.
         """
         ops = self._ops(decided, facts, now_s, unix_s)
         self.is_known = not ops
@@ -153,7 +154,7 @@ class JobBook:
         return [Put(key=self._keys.want(self.job, AUTOSCALER), value=encode(want))]
 
     def _matters(self, decided: Decided, now_s: float) -> bool:
-        """Return whether the next leader would decide otherwise without it, or it is time."""
+        """Return whether the next leader needs this write to decide the same, or a write is due."""
         before = self._written_memory
         if before is None or self._is_due(now_s):
             return before is None or _without_moment(before) != _without_moment(decided.memory)
@@ -179,10 +180,10 @@ class JobBook:
 
 
 def _gist(memory: Memory) -> object:
-    """Return the part of a memory that is written at once when it has changed.
+    """Return the part of a memory that is written at once after a change.
 
-    Of a time only its presence counts. The next leader takes a memory for as old as it was when it
-    was written, so its windows end later and never sooner.
+    For a time only its presence counts. The next leader takes a memory to be as old as it was at
+    its write, so that its windows end later and never sooner.
     """
     return (
         memory.uid,
@@ -204,7 +205,7 @@ def _gist(memory: Memory) -> object:
 
 
 def _without_moment(memory: Memory) -> Memory:
-    """Return all of a memory except the moment at which it was written."""
+    """Return all of a memory except the time at which it was written."""
     return replace(memory, now_s=0.0, at_unix_s=0.0)
 
 

@@ -1,4 +1,4 @@
-"""What the rules see of one job at one moment, put together from its records. Pure."""
+"""Builds the input of the rules for one job at one moment, from the job's records. Pure."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ def job_seen(
     now_s: float,
     unix_s: float,
 ) -> Seen:
-    """Put the input together; `now_s` is the deciding process's own clock."""
+    """Build the input; `now_s` is the deciding process's own clock."""
     spec, world, progress = facts.spec, facts.world, facts.progress
     want = size_want(facts.wants)
     pinned_by = want.writer if want is not None and want.writer != AUTOSCALER else ""

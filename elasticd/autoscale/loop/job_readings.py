@@ -1,4 +1,4 @@
-"""The readings of one evaluation, collected for each job as they come. Pure."""
+"""Collects the readings of one evaluation for each job, as they arrive. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,10 +10,10 @@ __all__ = ["JobReadings"]
 
 
 class JobReadings:
-    """Track which jobs have all of their readings, so that no job waits for another's."""
+    """The readings of all jobs, by which a job is complete without a wait for another job's."""
 
     def __init__(self, asked: Mapping[JobName, Iterable[Query]]) -> None:
-        """`asked`: what is asked for each job; for some it may be nothing."""
+        """`asked` has the queries of each job; a job may have none."""
         self._lacks = {job: set(queries) for job, queries in asked.items()}
         self._found: dict[JobName, dict[str, QueryReading]] = {job: {} for job in asked}
 
@@ -30,12 +30,12 @@ class JobReadings:
                 self._found[job][query.name] = reading
 
     def take_whole(self) -> dict[JobName, dict[str, QueryReading]]:
-        """Return the jobs whose readings are complete, with them; each job once."""
+        """Return the jobs whose readings are complete, with the readings; each job only once."""
         whole = [job for job, queries in self._lacks.items() if not queries]
         return {job: self._take(job) for job in whole}
 
     def take_rest(self) -> dict[JobName, dict[str, QueryReading]]:
-        """Return the jobs that were not returned before, with the readings that there are."""
+        """Return the jobs that were not returned before, with the readings that have arrived."""
         return {job: self._take(job) for job in list(self._lacks)}
 
     def _take(self, job: JobName) -> dict[str, QueryReading]:

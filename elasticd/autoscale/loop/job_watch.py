@@ -35,12 +35,13 @@ class JobFacts:
     members: tuple[Member, ...] = ()
     wants: Mapping[str, Want] = field(default_factory=dict)
     policy: Policy | None = None
-    """Its policy; None if it has none, or only one of an earlier job of this name."""
+    """The policy; None if the job has none, or if the policy is from an earlier job of this
+    name."""
     policy_revision: int = 0
     progress: JobProgress | None = None
     spent: tuple[TimeSpent, ...] = ()
     incidents: tuple[Incident, ...] = ()
-    """The incidents of the newest world, as far as its nodes have reported them."""
+    """The incidents of the newest world that its nodes have reported."""
 
     @property
     def generation(self) -> Generation:
@@ -48,7 +49,7 @@ class JobFacts:
 
 
 class JobWatch:
-    """Watch one job until it is closed. One thread calls `read`."""
+    """The watch of one job, until it is closed. One thread calls `read`."""
 
     def __init__(self, store: Store, keys: Keys, job: JobName) -> None:
         self._keys, self._job = keys, job
@@ -64,13 +65,13 @@ class JobWatch:
         self._read: tuple[Mapping[str, KeyValue], JobFacts | None] | None = None
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the records are there; return False if they do not come in time."""
+        """Wait until the records have been read; return False if they do not arrive in time."""
         return self._mirror.wait_ready(timeout_s)
 
     def read(self) -> JobFacts | None:
-        """Put together what stands now; None if nothing is known of the job yet.
+        """Return the present facts; None if nothing is known of the job yet.
 
-        Raises: NotSupported: a record that this version does not understand.
+        Raises: NotSupported: this version does not understand a record.
         """
         items = self._mirror.items
         if self._read is None or self._read[0] is not items:
@@ -97,7 +98,7 @@ class JobWatch:
         names = sorted(items)
 
         def one(key: str, kind: type[R]) -> R | None:
-            """Decode a record once, however often others change beside it."""
+            """Decode a record once, however often other records change."""
             item = items.get(key)
             if item is None:
                 return None
@@ -110,7 +111,7 @@ class JobWatch:
             return record
 
         def under(prefix: str, kind: type[R]) -> tuple[R, ...]:
-            """Decode what stands below a prefix, without a look at the history beside it."""
+            """Decode the records below a prefix, without a look at the other records."""
             begin, found = bisect_left(names, prefix), []
             for key in islice(names, begin, None):
                 if not key.startswith(prefix):

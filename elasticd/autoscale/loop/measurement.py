@@ -1,7 +1,7 @@
-"""What a job's own records measure from one evaluation to the next: steps, changes, waits for data.
+"""Measures a job between two evaluations, from its own records: steps, changes, waits for data.
 
-`elasticd.autoscale.curve.window` defines a window. This module finds the records for it, what each
-change of size cost, and how much time went to waiting for data.
+`elasticd.autoscale.curve.window` defines a window. This module finds the records for a window, the
+cost of each change of size, and the time in which the job waited for data.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,10 @@ from elasticd.records.reason import Reason
 __all__ = ["Measured", "Measurement", "slot_seconds", "used_node_hours"]
 
 SHARE_S = 15.0
-"""The least time, of each slot, over which the share of a cause is taken: agents report only so
-often."""
+"""The least time of each slot, in seconds, for the share of a cause, since agents report seldom."""
 UNTOLD_S = 45.0
-"""For a world of this age whose nodes have not reported its first step nobody waits: it may have
-formed before its scripts called `elasticd.run`, when nodes join while a job starts."""
+"""The age of a world, in seconds, at which its first step is not waited for any more: such a world
+may have formed before its scripts called `elasticd.run`, when nodes joined while a job started."""
 RESIZES = frozenset({Reason.SCALED, Reason.JOINED})
 _NO_COST = frozenset(
     {
@@ -41,7 +40,7 @@ _NO_COST = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is new since the last evaluation."""
+    """The measurements since the last evaluation."""
 
     windows: tuple[MeasuredWindow, ...] = ()
     is_window_whole: bool = False
@@ -50,23 +49,23 @@ class Measured:
 
 
 class Measurement:
-    """Measure one job in one term.
+    """The measurement of one job in one term.
 
-    It begins with nothing: what was under way before is left out.
+    It begins without state: measurements of an earlier term are left out.
     """
 
     def __init__(self) -> None:
         self._generation: Generation | None = None
         self._measuring = Measuring()
         self._told = Generation(0)
-        """The newest generation whose cost was told, or was known already."""
+        """The newest generation whose cost was reported, or was known already."""
         self._sums: Mapping[TimeCause, float] | None = None
         self._share = 0.0
 
     def take(self, facts: JobFacts, window_s: float) -> Measured:
-        """Look at the records as they are now; a window is at least `window_s` long."""
+        """Measure the present records; a window is at least `window_s` long."""
         if self._generation is None:
-            # Whoever led before has told of the change that this generation began with.
+            # The earlier leader has reported the change with which this generation began.
             self._told = facts.generation
         if facts.generation != self._generation:
             self._generation, self._measuring = facts.generation, Measuring()
@@ -89,7 +88,7 @@ class Measurement:
             return ()
         is_told_later = world.reason is not Reason.FIRST_WORLD and progress.generation_s < UNTOLD_S
         if first_step is None and facts.status.is_in_process and is_told_later:
-            return ()  # It tells with its first step: what is told now is of the world before.
+            return ()  # Records from before the first step are the earlier world's.
         spent = _account_of_rank_0(facts, progress)
         reading = reading_of(progress, spent, len(world.nodes), first_step)
         self._measuring, window = measured(self._measuring, reading, window_s=window_s)
@@ -122,20 +121,20 @@ class Measurement:
             return ()
         found = [told[node.node] for node in stayed]
         if facts.status.is_in_process and any("start" in each.phases_s for each in found):
-            # It began before its scripts had called `elasticd.run`: their imports are no cost of a
-            # change of size.
+            # The generation began before its scripts had called `elasticd.run`: their imports are
+            # no cost of a change of size.
             self._told = world.generation
             return ()
         has_steps = facts.progress is not None and facts.progress.has_steps
         if has_steps and all(each.step is None for each in found):
-            return ()  # A script of restart mode: what its way to the first step took follows.
+            return ()  # A script of restart mode reports its cost later.
         self._told = world.generation
         costs = [_cost_s(told[node.node]) / len(node.workers) for node in stayed if node.workers]
         return (round(max(costs), 3),) if costs else ()
 
 
 def slot_seconds(facts: JobFacts) -> float:
-    """Return the slot-seconds that the job has used so far, without spares."""
+    """Return the slot-seconds that the job has used until now, without spares."""
     return _used_s(_sums(facts))
 
 
@@ -149,13 +148,13 @@ def used_node_hours(facts: JobFacts) -> float:
 
 
 def _first_step(facts: JobFacts) -> int | None:
-    """Return the first step of the newest world; None if it made none, or has not reported it."""
+    """Return the first step of the newest world; None if there is none, or not reported yet."""
     told = [each.step for each in facts.incidents if each.step is not None]
     return min(told) if told else None
 
 
 def _account_of_rank_0(facts: JobFacts, progress: JobProgress) -> TimeSpent | None:
-    """Return the account that the node of rank 0 wrote, if it is of the same moment."""
+    """Return the account of the node of rank 0, if it is from the same time."""
     assert facts.world is not None
     node = facts.world.nodes[0].node
     found = [each for each in facts.spent if each.node == node and not each.is_concluded]

@@ -1,4 +1,4 @@
-"""The questions that a policy asks of a metrics source. Pure."""
+"""The queries that a policy sends to a metrics source. Pure."""
 
 from elasticd.autoscale.rules.query import filled
 from elasticd.autoscale.source import Query
@@ -8,9 +8,7 @@ __all__ = ["queries_of"]
 
 
 def queries_of(policy: Policy, job: str) -> tuple[Query, ...]:
-    """Return the queries with the job's name and the window filled in, each under its metric's
-    name.
-    """
+    """Return the queries with job and window filled in, each with its metric's name."""
     asked = []
     if policy.target is not None:
         asked += [(each.name, each.query, each.max_age_s) for each in policy.target.metrics]
@@ -29,4 +27,4 @@ def queries_of(policy: Policy, job: str) -> tuple[Query, ...]:
 
 
 PRICE_AGE_S = 600.0
-"""How old a price may be: it changes seldom, and is scraped seldom."""
+"""The greatest age of a price, in seconds: a price changes seldom, and is scraped seldom."""

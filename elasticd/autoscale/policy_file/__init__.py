@@ -1,6 +1,6 @@
-"""The file in which a person writes a policy: TOML in, `Policy` out, or one sentence why not.
+"""The policy file that a person writes: TOML in, a `Policy` or one sentence about an error out.
 
-`document` reads the file, `parser` makes a policy of its text, `job_check` holds it against the
-job that it is set for, `toml_text` writes a policy as such a file again. `key` lists all keys with
-their defaults and meanings; `markdown` makes docs/policy-file.md of it. Only `document` does I/O.
+`document` reads the file, `parser` makes a policy of its text, `job_check` compares it with the job
+for which it is set, and `toml_text` writes a policy as such a file. `key` lists all keys with their
+defaults and meanings; `markdown` makes docs/policy-file.md of it. Only `document` does I/O.
 """

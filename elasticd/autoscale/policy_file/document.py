@@ -1,4 +1,4 @@
-"""The policy file on disk."""
+"""Reads the policy file from disk."""
 
 import os
 import stat
@@ -9,18 +9,19 @@ from elasticd.errors import CallError, NotFound
 __all__ = ["LIMIT_BYTES", "document"]
 
 LIMIT_BYTES = 64 * 1024
-"""A larger file is not a policy: a policy is a page of text and becomes one record of etcd."""
+"""The size limit of a policy file, in bytes: a policy is a page of text, and becomes one record of
+etcd."""
 
 
 def document(path: str) -> str:
     """Return the text of a policy file.
 
     Raises:
-        NotFound: there is none of that name.
-        CallError: it is no file, not readable, too large or not text.
+        NotFound: there is no file of that name.
+        CallError: the path is no regular file, or the file is not readable, too large or not text.
     """
     try:
-        # Not blocking: a pipe without a writer would be waited for.
+        # Without O_NONBLOCK the call would wait for the writer of a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode

@@ -1,4 +1,4 @@
-"""Whether a policy can be that of a certain job: its range, its steps, its end."""
+"""Checks whether a policy suits a certain job: its range, its steps, its end."""
 
 from elasticd.errors import Refused
 from elasticd.records.autoscale.policy import Policy
@@ -15,18 +15,18 @@ def checked(
     reports_steps: bool | None,
     now_unix_s: float,
 ) -> None:
-    """Refuse a policy that can do nothing, or nothing right, for this job.
+    """Refuse a policy that has no effect, or a wrong effect, for this job.
 
     Args:
-        policy: as `parsed` returned it.
-        spec: of the job.
-        status: of the job; None: it has not begun.
-        reports_steps: whether it says how many steps it has made; None: not known yet. In-process
-            jobs do, and scripts of restart mode that call `elasticd.progress`.
-        now_unix_s: for deadlines.
+        policy: a policy that `parsed` returned.
+        spec: the spec of the job.
+        status: the status of the job; None if it has not begun.
+        reports_steps: whether the job reports its steps; None if not known yet. In-process jobs do,
+            and scripts of restart mode that call `elasticd.progress`.
+        now_unix_s: the present time, for deadlines.
 
     Raises:
-        Refused: one sentence says what contradicts what.
+        Refused: the policy contradicts the job; the message is one sentence.
     """
     name = spec.name
     if status is not None and status.phase.is_final:

@@ -1,4 +1,4 @@
-"""All keys of a policy file: what each takes, its default, and what it means.
+"""All keys of a policy file: the form, default and meaning of each.
 
 The parser refuses any other key, and the page for people is made from this list.
 """
@@ -15,7 +15,7 @@ class Form:
 
     name: str
     example: str
-    """An example, as it stands in the file."""
+    """An example, as it is written in the file."""
 
 
 DURATION = Form(name="duration", example='"5m"')
@@ -40,7 +40,7 @@ class Key:
 
     form: Form
     default: str
-    """The default as it would stand in the file, or in words."""
+    """The default as it would be written in the file, or in words."""
     meaning: str
 
 
@@ -49,7 +49,7 @@ class Section:
     """One table of the file."""
 
     title: str
-    """The title as it stands in the file, with its brackets."""
+    """The title as it is written in the file, with its brackets."""
     meaning: str
     keys: Mapping[str, Key]
 
@@ -210,4 +210,4 @@ ALIASES: Mapping[str, str] = {
     "max_steps": "steps",
     "by": "at",
 }
-"""Names that a key has elsewhere, mostly in the HPA, and its name here."""
+"""Names that a key has in other programs, mostly in the HPA, with its name here."""

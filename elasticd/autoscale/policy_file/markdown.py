@@ -1,6 +1,6 @@
-"""The page of all keys: `python -m elasticd.autoscale.policy_file.markdown FILE` writes it.
+"""Writes the page of all keys: `python -m elasticd.autoscale.policy_file.markdown FILE`.
 
-It stands between two marks of docs/policy-file.md; what is around them is written by hand.
+The keys are between two marks of docs/policy-file.md; the rest of the page is written by hand.
 """
 
 import sys
@@ -15,7 +15,7 @@ END = "<!-- The end of the keys. -->"
 
 
 def page_with_keys(page: str) -> str:
-    """Return the page with the keys as they are now.
+    """Return the page with the present keys.
 
     Raises:
         ValueError: the page has no marks.
@@ -43,7 +43,7 @@ def _code(example: str) -> str:
 
 
 def _default(text: str) -> str:
-    """Return a default in words as it is, and one that would stand in the file as code."""
+    """Return a default in words unchanged, and a default in the file's syntax as code."""
     is_word = " " in text and not text.startswith("[")
     return text if is_word or not text else f"`{text}`"
 

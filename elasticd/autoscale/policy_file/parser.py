@@ -1,7 +1,7 @@
-"""The text of a policy file becomes a `Policy`, or one sentence that says what is wrong with it.
+"""Parses the text of a policy file to a `Policy`, or fails with one sentence about the error.
 
-Everything that can be seen in the file alone is checked here; `job_check` holds the policy against
-a job. PromQL is not parsed: Prometheus is asked, when the policy is set.
+This module checks everything that the file alone can show; `job_check` compares the policy with a
+job. PromQL is not parsed: Prometheus checks the queries when the policy is set.
 """
 
 import math
@@ -42,11 +42,11 @@ _RULES = ("target", "goodput", "deadline", "budget", "idle")
 def parsed(text: str, *, file: str, now_unix_s: float) -> Policy:
     """Return the policy that a file's text asks for.
 
-    Args: text: TOML. file: its name, for sentences. now_unix_s: from when a deadline with `within`
-    counts.
+    Args: text: TOML. file: the name of the file, for messages. now_unix_s: the time from which a
+    deadline with `within` counts.
 
-    Raises: CallError: it is no TOML, or not a policy; one sentence says what to write.
-    NotSupported: it was written for a newer version.
+    Raises: CallError: the text is no TOML, or not a policy; the message says what to write.
+    NotSupported: the text was written for a newer version.
     """
     try:
         values: dict[str, object] = tomllib.loads(text)
@@ -54,7 +54,7 @@ def parsed(text: str, *, file: str, now_unix_s: float) -> Policy:
     except RecursionError as exc:
         raise CallError(f"{file} is nested too deeply for a policy.") from exc
     except ValueError as exc:
-        # TOMLDecodeError is one, and so is the error about a number of too many digits.
+        # TOMLDecodeError is a ValueError, and so is the error about a number of too many digits.
         raise CallError(f"{file} is not TOML: {str(exc).rstrip('.')}.") from exc
 
 
@@ -88,9 +88,7 @@ def _policy(values: dict[str, object], file: str, now_unix_s: float) -> Policy:
 
 
 def _version(values: dict[str, object], file: str) -> int:
-    """Return the file's schema; it is read before any key, since a newer form has keys
-    of its own.
-    """
+    """Return the file's schema version; it comes before any key, as a newer schema has others."""
     found = values.get("schema", POLICY_SCHEMA)
     version = Table(file, "", {"schema": found}).whole("schema", POLICY_SCHEMA)
     if version > POLICY_SCHEMA:
@@ -163,7 +161,7 @@ def _query(table: Table, key: str) -> str:
     if "job" in unquoted(query):
         raise table.wrong_value(key, 'has $job outside of quotes: write {job_name="$job"}')
     names = [name for name in variables(query) if name not in VARIABLES]
-    # `label_replace` has references to its expression's groups, which look the same.
+    # `label_replace` refers to the groups of its expression in the same form.
     if names and "label_replace" not in query:
         raise table.wrong_value(
             key, f"has ${names[0]}, and only $job and $window are filled in: write one of them"
@@ -250,7 +248,7 @@ def _budget(file: str, values: dict[str, object]) -> BudgetRule:
 
 
 def _steps(table: Table, values: dict[str, object], other: str) -> int:
-    """Return the job's steps: the table's own, or those of the other rule that needs them."""
+    """Return the job's steps: the table's own, or those of the other rule that needs steps."""
     beside = values.get(other)
     if "steps" not in table and isinstance(beside, dict) and "steps" in beside:
         return Table(table.file, f"[{other}]", beside).whole("steps", 0)

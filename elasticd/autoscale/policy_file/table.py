@@ -1,6 +1,6 @@
-"""One table of a policy file: its values by their keys, each checked as it is taken.
+"""One table of a policy file: its values by their keys, each checked when it is read.
 
-What is wrong is said in one sentence: the file, the place, the value, and what to write.
+An error is one sentence: the file, the place, the value, and what to write.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 __all__ = ["LIMIT_S", "Table", "shown"]
 
 LIMIT_S = 366 * 86_400.0
-"""No duration of a policy is longer than a year."""
+"""The longest duration of a policy, in seconds: a year."""
 WHOLE_LIMIT = 2**53
 """Larger whole numbers are not exact as a float."""
 TEXT_LIMIT = 4_096
@@ -28,18 +28,18 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 
 
 class Table:
-    """One table of the file. Every method raises CallError where the file is wrong."""
+    """One table of the file. Every method raises CallError if the file is wrong."""
 
     def __init__(self, file: str, section: str, values: object, *, place: str = "") -> None:
-        """Take the values of one table.
+        """Check the keys of one table, and keep its values.
 
         Args:
-            file: for sentences.
-            section: title in `KEYS`.
-            values: what TOML had there.
-            place: where it stands, for sentences; empty: the section's title.
+            file: the name of the file, for messages.
+            section: the title of the table in `KEYS`.
+            values: the parsed TOML of the table.
+            place: the place of the table, for messages; if empty, the section's title is used.
 
-        Raises: CallError: it is no table, or has an unknown key.
+        Raises: CallError: the value is no table, or has an unknown key.
         """
         self.file, self._section = file, section
         self._place = place or section
@@ -54,22 +54,22 @@ class Table:
         return key in self._values
 
     def wrong(self, what: str) -> CallError:
-        """Make the error for the whole table."""
+        """Return the error for the whole table."""
         place = f"{self._place} " if self._place else "it "
         return CallError(f"{self.file}: {place}{what}.")
 
     def wrong_value(self, key: str, what: str) -> CallError:
-        """Make the error for one key."""
+        """Return the error for one key."""
         where = f"{self._place}: " if self._place else ""
         return CallError(f"{self.file}: {where}{key} = {shown(self._values[key])} {what}.")
 
     def value(self, key: str) -> object:
-        """Return the value as it stands there, unchecked; None if there is none."""
+        """Return the value of the key, unchecked; None if there is none."""
         assert key in KEYS[self._section], key
         return self._values.get(key)
 
     def required(self, key: str) -> None:
-        """Refuse a table without this key.
+        """Check that the table has this key.
 
         Raises: CallError: the key is missing.
         """
@@ -78,9 +78,9 @@ class Table:
             raise self.wrong(f"has no {key}: add {key} = {example}")
 
     def one_of(self, keys: tuple[str, ...], meaning: str) -> str:
-        """Return which of some keys is there; exactly one must be.
+        """Return the one of these keys that the table has; it must have exactly one.
 
-        Raises: CallError: none of them is there, or several are.
+        Raises: CallError: the table has none of them, or several.
         """
         found = [key for key in keys if self.value(key) is not None]
         if len(found) > 1:
@@ -92,10 +92,9 @@ class Table:
     def number(
         self, key: str, default: float, *, above: float = -math.inf, least: float = -math.inf
     ) -> float:
-        """Return a number above a bound, or no less than another; NaN and infinities
-        are refused.
+        """Return a number above a bound, or no less than another; NaN and infinities are refused.
 
-        Raises: CallError: it is no such number.
+        Raises: CallError: the value is no such number.
         """
         value = self.value(key)
         if value is None:
@@ -110,7 +109,7 @@ class Table:
     def share(self, key: str, default: float, *, may_be_zero: bool = False) -> float:
         """Return a part of a whole, from 0 to 1.
 
-        Raises: CallError: it is no number in that range.
+        Raises: CallError: the value is no number in that range.
         """
         value = self.value(key)
         if value is None:
@@ -124,7 +123,7 @@ class Table:
     def whole(self, key: str, default: int, *, least: int = 1) -> int:
         """Return a whole number; 4.0 is one.
 
-        Raises: CallError: it is not whole, too small or too large.
+        Raises: CallError: the value is not whole, too small or too large.
         """
         value = self.value(key)
         if value is None:
@@ -143,12 +142,13 @@ class Table:
     ) -> float:
         """Return seconds, in whole milliseconds; a number without a unit is seconds.
 
-        Raises: CallError: it is no duration, too short or too long.
+        Raises: CallError: the value is no duration, too short or too long.
         """
         value = self.value(key)
         if value is None:
             return default
-        # Milliseconds are the least unit: what is left of one is noise of the file's numbers.
+        # Milliseconds are the smallest unit: a smaller part is rounding noise of the file's
+        # numbers.
         seconds = round(self._seconds(key, value), 3)
         if seconds < least_s:
             raise self.wrong_value(key, f"is shorter than {least_s:g}s, the least that makes sense")
@@ -159,7 +159,7 @@ class Table:
     def flag(self, key: str, default: bool) -> bool:
         """Return true or false.
 
-        Raises: CallError: it is neither.
+        Raises: CallError: the value is neither.
         """
         value = self.value(key)
         if value is None:
@@ -171,7 +171,7 @@ class Table:
     def text(self, key: str, *, limit: int = TEXT_LIMIT, may_have_lines: bool = False) -> str:
         """Return text that is not empty.
 
-        Raises: CallError: it is no text, empty, too long or cannot be printed.
+        Raises: CallError: the value is no text, empty, too long or cannot be printed.
         """
         value = self.value(key)
         if not isinstance(value, str):
@@ -186,9 +186,9 @@ class Table:
         return value.strip()
 
     def word(self, key: str, words: tuple[str, ...], default: str) -> str:
-        """Return one of some words, in any case.
+        """Return one of some words; upper and lower case count as the same.
 
-        Raises: CallError: it is none of them.
+        Raises: CallError: the value is none of these words.
         """
         value = self.value(key)
         if value is None:
@@ -200,7 +200,8 @@ class Table:
     def moment(self, key: str) -> float:
         """Return seconds since 1970.
 
-        Raises: CallError: it is no time, has no zone, or is far off.
+        Raises: CallError: the value is no time, has no time zone, or is too far in the past or
+        future.
         """
         value = self.value(key)
         if isinstance(value, str):
@@ -264,7 +265,7 @@ class Table:
 
 
 def shown(value: object) -> str:
-    """Return a value as it stands in the file, shortened if it is long."""
+    """Return a value as it would be written in the file, shortened if it is long."""
     match value:
         case bool():
             text = "true" if value else "false"

@@ -1,6 +1,7 @@
-"""A policy as the text of a policy file, from which `parser` makes the same policy again.
+"""Writes a policy as the text of a policy file, from which `parser` makes the same policy again.
 
-Values that equal their defaults are left out. Who set it, and when, stands in no file.
+Values that equal their defaults are left out. The file does not contain who set the policy, or
+when.
 """
 
 import json
@@ -60,7 +61,7 @@ def policy_toml(policy: Policy) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return seconds as a policy file writes them: "90s", "5m", "2h"."""
+    """Return seconds in the form of a policy file: "90s", "5m", "2h"."""
     for unit, unit_s in _UNITS:
         if seconds and seconds % unit_s == 0:
             return f"{seconds / unit_s:.0f}{unit}"
@@ -128,7 +129,7 @@ def _idle(rule: IdleRule) -> list[str]:
 
 
 def _line(key: str, value: object, default: object, *, is_duration: bool = False) -> str:
-    """Return one line; nothing for a value that is the default."""
+    """Return one line; nothing if the value is the default."""
     if value == default:
         return ""
     match value:
@@ -139,13 +140,14 @@ def _line(key: str, value: object, default: object, *, is_duration: bool = False
         case int() | float():
             text = _number(value)
         case _:
-            # JSON's strings are TOML's, but for the one control character that JSON leaves alone.
+            # JSON's strings are also TOML's, except for the one control character that JSON does
+            # not escape.
             text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{key} = {text}\n"
 
 
 def _number(value: float) -> str:
-    """Return a number so that it is read as the same one; whole ones without a point."""
+    """Return a number in a form that is read as the same number; a whole number has no point."""
     if value == int(value) and abs(value) < 2**53:
         return str(int(value))
     return repr(float(value))

@@ -1,6 +1,6 @@
-"""Numbers from a Prometheus, or from what speaks its HTTP API (Thanos, Mimir, VictoriaMetrics).
+"""Reads numbers from a Prometheus, or a server with its HTTP API (Thanos, Mimir, VictoriaMetrics).
 
-`client` is what others use. Pure are what an answer means (`answer`, `reading`), which series a
-query rests on and how old they are (`selector`, `freshness`), and how queries are put together
-(`batch`). `settings`, `credentials`, `session` and `evaluation` carry the questions over.
+Other packages use `client`. These modules are pure: `answer` and `query_value` interpret an answer,
+`selector` and `freshness` find a query's series and their ages, and `batch` joins queries.
+`settings`, `credentials`, `session` and `evaluation` send the queries.
 """

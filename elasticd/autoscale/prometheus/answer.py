@@ -1,7 +1,7 @@
-"""What Prometheus' HTTP API answers: bytes in, samples or a failure out. Pure.
+"""Parses an answer of Prometheus' HTTP API: bytes in, samples or a failure out. Pure.
 
-Nothing is trusted: the answer may be a proxy's login page, it may be cut off, and a number may be a
-string that Python reads more freely than Prometheus writes it.
+No answer is trusted: it may be a proxy's login page, it may be cut off, and a number may be a text
+that Python accepts although Prometheus would not write it.
 """
 
 import json
@@ -16,9 +16,9 @@ from elasticd.records.autoscale.held import HoldReason
 __all__ = ["Kind", "QueryAnswer", "QueryFailure", "Sample", "answered", "number", "words"]
 
 WORDS_LIMIT = 300
-"""How many characters of others' messages are passed on."""
+"""The number of characters of others' messages that are passed on."""
 _AGAIN = frozenset((408, 425, 429))
-"""The 4xx codes that mean: try again later."""
+"""The 4xx codes that ask for another try later."""
 _AGAIN_TYPES = frozenset(("timeout", "canceled", "unavailable", "internal"))
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|Inf|NaN)", re.ASCII)
 
@@ -28,7 +28,7 @@ Kind = str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFailure:
-    """There is no answer to use."""
+    """The reason why there is no answer to use."""
 
     why: HoldReason
     detail: str
@@ -41,9 +41,9 @@ class Sample:
 
     labels: Mapping[str, str] = field(default_factory=dict)
     at_s: float
-    """Prometheus' time at the evaluation."""
+    """The time of the evaluation, by Prometheus' clock."""
     text: str
-    """The value as it was written; empty if it is none (a histogram)."""
+    """The value in Prometheus' own text; empty if there is no number (a histogram)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,17 @@ class QueryAnswer:
 
     kind: Kind
     samples: tuple[Sample, ...] = ()
-    """The samples; of a matrix all points of all series, each with its own time."""
+    """The samples; for a matrix all points of all series, each with its own time."""
     warnings: tuple[str, ...] = ()
 
     @property
     def clock_s(self) -> float | None:
-        """Return Prometheus' time; None for a matrix, or if no sample tells it."""
+        """Return Prometheus' time; None for a matrix, or if no sample has it."""
         return self.samples[0].at_s if self.samples and self.kind != "matrix" else None
 
 
 def answered(status: int, body: bytes) -> QueryAnswer | QueryFailure:
-    """Read one answer of `/api/v1/query` or `/api/v1/query_range`."""
+    """Parse one answer of `/api/v1/query` or `/api/v1/query_range`."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
@@ -84,12 +84,12 @@ def answered(status: int, body: bytes) -> QueryAnswer | QueryFailure:
 
 
 def number(text: str) -> float | None:
-    """Return the number that Prometheus wrote, NaN and infinities included; None if it is none."""
+    """Return Prometheus' number, NaN and infinities included; None if the text is no number."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def words(text: str) -> str:
-    """Return others' words as one line that is not too long."""
+    """Return another server's message as one line that is not too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= WORDS_LIMIT else f"{line[:WORDS_LIMIT]}..."
 
@@ -132,7 +132,7 @@ def _answer(given: dict[str, Any]) -> QueryAnswer:
 
 
 def _sample(labels: dict[str, str], pair: Any) -> Sample:
-    if pair is None:  # A native histogram stands under another name.
+    if pair is None:  # A native histogram is under another key.
         return Sample(labels=dict(labels), at_s=0.0, text="")
     at, text = pair
     at_s = float(at)

@@ -1,4 +1,4 @@
-"""The client for all jobs: readings for the loop, a check for `set`, a past for `simulate`."""
+"""The client for all jobs: readings for the loop, a check for `set`, past values for `simulate`."""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -24,27 +24,26 @@ RESTART_SHARE = 0.1
 """The part of a range for which Prometheus must have run."""
 RANGE_LIMIT_BYTES = 16 << 20
 POINTS_LIMIT = 11_000
-"""How many points of one series a range may have: Prometheus' own limit."""
+"""The number of points of one series that a range may have: Prometheus' own limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastReading:
-    """One value of the past."""
+    """One value from the past."""
 
     ago_s: float
-    """Seconds before now, by Prometheus' clock."""
+    """The seconds before now, by Prometheus' clock."""
     value: float
 
 
 class PrometheusClient:
-    """Query one Prometheus; one thread at a time calls its methods."""
+    """Queries one Prometheus; one thread at a time calls its methods."""
 
     def __init__(self, settings: PrometheusSettings) -> None:
-        """Read all files that are named; connect to nobody yet.
+        """Read all files that the settings name; make no connection yet.
 
-        Raises:
-            CallError: the settings make no sense.
-            EnvironmentProblem: a file is missing, or is not what it should be.
+        Raises: CallError: the settings are not valid. EnvironmentProblem: a file is missing, or has
+        the wrong content.
         """
         self._timeout_s = settings.timeout_s
         self._endpoint = endpoint(settings)
@@ -54,19 +53,19 @@ class PrometheusClient:
 
     @property
     def url(self) -> str:
-        """Its address, which holds no secret."""
+        """Return Prometheus' address, which contains no secret."""
         return self._endpoint.url
 
     def read(self, queries: Sequence[Query]) -> Mapping[Query, QueryReading]:
-        """Ask all queries, and wait for the slowest."""
+        """Send all queries, and wait for the slowest."""
         return {query: each for part in self.readings(queries) for query, each in part.items()}
 
     def readings(
         self, queries: Sequence[Query]
     ) -> Generator[Mapping[Query, QueryReading], None, None]:
-        """Ask all queries and how fresh their series are, within the time limit of the settings.
+        """Send all queries, and those for their series' ages, within the settings' time limit.
 
-        A reading comes as soon as its own query and ages are answered.
+        A reading is yielded as soon as its own query and ages are answered.
         """
         yield from self._readings(queries, looks_for_restart=True)
 
@@ -98,10 +97,10 @@ class PrometheusClient:
                 yield {query: _reading(query, waiting.pop(query), found, doubt) for query in whole}
 
     def check(self, query: Query) -> QueryReading:
-        """Return what the query says now, even if that is nothing yet.
+        """Return the present value of the query, even if there is no number yet.
 
-        Raises: CallError: Prometheus refuses it, or it can never be one number; with Prometheus'
-        words. Unavailable: Prometheus does not answer.
+        Raises: CallError: Prometheus refuses the query, or it can never be one number; the message
+        has Prometheus' reason. Unavailable: Prometheus does not answer.
         """
         answer = self._answers([query.text])[query.text]
         if isinstance(answer, QueryFailure):
@@ -114,23 +113,23 @@ class PrometheusClient:
                 f"{query.name}: {query.text} is a {answer.kind}, not one number: use an "
                 "expression of one value, as sum(rate(...))."
             )
-        # To a person who sets a policy a gap is no news: what it says now is.
+        # For a person who sets a policy a gap is not important: the present value is.
         (said,) = self._readings([query], looks_for_restart=False)
         return said[query]
 
     def past(
         self, text: str, seconds: float, step_s: float, until_ago_s: float = 0.0
     ) -> tuple[PastReading, ...]:
-        """Return the finite values of a query over so many seconds, oldest first.
+        """Return the finite values of a query over a time span, oldest first.
 
         Args:
-            text: PromQL of one series.
-            seconds: how long; above 0.
-            step_s: between two points; above 0.
-            until_ago_s: how long ago the newest one is; 0: now.
+            text: the PromQL of one series.
+            seconds: the length of the time span; above 0.
+            step_s: the seconds between two points; above 0.
+            until_ago_s: the age of the newest point in seconds; 0 for now.
 
         Raises:
-            CallError: Prometheus refuses it, it has several series, or too many points.
+            CallError: Prometheus refuses the query, or it has several series, or too many points.
             Unavailable: Prometheus does not answer.
         """
         if not 0 < seconds / step_s <= POINTS_LIMIT:
@@ -189,12 +188,12 @@ class PrometheusClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Doubt:
-    """What makes all series of one Prometheus doubtful, as its first answer shows it."""
+    """A reason to doubt all series of one Prometheus, from its first answer."""
 
     back_s: float
-    """How many seconds its clock went back."""
+    """The seconds by which its clock went back."""
     restarted: Restarted | None
-    """Its restart; None if it was surely not restarted since the last evaluation."""
+    """Its restart; None if it was certainly not restarted since the last evaluation."""
 
 
 def _reading(
@@ -203,8 +202,8 @@ def _reading(
     found: Mapping[str, QueryAnswer | QueryFailure],
     doubt: _Doubt | None,
 ) -> QueryReading:
-    """Return what one query says; `asked` are the queries for its ages."""
-    # What names no series, as hour(), is never old.
+    """Return the reading of one query; `asked` are the queries for its ages."""
+    # A query without series, such as hour(), is never old.
     age = age_s(found[text] for text in asked) if asked else 0.0
     back_s = doubt.back_s if doubt is not None else 0.0
     said = reading(found[query.text], age, max_age_s=query.max_age_s, back_s=back_s)
@@ -221,7 +220,7 @@ def _reading(
 
 
 def _clock_s(found: Mapping[str, QueryAnswer | QueryFailure]) -> float | None:
-    """Return Prometheus' time from the first of these answers; any other would do as well."""
+    """Return Prometheus' time from the first of these answers; each of them has the same time."""
     for answer in found.values():
         if isinstance(answer, QueryAnswer) and answer.clock_s:
             return answer.clock_s

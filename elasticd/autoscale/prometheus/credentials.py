@@ -1,7 +1,8 @@
-"""The token, the password and the certificates, as they stand in their files now.
+"""The token, the password and the certificates, from the present content of their files.
 
-They rotate while the autoscaler runs, so the files are checked before each evaluation and read
-again when one of them changed. Their contents stay in here and in the header: no error quotes them.
+They rotate while the autoscaler runs, so the files are checked before each evaluation, and read
+again if one of them changed. Their contents stay in this module and in the header: no error quotes
+them.
 """
 
 import base64
@@ -20,20 +21,20 @@ FILE_LIMIT_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a request shows of who we are."""
+    """The credentials that a request sends."""
 
     authorization: str = field(default="", repr=False)
-    """The header; empty if there is none."""
+    """The Authorization header; empty if there is none."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Texts that no message may hold, even where others repeat them to us."""
+    """The texts that no message may contain, even if a server repeats them."""
     context: ssl.SSLContext | None = None
 
 
 class Credentials:
-    """Read the files of one endpoint; one thread uses it."""
+    """Reads the credential files of one endpoint; one thread uses it."""
 
     def __init__(self, settings: PrometheusSettings, endpoint: Endpoint) -> None:
-        """Read nothing yet."""
+        """Keep the settings; no file is read yet."""
         self._settings, self._endpoint = settings, endpoint
         given = (
             settings.bearer_token_file,
@@ -47,10 +48,9 @@ class Credentials:
         self._shown = Shown()
 
     def current(self) -> Shown:
-        """Return what holds now: the same object as long as no file has changed.
+        """Return the present credentials: the same object as long as no file has changed.
 
-        Raises:
-            EnvironmentProblem: a file is missing, or cannot be what it should be.
+        Raises: EnvironmentProblem: a file is missing, or has the wrong content.
         """
         are = tuple(_identity(name) for name in self._files)
         if self._read_as != are:
@@ -82,7 +82,8 @@ class Credentials:
             ) from exc
         if given.cert_file:
             try:
-                # A password would be asked for on the terminal: a daemon has none.
+                # Without this, OpenSSL would ask for a password on the terminal, which a daemon
+                # does not have.
                 context.load_cert_chain(given.cert_file, given.key_file, password=_no_password)
             except (OSError, ValueError) as exc:
                 raise EnvironmentProblem(
@@ -107,7 +108,7 @@ def _identity(name: str) -> tuple[int, ...]:
 
 
 def _line(name: str, what: str) -> str:
-    """Return the one line of a file; no error quotes it."""
+    """Return the one line of a file; no error quotes the line."""
     try:
         with Path(name).open("rb") as file:
             content = file.read(FILE_LIMIT_BYTES + 1)

@@ -1,19 +1,19 @@
-"""All queries of one evaluation, asked within one time limit.
+"""Sends all queries of one evaluation within one time limit.
 
-Each distinct text is asked once, by POST (a GET's address has a limit), by a few threads over
-connections that are kept. A text that Prometheus has answered with a vector before is from then on
-asked with up to 39 others as one union (`batch`), which PromQL can do without changing what any of
-them means. An unknown text, a scalar, or one that failed or was slow is asked separately. Where a
-union fails, warns, or takes longer than a second, its parts are asked separately in the same
-evaluation, since one of them may be at fault. A union gets a third of the time at most. A text that
-took longer than that by itself comes last the next time.
+Each distinct text is sent once, by POST (a GET's address has a limit), by a few threads over kept
+connections. A text that Prometheus has answered with a vector before is afterwards sent with up to
+39 others as one union (`batch`), in which each query keeps its meaning. An unknown text, a scalar,
+or a text that failed or was slow is sent separately. If a union fails, warns, or takes longer than
+a second, its parts are sent separately in the same evaluation, since one of them may be the cause.
+A union gets at most a third of the time. A text that took longer than that by itself comes last the
+next time.
 
-No query waits for another job's: answers are passed on as they come, and a request that takes
-longer than a second no longer keeps its thread from the others, so that eight queries which hang do
-not hold up a ninth. A query that hangs costs its own job the reading, and the evaluation its time.
+No query waits for another job's query: answers are passed on as they arrive, and a request that
+takes longer than a second does not keep its thread from the others, so that eight queries that hang
+do not delay a ninth. A query that hangs costs its own job the reading, and the evaluation its time.
 
-Rejected: recording rules (they change somebody's Prometheus), and one union of everything (one bad
-query would blind all jobs).
+Rejected: recording rules (they change another team's Prometheus), and one union of everything (one
+bad query would cost all jobs their readings).
 """
 
 import time
@@ -32,31 +32,32 @@ __all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "KnownQueries", "QueryEvaluation
 QUERY = "/api/v1/query"
 WORKERS = 8
 THREADS_LIMIT = 4 * WORKERS
-"""The limit of threads, including those that are stuck where nobody can interrupt them, as in
-DNS."""
+"""The limit for the number of threads, including threads that hang where they cannot be
+interrupted, for instance in DNS."""
 PATIENCE_S = 1.0
-"""A request that takes longer than this may be one that hangs."""
+"""A request that takes longer than this time in seconds may hang."""
 LOOK_S = 0.25
-"""The pause between two looks for such requests, while answers are waited for."""
+"""The pause in seconds between two checks for such requests, while answers are awaited."""
 UNION_SHARE = 1 / 3
-"""The part of the time for a union, so that twice as much is left to ask its parts separately."""
+"""The part of the time for a union, so that twice as much is left for its parts."""
 _LATE = QueryFailure(why=HoldReason.UNREACHABLE, detail="Prometheus has not answered in time.")
 
 
 class KnownQueries:
-    """What earlier evaluations have shown of each text; the evaluating thread owns it."""
+    """The results of earlier evaluations for each text; the evaluating thread owns them."""
 
     def __init__(self) -> None:
         self.vectors: set[str] = set()
-        """Texts that may be part of a union."""
+        """The texts that may be part of a union."""
         self.slow: set[str] = set()
         self._ages: set[str] = set()
         self.threads: list[Thread] = []
 
     def expect(self, texts: Iterable[str], ages: Iterable[str]) -> None:
-        """Keep only what is still asked for: jobs come and go for months.
+        """Keep only the texts that are still needed, since jobs come and go for months.
 
-        Queries for ages, which are ours, are vectors: a new one is part of a union at once.
+        The queries for ages, which elasticd writes, give vectors: a new one is part of a union at
+        once.
         """
         now = set(ages)
         self.vectors |= now - self._ages
@@ -68,17 +69,17 @@ class KnownQueries:
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
-    """One request under way."""
+    """One request that was sent."""
 
     texts: tuple[str, ...]
-    """The texts that are asked as one."""
+    """The texts that are sent as one query."""
     since_s: float
     is_apart: bool = False
-    """True for a union whose parts are asked separately by now."""
+    """True for a union whose parts have been queued separately."""
 
 
 class QueryEvaluation:
-    """One evaluation; `arrivals` is called once."""
+    """The queries of one evaluation; `arrivals` is called once."""
 
     def __init__(self, session: HttpSession, known: KnownQueries, deadline_s: float) -> None:
         """`deadline_s` is a time of the monotonic clock."""
@@ -87,20 +88,20 @@ class QueryEvaluation:
         self._union_deadline_s = deadline_s - self._union_s * (1 / UNION_SHARE - 1)
         self._news = Condition()
         self._left: deque[tuple[str, ...]] = deque()
-        """What nobody has taken yet: texts that are asked as one."""
+        """The queue of requests: each entry has the texts that are sent as one query."""
         self._found: dict[str, QueryAnswer | QueryFailure] = {}
         self._working = 0
-        """Threads."""
+        """The threads that send requests."""
         self._under_way: dict[Call, _Asked] = {}
         self._is_over = False
 
     def arrivals(
         self, texts: Sequence[str]
     ) -> Generator[dict[str, QueryAnswer | QueryFailure], None, None]:
-        """Ask all queries; yield one answer or failure for each, as they come.
+        """Send all queries; yield one answer or failure for each, as they arrive.
 
-        The last ones come no later than the deadline. A caller that stops earlier closes the
-        iterator.
+        The last answers are yielded no later than the deadline. A caller that stops earlier closes
+        the iterator.
         """
         wanted = dict.fromkeys(texts)
         told = 0
@@ -123,7 +124,7 @@ class QueryEvaluation:
             yield late
 
     def _fresh(self, told: int) -> dict[str, QueryAnswer | QueryFailure]:
-        """Return the answers beyond the first so many; none means that the time is over."""
+        """Wait for answers after the first `told`, and return them; none if the time is over."""
         with self._news:
             while len(self._found) <= told:
                 left_s = self._deadline_s - time.monotonic()
@@ -134,7 +135,7 @@ class QueryEvaluation:
             return dict(list(self._found.items())[told:])
 
     def _pass_by_slow(self) -> None:
-        """Make sure that a request that may hang blocks nothing else; the caller holds the lock."""
+        """Make sure that a request that may hang blocks no other; the caller holds the lock."""
         now_s = time.monotonic()
         for call, asked in self._under_way.items():
             if len(asked.texts) == 1 or now_s < asked.since_s + PATIENCE_S:
@@ -147,7 +148,7 @@ class QueryEvaluation:
         self._start()
 
     def _end(self) -> None:
-        """Abort what is under way, and remember what was slow and what was a vector."""
+        """Abort the requests that are left; remember slow texts and those that gave a vector."""
         with self._news:
             self._is_over = True
             self._left.clear()
@@ -169,7 +170,7 @@ class QueryEvaluation:
         return unions + [(text,) for text in alone]
 
     def _start(self) -> None:
-        """Start a thread for each thing to ask, up to the limit; the caller holds the lock."""
+        """Start a thread for each request, up to the limit; the caller holds the lock."""
         threads = self._known.threads
         threads[:] = [thread for thread in threads if thread.is_alive()]
         long_ago_s = time.monotonic() - PATIENCE_S
@@ -179,7 +180,7 @@ class QueryEvaluation:
             thread = Thread(target=self._work, name="prometheus", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # The machine has no more: fewer ask, or nobody.
+            except RuntimeError:  # No more threads on this machine: fewer send.
                 return
             threads.append(thread)
             self._working += 1
@@ -188,7 +189,7 @@ class QueryEvaluation:
         while True:
             with self._news:
                 texts = self._taken()
-                if not texts:  # Also where the time is over.
+                if not texts:  # This is also so if the time is over.
                     self._working -= 1
                     return
                 is_union = len(texts) > 1
@@ -205,7 +206,7 @@ class QueryEvaluation:
             self._note(answer, time.monotonic() - began_s, call)
 
     def _taken(self) -> tuple[str, ...]:
-        """Return the next texts to ask as one; none if there are no more.
+        """Return the next texts to send as one query; none if the queue is empty.
 
         The caller holds the lock.
         """

@@ -1,17 +1,18 @@
-"""How old the newest samples are that a query rests on, by Prometheus' own clock. Pure.
+"""The age of the newest samples of a query's series, by Prometheus' own clock. Pure.
 
-An instant query looks back five minutes and answers with the time of the question, so a series that
-stopped looks alive. `timestamp()` of a plain selector tells the truth, and says nothing of a series
-that has a staleness marker. So for each selector of a query one more query asks for the age of its
-*oldest* series: a sum over nodes is as old as the node that fell silent first. A selector without
-any series counts for nothing as long as another one of the query has some (`new_name or old_name`);
-where none has, the answer rests on nothing (`sum(gone) or vector(0)`), and is stale.
+An instant query looks back five minutes and answers with the time of the query, so a series that
+ended seems alive. `timestamp()` of a plain selector gives the real time, and gives nothing for a
+series that has a staleness marker. So for each selector of a query one more query asks for the age
+of its *oldest* series: a sum over nodes is as old as the last sample of the node that stopped
+first. A selector without any series is ignored as long as another selector of the query has some
+(`new_name or old_name`); if none has any, the answer has no basis (`sum(gone) or vector(0)`), and
+is stale.
 
-Both times are Prometheus' own: its `time()` less the sample's timestamp. A Prometheus whose clock
-is wrong by ten minutes gives samples that time as well, and the difference is right. Of a clock
-that was put *back* it tells nothing, as such a Prometheus replays what it had scraped before: that
-is `Clock`'s to see. Nor can it be asked of a selector of several names whose series are otherwise
-the same, since `timestamp()` drops the name: Prometheus refuses that, and the number is held.
+Both times are Prometheus' own: its `time()` minus the sample's timestamp. If its clock is wrong by
+ten minutes, its samples have the same error, and the difference is right. The difference does not
+show a clock that was put *back*, as such a Prometheus replays earlier samples: `Clock` detects
+that. The age is also not available for a selector of several names whose series are otherwise the
+same, since `timestamp()` drops the name: Prometheus refuses the query, and the number is not used.
 """
 
 import math
@@ -24,9 +25,9 @@ from elasticd.records.autoscale.held import HoldReason
 __all__ = ["Clock", "age_queries", "age_s"]
 
 LOOKBACK_S = 300.0
-"""How far Prometheus' instant selectors look back, unless it was set otherwise."""
+"""The time in seconds that Prometheus' instant selectors look back, by default."""
 BACK_S = 5.0
-"""The clocks of two Prometheus servers behind one address may differ by this much."""
+"""The clocks of two Prometheus servers behind one address may differ by this many seconds."""
 
 
 def age_queries(expression: str, max_age_s: float) -> tuple[str, ...]:
@@ -37,20 +38,20 @@ def age_queries(expression: str, max_age_s: float) -> tuple[str, ...]:
 def _stamps(selector: str, max_age_s: float) -> str:
     if max_age_s <= LOOKBACK_S:
         return f"timestamp({selector})"
-    # Samples that are too old for an instant selector: the newest of those that it found before.
-    # A subquery looks at whole minutes alone, so what is newer comes first.
+    # These samples are too old for an instant selector; it takes the newest of them. A subquery
+    # looks at whole minutes alone, so newer samples come first.
     before = f"timestamp({selector})[{max_age_s:.0f}s:{LOOKBACK_S / 5:.0f}s]"
     return f"timestamp({selector}) or max_over_time({before})"
 
 
 def age_s(answers: Iterable[QueryAnswer | QueryFailure]) -> float | QueryFailure | None:
-    """Return the age of the oldest series; None if no selector has any. One failure fails all."""
+    """Return the oldest series' age in seconds; None without series. One failure fails all."""
     ages = []
     for answer in answers:
         if isinstance(answer, QueryFailure):
             return answer
         if answer.warnings:
-            # Where a part of the series is away, the old one may be in it.
+            # If a part of the series is missing, the oldest series may be in it.
             return QueryFailure(
                 why=HoldReason.WARNING, detail=f"Prometheus warns: {answer.warnings[0]}"
             )
@@ -62,13 +63,13 @@ def age_s(answers: Iterable[QueryAnswer | QueryFailure]) -> float | QueryFailure
 
 
 class Clock:
-    """Remember the latest time of one Prometheus, to see that its clock was put back."""
+    """The latest time of one Prometheus, to detect that its clock was put back."""
 
     def __init__(self) -> None:
         self._latest_s = 0.0
 
     def back_s(self, now_s: float | None) -> float:
-        """Take note of its time; return how far it is behind an earlier one, or 0."""
+        """Note Prometheus' time; return by how many seconds it is behind an earlier one, or 0."""
         if now_s is None:
             return 0.0
         behind_s = self._latest_s - now_s

@@ -1,7 +1,7 @@
 """Turns Prometheus' answer into a number to use, or into the reason why there is none. Pure.
 
-A missing number is never 0: to take it for 0 sends a job to its least size whenever a metric is
-away, which has happened to others.
+A missing number is never read as 0: that would give a job its least size whenever a metric is
+missing, which is a known failure of other autoscalers.
 """
 
 import math
@@ -13,7 +13,7 @@ from elasticd.records.autoscale.held import HoldReason
 __all__ = ["reading"]
 
 GREATEST = 1e30
-"""Larger numbers count nothing real: a product with one would overflow somewhere."""
+"""Larger numbers are no real counts: a product with such a number could overflow."""
 SHOWN_LABELS = 6
 
 
@@ -24,13 +24,13 @@ def reading(
     max_age_s: float,
     back_s: float,
 ) -> QueryReading:
-    """Return what one query says.
+    """Return the reading of one query.
 
     Args:
-        answer: to the query itself.
-        age_s: of the oldest series that it rests on; None: it rests on none that has a sample.
-        max_age_s: of the policy.
-        back_s: by how much Prometheus' clock is behind what it was before.
+        answer: the answer to the query itself.
+        age_s: the age of the oldest series of the query; None if no series has a sample.
+        max_age_s: the policy's limit for the age.
+        back_s: the seconds by which Prometheus' clock is behind its earlier time.
     """
     if isinstance(answer, QueryFailure):
         return _none(answer.why, answer.detail)
@@ -85,7 +85,7 @@ def _of_number(
             "are allowed.",
             age_s=age_s,
         )
-    return QueryReading(value=value + 0.0, age_s=age_s)  # -0.0 is 0.0.
+    return QueryReading(value=value + 0.0, age_s=age_s)  # This turns -0.0 into 0.0.
 
 
 def _none(why: HoldReason, detail: str) -> QueryReading:

@@ -1,10 +1,10 @@
-"""Whether Prometheus was restarted since it was asked last.
+"""Detects whether Prometheus was restarted since the last evaluation.
 
-A restart between two evaluations is seen by none of them, and leaves a gap in every series: right
-after it averages are low, by which others have made their targets smaller. So Prometheus is asked
-how long it has run. That is compared with how long ago it answered us before, so that two of them
-behind one address, which were started at other times, are no restart; and it is counted by its own
-clock, like the age of samples.
+No evaluation sees a restart between two evaluations, but it leaves a gap in every series: right
+after it averages are low, which has made other autoscalers reduce their targets. So Prometheus is
+asked how long it has run. That time is compared with the time since its last answer, so that two
+servers behind one address, which were started at different times, do not look like a restart. It is
+measured by Prometheus' own clock, like the age of samples.
 """
 
 import json
@@ -18,17 +18,17 @@ from elasticd.autoscale.prometheus.session import Call, HttpSession
 __all__ = ["PATH", "Restart", "Restarted", "started_unix_s"]
 
 PATH = "/api/v1/status/runtimeinfo"
-"""Prometheus has this path. Other servers with its API may not, and are taken to have run for
-ever."""
+"""The path of Prometheus for its start time. Other servers with its API may not have it, and count
+as never restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarted:
-    """The start of a Prometheus, after which a number may be an average over too little."""
+    """The start of a Prometheus, after which a number may be an average over too little time."""
 
     ago_s: float
     is_sure: bool
-    """False if it is not known whether it was asked before that."""
+    """False if it is not known whether Prometheus answered before that start."""
 
     def is_gap(self, window_s: float) -> bool:
         """Return whether a number over the last `window_s` must not be used."""
@@ -36,18 +36,18 @@ class Restarted:
 
 
 class Restart:
-    """Watch one address for restarts; one thread uses it."""
+    """Watches one address for restarts; one thread uses it."""
 
     def __init__(self) -> None:
         self._answered_s: float | None = None
 
     def seen(self, session: HttpSession, clock_s: float | None, limit_s: float) -> Restarted | None:
-        """Return its start, if that was, or may have been, after the last evaluation.
+        """Return Prometheus' start, if it was, or may have been, after the last evaluation.
 
         Args:
-            session: to ask by.
-            clock_s: Prometheus' time in this evaluation; None: it did not answer.
-            limit_s: how long to wait at most.
+            session: the session for the request.
+            clock_s: Prometheus' time in this evaluation; None if it did not answer.
+            limit_s: the longest wait in seconds.
         """
         if clock_s is None:
             return None
@@ -64,7 +64,7 @@ class Restart:
 
 
 def started_unix_s(body: bytes) -> float | None:
-    """Return when it was started, by its own clock; None: it does not say."""
+    """Return the time of Prometheus' start, by its own clock; None if the body lacks it."""
     try:
         text = json.loads(body)["data"]["startTime"]
         began = datetime.fromisoformat(text)
@@ -74,7 +74,7 @@ def started_unix_s(body: bytes) -> float | None:
 
 
 def _body(session: HttpSession, limit_s: float) -> bytes | None:
-    """Ask on a thread of its own, which is abandoned if it takes too long."""
+    """Send the request on a thread of its own, which is abandoned if the answer takes too long."""
     call = Call(time.monotonic() + limit_s)
     found: list[bytes | None] = []
     thread = Thread(target=lambda: found.append(session.get(PATH, call)), daemon=True)

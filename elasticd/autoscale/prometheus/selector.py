@@ -1,15 +1,14 @@
-"""The vector selectors of a PromQL expression: which series it rests on. Pure.
+"""Finds the vector selectors of a PromQL expression, which name its series. Pure.
 
-Only series can be asked whether they are fresh (`timestamp(selector)`), but a policy may have any
-expression. So a lexer finds its selectors. It knows PromQL's strings, comments, numbers and words,
-but no grammar: a selector is what stands in braces, or a name that is neither a function nor a
-keyword, with the braces after it. Prometheus itself judges the result, since each selector goes
-back to it in a query.
+Only series have an age (`timestamp(selector)`), but a policy may have any expression. So a lexer
+finds its selectors. The lexer knows PromQL's strings, comments, numbers and words, but no grammar:
+a selector is a text in braces, or a name that is neither a function nor a keyword, with the braces
+after it. Prometheus itself checks the result, since each selector is sent back in a query.
 
-Rejected: Prometheus' own parser behind `/api/v1/parse_query`, which those of before 3.0, Thanos and
-Mimir do not have. Limits: `offset` and `@` are left out, so the series must live *now*, although
-the expression looks at an earlier time; the second argument of the experimental `info()` counts as
-a selector; a metric that is called like a keyword (`by`, `or`, `inf`) needs braces
+Rejected: Prometheus' own parser behind `/api/v1/parse_query`, which Prometheus before 3.0, Thanos
+and Mimir do not have. Limits: `offset` and `@` are left out, so the series must exist *now*,
+although the expression looks at an earlier time; the second argument of the experimental `info()`
+counts as a selector; a metric with the name of a keyword (`by`, `or`, `inf`) needs braces
 (`{__name__="or"}`).
 """
 
@@ -35,7 +34,7 @@ _AGGREGATIONS = frozenset(
     )
 )
 _LISTS = frozenset(("by", "without", "on", "ignoring", "group_left", "group_right"))
-"""Keywords that are followed by a list of labels."""
+"""The keywords that a list of labels follows."""
 _KEYWORDS = _LISTS | frozenset(
     ("and", "or", "unless", "atan2", "bool", "offset", "inf", "nan", "smoothed", "anchored")
 )
@@ -45,9 +44,9 @@ _Token = tuple[str, str]
 
 
 def selectors(expression: str) -> tuple[str, ...]:
-    """Return the selectors, each once, in their order; none if only times and constants are named.
+    """Return the selectors, each once, in their order; none if the expression has no series.
 
-    Text that is no PromQL gives some selectors or none: Prometheus says what is wrong with it.
+    A text that is no PromQL gives some selectors or none: Prometheus reports the error in it.
     """
     found: dict[str, None] = {}
     tokens = [token for token in _tokens(expression) if token[0] != "skip"]
@@ -76,21 +75,19 @@ def selectors(expression: str) -> tuple[str, ...]:
 
 
 def _is_aggregation(word: str, following: str) -> bool:
-    """True for `sum by (x) (...)`, whose parenthesis does not follow at once."""
+    """Return True for `sum by (x) (...)`, whose parenthesis does not follow the word at once."""
     return word.lower() in _AGGREGATIONS and following.lower() in ("by", "without")
 
 
 def _behind(tokens: list[_Token], at: int, end: str) -> int:
-    """Return the position after the next `end`; neither labels nor durations contain
-    another one.
-    """
+    """Return the position after the next `end`; labels and durations do not contain one."""
     while at < len(tokens) and tokens[at][1] != end:
         at += 1
     return at + 1
 
 
 def _tokens(expression: str) -> Iterator[_Token]:
-    """Yield the tokens; all from one brace to its closing one is a single token."""
+    """Yield the tokens; the text from one brace to its closing brace is a single token."""
     braces: list[str] = []
     for found in _TOKEN.finditer(expression):
         kind, text = found.lastgroup or "", found.group()

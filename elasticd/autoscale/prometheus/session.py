@@ -1,13 +1,13 @@
-"""One request over kept connections: it returns bytes or a sentence, in time whatever the other end
-does.
+"""Sends one request over kept connections: it returns bytes or a sentence, within a time limit.
 
 urllib3 provides the pool of kept connections, TLS and the time limits of one socket. Those limits
-hold for each single wait, and a server that sends one byte a second never meets them. So the thread
-that waits for an evaluation aborts the rest when its time is over (`Call.abort`).
+apply to each single wait, and a server that sends one byte a second never exceeds them. So the
+thread that waits for an evaluation aborts the remaining requests when the time is over
+(`Call.abort`).
 
-No redirect is followed: the next address might be another host's, which must not see our token, or
-http after https. No proxy of the environment is used. An answer is never decompressed, so that a
-kilobyte cannot become a gigabyte.
+No redirect is followed: the next address might belong to another host, which must not get the
+token, or be http after https. No proxy of the environment is used. An answer is never decompressed,
+so that a kilobyte cannot become a gigabyte.
 """
 
 import re
@@ -39,7 +39,7 @@ CHUNK_BYTES = 1 << 16
 
 
 class Call:
-    """One request under way; another thread may abort it."""
+    """One request that was sent; another thread may abort it."""
 
     def __init__(self, deadline_s: float) -> None:
         """`deadline_s` is a time of the monotonic clock."""
@@ -56,16 +56,16 @@ class Call:
             self.abort()
 
     def abort(self) -> None:
-        """Make its thread stop waiting for anything."""
+        """Make the call's thread stop waiting."""
         self.is_aborted = True
         if self._socket is not None:
             with suppress(OSError, ValueError):
-                # Not that of TLS, whose state belongs to the thread that reads.
+                # The socket's own method: the state of TLS belongs to the thread that reads.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 _here = local()
-"""The call of this thread, for the connection that it takes from the pool."""
+"""The call of this thread, for the connection that the thread takes from the pool."""
 
 
 class _Plain(HTTPConnection):
@@ -79,7 +79,7 @@ class _Plain(HTTPConnection):
 
 
 class _Tls(_Plain, HTTPSConnection):
-    """Connect by `HTTPSConnection`, which comes next in the order of its classes."""
+    """A TLS connection, which `HTTPSConnection` opens, the next one in the order of the classes."""
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):
@@ -94,7 +94,7 @@ class HttpSession:
     """Connections to one endpoint with one set of credentials; safe for several threads."""
 
     def __init__(self, endpoint: Endpoint, shown: Shown, connections: int) -> None:
-        """Connect to nobody yet; keep at most this many connections."""
+        """Keep at most this many connections; make none yet."""
         self._endpoint, self.shown = endpoint, shown
         self._headers = {
             "Accept": "application/json",
@@ -118,9 +118,9 @@ class HttpSession:
         call: Call,
         limit_bytes: int = ANSWER_LIMIT_BYTES,
     ) -> QueryAnswer | QueryFailure:
-        """Post a form to the API, and return what it answers; it raises nothing.
+        """Post a form to the API, and return its answer; the method raises nothing.
 
-        Prometheus is told how long we wait, so that it does not work for longer.
+        The request tells Prometheus the time limit, so that it does not work for longer.
         """
         found = self._tried(path, fields, call, limit_bytes)
         answer = found if isinstance(found, QueryFailure) else answered(*found)
@@ -129,7 +129,7 @@ class HttpSession:
         return answer
 
     def get(self, path: str, call: Call) -> bytes | None:
-        """Return the body of a plain answer; None if there is none."""
+        """Return the body of an answer to a plain GET; None if there is none."""
         found = self._tried(path, None, call, ANSWER_LIMIT_BYTES)
         return (
             found[1] if not isinstance(found, QueryFailure) and found[0] == HTTPStatus.OK else None
@@ -149,7 +149,7 @@ class HttpSession:
             try:
                 return self._asked(path, fields, left_s, limit_bytes)
             except ProtocolError as exc:
-                # It may have ended a connection that was kept, in the moment in which we used it.
+                # The server may have closed a kept connection at the moment of its use.
                 if is_last:
                     return self._away(f"The answer broke off ({_reason(exc)})", call)
             except (HTTPError, OSError, ValueError) as exc:
@@ -179,7 +179,7 @@ class HttpSession:
             content = _read(response, limit_bytes)
             is_whole = content is not None
         finally:
-            _here.call.uses(None)  # Who has the connection next is another call.
+            _here.call.uses(None)  # The next user of the connection is another call.
             if is_whole:
                 response.release_conn()
             else:
@@ -192,7 +192,7 @@ class HttpSession:
         return response.status, content
 
     def _refusal(self, response: BaseHTTPResponse) -> QueryFailure | None:
-        """Return what the head of an answer says already; None if its body counts."""
+        """Return the failure that the head of an answer shows; None if its body must be read."""
         if 300 <= response.status < 400:
             to = urlsplit(response.headers.get("Location", ""))
             where = words(

@@ -1,4 +1,4 @@
-"""Where a Prometheus answers, and how we identify ourselves: the files, never their contents."""
+"""The address of a Prometheus, and the files of the credentials, never their contents."""
 
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -13,18 +13,20 @@ HINT = "give its address as http://host:9090 or https://host/prefix"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSettings:
-    """The settings that the operator gives."""
+    """The settings that the person who runs the autoscaler gives."""
 
     url: str
-    """`http` or `https`, with the path of the API if that is not `/`."""
+    """The URL: `http` or `https`, with the path of the API if that is not `/`."""
     bearer_token_file: str = ""
-    """It is read again when it changes, as all files here are. It excludes `username`."""
+    """The file of the token; it is read again when it changes, as all files here are. It excludes
+    `username`."""
     username: str = ""
     password_file: str = ""
     ca_file: str = ""
-    """The CA of its certificate; empty for those that this machine trusts."""
+    """The file of the CA for the server's certificate; if empty, the CAs that this machine trusts
+    are used."""
     cert_file: str = ""
-    """Our own certificate, with `key_file`; empty if none is shown."""
+    """The client's certificate, with `key_file`; empty if there is none."""
     key_file: str = ""
     timeout_s: float = TIMEOUT_S
     """The time limit for all queries of one evaluation together, in seconds."""
@@ -38,7 +40,7 @@ class Endpoint:
     port: int
     is_tls: bool
     prefix: str
-    """Empty, or a path without a slash at its end."""
+    """The path before the API's own, without a slash at its end; may be empty."""
 
     @property
     def url(self) -> str:
@@ -47,9 +49,9 @@ class Endpoint:
 
 
 def endpoint(settings: PrometheusSettings) -> Endpoint:
-    """Parse the address, and check that the settings fit each other.
+    """Parse the address, and check that the settings are consistent.
 
-    Raises: CallError: it is no address of a Prometheus, or two settings contradict each other.
+    Raises: CallError: the URL is no address of a Prometheus, or two settings contradict each other.
     """
     try:
         parts = urlsplit(settings.url)
@@ -96,5 +98,5 @@ def _refuse_more(parts: SplitResult) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return a URL without anything that may be a password."""
+    """Return a URL without any part that may be a password."""
     return url.rpartition("@")[2][:200]

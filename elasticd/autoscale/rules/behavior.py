@@ -1,13 +1,13 @@
-"""How soon and how fast a proposal of the target rule is followed: the HPA's `behavior`.
+"""Limits how soon and how fast a proposal of the target rule is followed: the HPA's `behavior`.
 
-Two brakes, in this order, both with numbers for each direction:
+There are two limits, in this order, both with numbers for each direction:
 
 * Stabilization: a job grows no further than the least size that was proposed within the window,
   and shrinks no further than the largest. A peak shorter than the window changes nothing.
 * Rates: within a period the job changes by so many nodes, or so many percent, at most. Of several
   rates the one that allows most counts (`max`), or least (`min`); `disabled` forbids the direction.
 
-What is remembered are the proposals before both brakes, and the changes that were made.
+The memory has the proposals before both limits, and the changes that were made.
 """
 
 import math
@@ -33,24 +33,24 @@ class Stabilized:
 
     nodes: int
     why: str
-    """What held it back, as a sentence; empty if nothing did."""
+    """The limit that reduced the change, as a sentence; empty if none did."""
 
 
 def stabilized(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
-    """Return the size that may be followed now; see `stabilization`."""
+    """Return the size that may be followed now, as `stabilization` computes it."""
     return stabilization(rule, seen, memory, nodes).nodes
 
 
 def stabilization(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> Stabilized:
-    """Return how far a proposal may be followed now, and what held it back.
+    """Return how far a proposal may be followed now, and the limit that reduced the change.
 
-    Limits of the policy and of the job are not applied here.
+    The ranges of the policy and of the job are not applied here.
 
     Args:
-        rule: gives windows and rates.
-        seen: the size that is wanted now, and the time.
-        memory: after `with_proposed`, so that the first proposal finds the size it began with.
-        nodes: what `target.propose` proposed.
+        rule: the rule with the windows and rates.
+        seen: the input with the wanted size and the time.
+        memory: the memory after `with_proposed`, which contains the size at the first proposal.
+        nodes: the size that `target.propose` proposed.
     """
     held = _in_windows(rule, seen, memory, nodes)
     allowed = _in_rates(rule, seen, memory, held)
@@ -73,7 +73,7 @@ def stabilization(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> S
 
 
 def with_proposed(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> Memory:
-    """Return the memory with this proposal in it, and without those that cannot matter any more.
+    """Return the memory with this proposal, and without those that cannot have an effect any more.
 
     At the first proposal the present size is added too, as if it had been proposed: a job that has
     just begun is not made smaller before one window is over.
@@ -81,8 +81,9 @@ def with_proposed(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> M
     before = memory.proposed or (Proposed(at_s=seen.now_s, nodes=seen.wanted),)
     reach_s = windows_reach_s(rule)
     recent = [each for each in before if seen.now_s - each.at_s < reach_s]
-    # A proposal matters only while it is above, or below, all that came after it: the windows ask
-    # for the most and the least. So the memory is bounded by the sizes, and not by the time.
+    # A proposal has an effect only while it is above, or below, all later ones, since the windows
+    # use the largest and the least. So the memory is limited by the number of sizes, and not by
+    # time.
     kept = [Proposed(at_s=seen.now_s, nodes=nodes)]
     most = least = nodes
     for each in reversed(recent):
@@ -93,12 +94,12 @@ def with_proposed(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> M
 
 
 def windows_reach_s(rule: TargetRule) -> float:
-    """Return how far back the stabilization windows look."""
+    """Return how far back the stabilization windows look, in seconds."""
     return max(rule.up.stabilization_s, rule.down.stabilization_s)
 
 
 def rates_reach_s(rule: TargetRule) -> float:
-    """Return how far back the rates look: changes older than that need not be remembered."""
+    """Return how far back the rates look, in seconds: older changes need not be kept."""
     periods = (rate.period_s for behavior in (rule.up, rule.down) for rate in behavior.rates)
     return max(periods, default=0.0)
 
@@ -116,7 +117,7 @@ def _in_windows(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int
 
 def _in_rates(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
     if nodes > seen.wanted:
-        # Never below the present size: it may have been made in fewer steps than the rates allow.
+        # The result is never below the present size, which may be larger than the rates allow.
         return min(nodes, max(seen.wanted, _limit(rule.up, seen, memory, is_up=True)))
     if nodes < seen.wanted:
         return max(nodes, min(seen.wanted, _limit(rule.down, seen, memory, is_up=False)))
@@ -124,7 +125,7 @@ def _in_rates(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
 
 
 def _limit(behavior: Behavior, seen: Seen, memory: Memory, *, is_up: bool) -> int:
-    """Return how far one direction may go now; without rates there is no limit."""
+    """Return the size that one direction may reach now; without rates there is no limit."""
     if behavior.select is Select.DISABLED:
         return seen.wanted
     limits = [
@@ -139,7 +140,7 @@ def _limit(behavior: Behavior, seen: Seen, memory: Memory, *, is_up: bool) -> in
 
 
 def _size_before(rate: Rate, seen: Seen, resized: tuple[Resized, ...]) -> int:
-    """Return the size that the job had when the period began, by its changes since."""
+    """Return the job's size at the beginning of the period, from its changes since then."""
     within = (each.delta for each in resized if seen.now_s - each.at_s < rate.period_s)
     return seen.wanted - sum(within)
 
@@ -147,7 +148,7 @@ def _size_before(rate: Rate, seen: Seen, resized: tuple[Resized, ...]) -> int:
 def _reached(rate: Rate, start: int, *, is_up: bool) -> int:
     if rate.unit is RateUnit.NODES:
         return math.ceil(start + rate.amount) if is_up else math.floor(start - rate.amount)
-    # Multiplied before it is divided, so that 10 % of 10 nodes is one node.
+    # The multiplication comes first, so that 10 % of 10 nodes is one node.
     if is_up:
         return math.ceil(start * (100.0 + rate.amount) / 100.0)
     return int(start * (100.0 - rate.amount) / 100.0)

@@ -1,11 +1,12 @@
 """The budget rule: the largest size whose cost to the end of the job stays within the budget.
 
-What was used counts with what is to come: nodes x seconds of all steps that are left. A budget in
-money goes by the price of now, for both; without a price nothing is proposed, since to shrink on a
-missing number harms the job, and to grow on one may cost what nobody has.
+The cost until now is included in the cost to the end, which is nodes x seconds of all steps that
+are left. A budget in money uses the present price for both. Without a price the rule proposes
+nothing, since a missing number must neither shrink the job, which harms it, nor grow it, which may
+cost too much.
 
-A larger size than that of now must stay within the budget with its error added; that of now counts
-as it was measured. So noise at the edge makes the job smaller at most once.
+A size larger than the present one must stay within the budget with its error added; the present
+size counts as measured. So noise at the limit makes the job smaller at most once.
 """
 
 from elasticd.autoscale.curve.estimate import error_share
@@ -26,10 +27,8 @@ SPARE_SHARE = 0.02
 
 
 def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
-    """Return the largest size that the budget pays for to the end; the least if it pays
-    for none.
-    """
-    del memory  # Nothing of it counts: what is left and what was measured say all.
+    """Return the largest size that the budget pays for to the end; the least size if none."""
+    del memory  # Not needed: the remaining steps and the measured sizes suffice.
     nothing = held(Rule.BUDGET, rule.steps, curve, seen)
     if nothing is not None:
         return nothing
@@ -82,7 +81,7 @@ def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: 
 
 
 class _Money:
-    """Format node-hours, and what they cost if there is a price."""
+    """Formats node-hours, and their cost if there is a price."""
 
     def __init__(self, price: float) -> None:
         self._price = price
@@ -95,7 +94,7 @@ class _Money:
 
 def _is_paid(size: Remaining, nodes: int, left: float, noise: float) -> bool:
     if size.nodes > nodes:
-        # The noise of now counts as well: it may have made all sizes look cheaper.
+        # The noise of the present size is added: it may have made all sizes look cheaper.
         return size.surely_node_hours * (1.0 + SPARE_SHARE + noise) <= left
     return size.node_hours <= left
 

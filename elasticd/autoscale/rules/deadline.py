@@ -1,12 +1,12 @@
-"""The deadline rule: the smallest size that makes all steps by a time.
+"""The deadline rule: the smallest size that makes all steps by a given time.
 
-A size makes it if its end lies before the deadline with its error added (one standard deviation of
-what was measured or fitted); the size of now, too. Where none makes it surely, the smallest that
-makes it probably counts; where none does, the one that ends soonest. A smaller size must keep
-`SPARE_SHARE` of the time in hand, so that noise at the edge does not make the job smaller and
-larger by turns.
+A size suffices if its end is before the deadline with its error added (one standard deviation of
+the measurement or of the fit); this is also true of the present size. If no size surely suffices,
+the rule takes the smallest that probably suffices; if none does, the size that ends first. A
+smaller size must keep `SPARE_SHARE` of the time in reserve, so that noise at the limit does not
+make the job alternately smaller and larger.
 
-The wall clock of the deciding process is compared with a time that a person wrote down: the one
+The wall clock of the deciding process is compared with a time that a person wrote: this is the one
 place where another host's clock matters.
 """
 
@@ -29,8 +29,8 @@ SPARE_SHARE = 0.05
 def propose(
     rule: DeadlineRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
 ) -> Proposal:
-    """Return the smallest size that ends in time, with its end and its error, or the fastest."""
-    del memory  # Nothing of it counts: what is left and what was measured say all.
+    """Return the smallest size that ends in time, with its end and error, or else the fastest."""
+    del memory  # Not needed: the remaining steps and the measured sizes suffice.
     nothing = held(Rule.DEADLINE, rule.steps, curve, seen)
     if nothing is not None:
         return nothing
@@ -61,12 +61,13 @@ def propose(
 def _smallest(
     sizes: list[Remaining], curve: Curve, now: Remaining, left_s: float
 ) -> Remaining | None:
-    """Return the smallest size that surely makes it, or else probably; None if none does."""
+    """Return the smallest size that surely suffices, or else probably; None if none does."""
     noise = error_share(curve, now.nodes)
-    # One that is larger and not sooner is no help, however sure its end is.
+    # A size that is larger and not faster does not help, however certain its end is.
     sizes = [size for size in sizes if size.nodes <= now.nodes or size.seconds < now.seconds]
     for size in sizes:
-        # To shrink, the noise of now is added as well: it may have made all sizes look faster.
+        # Before the job shrinks, the noise of the present size is added: it may make all sizes look
+        # faster.
         spare = SPARE_SHARE + noise if size.nodes < now.nodes else 0.0
         if size.surely_s <= left_s * (1.0 - spare):
             return size
@@ -75,7 +76,7 @@ def _smallest(
 
 
 def _soonest(sizes: list[Remaining], now: Remaining) -> Remaining:
-    """Return the size that ends first; one other than the present must be sooner by its error."""
+    """Return the size that ends first; any but the present size must be faster by its error."""
     best = min(sizes, key=lambda size: (size.seconds, size.nodes), default=now)
     margin_s = best.error_s + now.error_s if best.is_measured else 0.0
     return best if best.seconds + margin_s < now.seconds else now

@@ -1,23 +1,23 @@
-"""The goodput rule: as many nodes as pay for themselves, by the job's own measured steps.
+"""The goodput rule: as many nodes as are worth their price, by the job's own measured steps.
 
-A size is worth its steps in a second, less what the change to it costs, spread over the horizon;
-and each node in it must be worth its price. Rough model: worth(m) = rate(m) / m ** s, where s is
+The worth of a size is its steps per second, less the cost of the change, spread over the horizon;
+and each of its nodes must be worth its price. Rough model: worth(m) = rate(m) / m ** s, where s is
 `least_share`. It has its maximum exactly where the last node adds s of what a node adds on average:
 d ln rate / d ln m = s. With s = 0 the throughput alone counts, with s = 1 that of a node. Between
 two sizes, ln(rate(n) / rate(m)) / ln(n / m) is the mean of that share on the way.
 
-The rule moves to the size of the greatest worth, if that is more than that of now. Each move goes
-up on one function of the size, so moves cannot go in a circle while the curve stays as it is. In
-doubt a job trains on more nodes: of sizes worth nearly the same the largest counts, and a smaller
-one must be worth more by the possible noise on both sides. So a size that noise chose is not given
-back by noise. That a larger size earns its change, (rate(m) - rate(n)) x horizon > rate(n) x cost,
-follows from its greater worth.
+The rule chooses the size of the greatest worth, if that is more than the present worth. Each move
+increases one function of the size, so moves cannot form a circle while the curve does not change.
+In doubt a job trains on more nodes: of sizes with nearly the same worth the rule chooses the
+largest, and a smaller one must be worth more by the possible noise of both sizes. So noise does not
+undo a move that noise caused. A greater worth implies that a larger size repays its change:
+(rate(m) - rate(n)) x horizon > rate(n) x cost.
 
 Rejected: to compare the last node with the average one by the difference of two neighbours. At 30
-nodes the last one adds 3 % at best, which is the noise of a window.
+nodes the last node adds at most 3 %, which is the noise of a window.
 
-A size that was never measured is tried, at most twice as far as the largest measured one, or half
-as far as the smallest. What is tried although the fit promises nothing is in `size_trial`.
+A size without a measurement is tried if it is at most twice the largest measured size, and at least
+half of the smallest. `size_trial` has the sizes that are tried although the fit promises nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,19 +59,19 @@ from elasticd.records.autoscale.policy import GoodputRule, Policy
 __all__ = ["is_worth_as_much", "propose"]
 
 TURN_SHARE = 0.05
-"""How much more a size must be worth for a job that has already turned once: it turns again to
-fewer nodes only for this gain in worth, and to more nodes that were never measured only for this
-gain in steps."""
+"""The additional worth that a size needs for a job that has already turned once: the job turns
+again to fewer nodes only for this gain in worth, and to more nodes without a measurement only for
+this gain in steps."""
 ALIKE_SHARE = 0.01
-"""Sizes whose worth differs by less are worth the same; the largest of them trains soonest."""
+"""Sizes whose worth differs by less have the same worth; the largest of them trains fastest."""
 KNOWN_SHARE = 0.03
-"""A measured size counts before a smaller, unmeasured one that may be worth this much more."""
+"""A measured size is preferred to a smaller, unmeasured one that may be worth this much more."""
 
 
 def propose(
     rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
 ) -> Proposal:
-    """Return the size that is worth most, or why there is nothing to go by."""
+    """Return the size with the greatest worth, or no size if there is no measurement."""
     held = _held(rule, curve, seen, memory)
     if held is not None:
         return held
@@ -85,7 +85,8 @@ def propose(
     for wish, said in _wishes(basis, curve, low, high, sizes):
         if wish is not None and low <= wish.nodes <= high and _is_worth_a_turn(curve, basis, wish):
             return _proposal(basis, wish, said(basis, wish), sizes)
-    # It counts turns by itself: what a trial tells may be worth one, though it promises nothing.
+    # `telling` counts turns itself: a trial's information may be worth a turn, though it promises
+    # nothing.
     told = telling(basis, curve, low, high)
     if told is not None:
         return _proposal(basis, told, why_telling(basis, told), sizes)
@@ -99,10 +100,10 @@ def propose(
 
 
 def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s: float) -> bool:
-    """Return whether a larger size is worth what the one before it was, and all smaller ones.
+    """Return whether a larger size is worth as much as the one before it, and as all smaller ones.
 
-    What its own noise may have taken from it, up to `KNOWN_SHARE`, does not count against it: in
-    doubt the job trains on more nodes.
+    A loss that its own noise may have caused, up to `KNOWN_SHARE`, does not count against the size:
+    in doubt the job trains on more nodes.
     """
     noise = min(KNOWN_SHARE, standard_errors(curve).get(tried.to_nodes, 0.0))
     alike = max(ALIKE_SHARE, noise)
@@ -119,7 +120,7 @@ def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s
 def _wishes(
     basis: ComparisonBasis, curve: Curve, low: int, high: int, sizes: list[SizeWorth]
 ) -> Iterator[tuple[SizeWorth | None, Callable[[ComparisonBasis, SizeWorth], str]]]:
-    """Return the sizes to go to in the order in which they count, each with its sentence."""
+    """Yield the sizes to choose in order of preference, each with the function for its sentence."""
     yield lower(basis, curve, low, high), why_lower
     first = only_known(basis, curve, low, high)
     if first is not None and first.nodes < basis.now.nodes:
@@ -137,21 +138,21 @@ def _wishes(
 
 
 def _is_worth_a_turn(curve: Curve, basis: ComparisonBasis, size: SizeWorth) -> bool:
-    """Return whether a size is worth it that a job which turned before turns once more."""
+    """Return whether a size justifies one more turn of a job that has turned before."""
     way = 1 if size.nodes > basis.now.nodes else -1
     if curve.turns == 0 or way == curve.way:
         return True
     if way < 0:
         return size.worth > 1.0 + TURN_SHARE
-    # In doubt more nodes: a little more worth may be many more steps.
+    # In doubt more nodes: a little more worth may mean many more steps.
     return size.step.is_measured or size.step.per_s > basis.now.per_s * (1.0 + TURN_SHARE)
 
 
 def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
-    """Return the largest of the sizes that are worth the most, or nearly; None if none is better.
+    """Return the largest of the sizes with nearly the greatest worth; None if none is better.
 
-    A larger one is better than the present one if it is worth as much, within `ALIKE_SHARE`, as the
-    best of all: where the worth is flat, the rate is not.
+    A larger size is better than the present one if it is worth as much, within `ALIKE_SHARE`, as
+    the best of all: if the worth hardly differs, the rate still does.
     """
     most = max((size.worth for size in sizes if not size.is_refused), default=0.0)
     least = max(1.0, most) * (1.0 - ALIKE_SHARE)
@@ -167,8 +168,8 @@ def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
     found = max(alike, key=lambda size: size.nodes, default=None)
     if found is None or found.step.is_measured or found.nodes > now:
         return found
-    # A smaller one that nobody has measured is not worth a try where a measured one is as good. It
-    # need not be better than that of now for sure: what was never measured counts as exact.
+    # A smaller size without a measurement is not worth a trial if a measured one is as good. That
+    # one need not be certainly better than the present size: an unmeasured size counts as exact.
     known = [size for size in sizes if size.step.is_measured and size.nodes > found.nodes]
     least = found.worth * (1.0 - KNOWN_SHARE)
     as_good = [size for size in known if size.worth >= least and not size.is_refused]
@@ -207,7 +208,7 @@ def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Compa
     now = steps(curve, (seen.nodes,))[0]
     cost_s, is_cost_seen = change_cost_s(curve, is_in_process=seen.is_in_process)
     horizon_s = rule.horizon_s
-    # A job that will have ended by then earns nothing afterwards.
+    # A job that ends before the horizon gains nothing after its end.
     total = next((each.steps for each in (policy.deadline, policy.budget) if each is not None), 0)
     if total > seen.step:
         horizon_s = min(horizon_s, (total - seen.step) * now.seconds)
@@ -225,8 +226,8 @@ def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Compa
 def _within_reach(curve: Curve, low: int, high: int) -> range:
     sizes = measured_sizes(curve)
     known = [size.nodes for size in sizes]
-    # Below all that was measured the fit alone speaks: it must be right where it can be held
-    # against something, which it always is at one or two sizes.
+    # Below all measured sizes only the fit gives a value: the fit must be right where it can be
+    # compared with measurements. At one or two sizes it always is.
     least = min(known) // 2 if is_fit_right(curve, sizes) else min(known)
     return range(max(low, least), min(high, 2 * max(known)) + 1)
 

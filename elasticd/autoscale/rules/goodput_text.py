@@ -1,4 +1,4 @@
-"""What the goodput rule says: candidates for the record, and a sentence that names its numbers."""
+"""The goodput rule's texts: candidates for the record, and a sentence with its numbers."""
 
 import math
 
@@ -20,11 +20,11 @@ __all__ = [
 ]
 
 CANDIDATES_LIMIT = 12
-"""How many of the best candidates a decision lists, since it is a record."""
+"""The number of the best candidates that a decision lists, since the decision is a record."""
 
 
 def candidates_of(basis: ComparisonBasis, sizes: list[SizeWorth]) -> tuple[Candidate, ...]:
-    """Return the sizes of the greatest worth and that of now, in the order of their nodes."""
+    """Return the sizes of the greatest worth and the present size, in the order of their nodes."""
     best = sorted(sizes, key=lambda size: (-size.worth, size.nodes))[: CANDIDATES_LIMIT - 1]
     found = [
         Candidate(
@@ -60,7 +60,7 @@ def _verdict(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why(basis: ComparisonBasis, size: SizeWorth) -> str:
-    """Return what a size that is worth a change brings."""
+    """Return a sentence about the gain of a size that is worth a change."""
     rates = f"{_rate(size.step)}, against {_rate(basis.now)}"
     if size.nodes > basis.now.nodes:
         return (
@@ -77,7 +77,7 @@ def why(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why_cliff(basis: ComparisonBasis, size: SizeWorth) -> str:
-    """Return why a size is tried that no smooth curve recommends."""
+    """Return a sentence about the trial of a size that no smooth curve recommends."""
     return (
         f"{_rate(basis.now)}, and the sizes that were measured do not lie on one smooth curve: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
@@ -86,7 +86,7 @@ def why_cliff(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why_lower(basis: ComparisonBasis, size: SizeWorth) -> str:
-    """Return the sentence that a size is tried because the larger ones add little."""
+    """Return a sentence about the trial of a smaller size, because the larger ones add little."""
     return (
         f"{_rate(basis.now)}, and of the larger size that was measured each node adds little: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
@@ -95,7 +95,7 @@ def why_lower(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why_below(basis: ComparisonBasis, size: SizeWorth) -> str:
-    """Return the sentence that a size is tried below the one that the job began with."""
+    """Return a sentence about the trial of a size below the one with which the job began."""
     return (
         f"{_rate(basis.now)}, and no size below the first one has been measured: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
@@ -104,7 +104,7 @@ def why_below(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why_trial(basis: ComparisonBasis, size: SizeWorth) -> str:
-    """Return the sentence that a size is tried because nothing else is known."""
+    """Return a sentence about the trial of a size, because only one size is known."""
     return (
         f"No size but {counted(basis.now.nodes, 'node')} has been measured "
         f"({number(basis.now.per_s)} steps/s): {size.nodes} "
@@ -113,7 +113,7 @@ def why_trial(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why_telling(basis: ComparisonBasis, size: SizeWorth) -> str:
-    """Return the sentence that a size is tried before the job settles, for what that tells."""
+    """Return a sentence about the trial of a size for its information, before the job settles."""
     return (
         f"{_rate(basis.now)}, and of other sizes too little is known to settle: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
@@ -122,7 +122,7 @@ def why_telling(basis: ComparisonBasis, size: SizeWorth) -> str:
 
 
 def why_not(basis: ComparisonBasis, sizes: list[SizeWorth]) -> str:
-    """Return why the size stays, and which other one was next best."""
+    """Return a sentence about why the size stays, and about the next best size."""
     now = f"{_rate(basis.now)}"
     open_ones = [size for size in sizes if not size.is_refused]
     if not open_ones:
@@ -147,5 +147,5 @@ def _cost(basis: ComparisonBasis) -> str:
 
 
 def _share(larger: SizeEstimate, smaller: SizeEstimate) -> float:
-    """Return what one node more adds in parts of an average one, as a mean between two sizes."""
+    """Return the gain of one more node as a part of an average node's, between two sizes."""
     return math.log(larger.per_s / smaller.per_s) / math.log(larger.nodes / smaller.nodes)

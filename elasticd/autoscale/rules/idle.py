@@ -1,15 +1,15 @@
 """The idle rule: the least number of nodes while the job waits for its data.
 
-When work is there again, the job goes back at once to the size that it had. For a job that waited
-for its data the rule computes whether it would wait again: where the data come at a rate of their
-own, fewer nodes wait less, and all of them would wait as before. At m nodes that wait for a part d
-of their time, N nodes would wait for 1 - (1-d) x m/N of theirs; only below the rule's share is
-there work for N.
+When there is work again, the job returns at once to its earlier size. For a job that waited for its
+data the rule computes whether it would wait again: if the data arrive at a fixed rate, fewer nodes
+wait less, and all nodes would wait as before. If m nodes wait for a part d of their time, N nodes
+would wait for 1 - (1-d) x m/N of theirs; there is work for N only if this is below the rule's
+share.
 
-A pause is not idle. Ranks leave a world after a step that they agree on, and in a pause (an
-evaluation, which may need all of them) no step ends: a wish for fewer nodes would free none as long
-as the pause lasts, and would take them away at the moment when there is work again. A pause is
-neither the beginning of idle time nor its end.
+A pause is not idle time. Ranks leave a world after a step that they agree on, and in a pause (an
+evaluation, which may need all of them) no step ends. A wish for fewer nodes would release no node
+during the pause, and would remove the nodes when there is work again. Idle time neither begins nor
+ends with a pause.
 """
 
 from dataclasses import replace
@@ -27,16 +27,16 @@ from elasticd.records.autoscale.policy import IdleRule, Policy
 __all__ = ["propose", "remembered"]
 
 NO_WAIT_SHARE = 0.05
-"""Below this part of its time a job does not wait for its data, however few nodes it has."""
+"""Below this part of its time a job does not wait for its data, even with very few nodes."""
 
 
 def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
-    """Return the memory with since when the job has been idle, and how large it was before.
+    """Return the memory with the begin of the job's idle time, and the job's size before it.
 
-    It comes first in each evaluation, before `propose`.
+    Each evaluation calls this before `propose`.
     """
     if not seen.is_running or seen.nodes <= 0 or seen.is_paused:
-        return memory  # Between two worlds, and in a pause, nobody waits for data.
+        return memory  # No rank waits for data between two worlds, or in a pause.
     if _is_idle(rule, seen, memory):
         if memory.idle_since_s is not None:
             return memory
@@ -49,11 +49,11 @@ def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
 
 
 def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
-    """Return MIN for an idle job, its earlier size for one that is not idle any more, or none.
+    """Return MIN for an idle job, the earlier size for a job that is not idle any more, or no size.
 
-    `memory` is what `remembered` returned in this evaluation.
+    `memory` is the result of `remembered` in this evaluation.
     """
-    del curve  # Idle nodes make no steps, at no size.
+    del curve  # Not needed: idle nodes make no steps, at any size.
     if seen.nodes <= 0:
         why = "No world trains, so nothing is idle."
         return Proposal(rule=Rule.IDLE, nodes=None, why=why, held=HoldReason.NOT_RUNNING)

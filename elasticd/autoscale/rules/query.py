@@ -1,10 +1,10 @@
-"""A policy's PromQL: `$job` and `$window` filled in.
+"""A policy's PromQL, in which `$job` and `$window` are filled in.
 
 A policy is written once and set for many jobs, so its queries name the job by `$job` (or `${job}`)
 and the length of the window by `$window`. The name is put into a string of PromQL, so it is escaped
-as that string needs it: with backslashes in "..." and '...', not at all in `...`, and as a regular
-expression's literal where the string is one (after =~ and !~). Anything else that begins with a
-dollar is left alone: `label_replace` has references of its own ($1, ${name}).
+as that string needs: with backslashes in "..." and '...', not at all in `...`, and as a regular
+expression's literal if the string is one (after =~ and !~). Any other text that begins with a
+dollar is not changed: `label_replace` has references of its own ($1, ${name}).
 """
 
 import math
@@ -48,9 +48,9 @@ def filled(query: str, *, job: str, window_s: float) -> str:
     """Return the query with the job's name and the window in it.
 
     Args:
-        query: PromQL of a policy.
-        job: name of the job, any text.
-        window_s: above 0; a PromQL duration knows no less than a millisecond.
+        query: the PromQL of a policy.
+        job: the name of the job, any text.
+        window_s: the window in seconds, above 0; the least PromQL duration is a millisecond.
     """
     window = window_text(window_s)
     parts: list[str] = []
@@ -71,9 +71,9 @@ def filled(query: str, *, job: str, window_s: float) -> str:
 
 @lru_cache(maxsize=1024)
 def reach_s(query: str, window_s: float) -> float:
-    """Return how far back the query's ranges look at most, with the offsets; 0: it has none.
+    """Return how far back the query's ranges and offsets look, in seconds; 0 if it has none.
 
-    A subquery looks back from each of its moments, so its range and the one in it count together.
+    A subquery looks back from each of its moments, so its range is added to the range inside it.
     """
     found = filled(query, job="", window_s=window_s)
     text = "".join(
@@ -94,13 +94,13 @@ def _span_s(text: str) -> float:
 
 
 def variables(query: str) -> tuple[str, ...]:
-    """Return the names after a dollar, each once, in their order; those of references too."""
+    """Return the names after a dollar, each once, in their order, including those of references."""
     names = (found.group(1) or found.group(2) for found in _VARIABLE.finditer(query))
     return tuple(dict.fromkeys(names))
 
 
 def unquoted(query: str) -> tuple[str, ...]:
-    """Return the names after a dollar that stand outside of strings, each once."""
+    """Return the names after a dollar that are outside of strings, each once."""
     bare = (each.group() for each in _TOKEN.finditer(query) if each.lastgroup == "variable")
     return variables(" ".join(bare))
 
@@ -111,7 +111,7 @@ def is_closed(query: str) -> bool:
 
 
 def window_text(window_s: float) -> str:
-    """Return seconds as a PromQL duration, as in 1m30s; at least 1ms."""
+    """Return seconds as a PromQL duration, such as 1m30s; at least 1ms."""
     left_ms = max(1, math.floor(window_s * 1_000 + 0.5))
     text = ""
     for unit, unit_ms in _UNITS_MS:

@@ -8,10 +8,10 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["sizes_between", "size_range"]
 
 EACH_TO = 512
-"""Up to this many nodes each size is considered."""
+"""The number of nodes up to which each size is considered."""
 BEYOND_SHARE = 0.02
-"""Beyond that only sizes that differ by this share are: a MAX of a million, as people write it for
-"all that there are", must not cost all jobs their evaluation."""
+"""Beyond that number, only sizes that differ by this share are considered: a MAX of a million,
+which people write for "all that there are", must not delay the evaluation of all jobs."""
 
 
 def size_range(policy: Policy, seen: Seen) -> tuple[int, int]:
@@ -22,7 +22,7 @@ def size_range(policy: Policy, seen: Seen) -> tuple[int, int]:
 
 
 def sizes_between(low: int, high: int) -> tuple[int, ...]:
-    """Return the sizes that are considered, `low` and `high` among them; at least 1 each."""
+    """Return the sizes that are considered, with `low` and `high` included; each is at least 1."""
     sizes = list(range(low, min(high, low + EACH_TO) + 1))
     while sizes[-1] < high:
         sizes.append(min(high, math.ceil(sizes[-1] * (1.0 + BEYOND_SHARE))))

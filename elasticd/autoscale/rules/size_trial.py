@@ -1,13 +1,14 @@
-"""Sizes that are tried although the curve does not promise anything of them.
+"""Finds sizes to try although the curve promises nothing for them.
 
 The fit is smooth, but a job need not be: the first node in another rack may cost more than all
-others bring. So where a size is much worse than those below it predicted, the next doubling is
-tried once, because a size behind a cliff may still be better than those before it; then the sizes
-below are tried downwards, one after the other, until one is as good as those before the cliff said,
-or until the rates fall as a smooth curve lets them. It searches once upwards and once downwards, so
-that a job does not go to and fro. Where it has settled before the cliff, and what was measured
-behind it grows with the nodes so that more of them would be better than all that is known, the next
-doubling is tried. Where all this has settled, `telling` asks what else a trial would tell.
+others bring. So if a size is much worse than those below it predicted, the next doubling is tried
+once, because a size behind a cliff may still be better than those before it. Then the sizes below
+are tried downwards, one after the other, until one is as good as those before the cliff predicted,
+or until the rates fall like those of a smooth curve. The search goes once upwards and once
+downwards, so that a job does not alternate. If the job has settled before the cliff, and the sizes
+measured behind it grow with the nodes so that more nodes would be better than all known sizes, the
+next doubling is tried. When all this has settled, `telling` finds out whether another trial would
+give useful information.
 """
 
 import math
@@ -53,60 +54,59 @@ __all__ = [
 ]
 
 TRIAL_SHARE = 0.1
-"""The part of the horizon that a trial may cost when nothing recommends the size but that it is
-unknown."""
+"""The part of the horizon that a trial may cost if only missing knowledge is a reason for it."""
 FALL_SHARE = 0.1
-"""The worth of a size must fall by this share before what lies beyond it is tried. Where only two
-sizes are known, any fall does, since any smooth curve passes through both."""
+"""The worth of a size must fall by this share before a size beyond it is tried. If only two sizes
+are known, any fall suffices, since a smooth curve passes through both."""
 CLIFF_SHARE = 0.22
-"""A size is behind a cliff if it is slower by this share than those below it predict; a smooth
+"""A size is behind a cliff if it is slower by this share than the sizes below it predict; a smooth
 curve bends by less within one doubling."""
 LEAST_HOPE = 1.05
-"""A size is tried if the best that it can be is worth more than the best one by this factor."""
+"""A size is tried if its highest possible worth exceeds the best worth by this factor."""
 NEXT_HOPE = 1.02
-"""The factor for a size next to a good one: a worth of 2 % more is 4 % more steps, and there are
-few such sizes."""
+"""The factor for a size next to a good one: 2 % more worth is 4 % more steps, and there are few
+such sizes."""
 SHARP_SHARE = 0.5
-"""The factor where nothing below shows how the rates grew, and they are taken to be in proportion
-to the nodes."""
+"""The factor if no size below shows how the rates grew, so that they count as proportional to the
+nodes."""
 SMOOTH_SIZES = 4
-"""A fit that is right at this many sizes is believed: three parameters pass through any three."""
+"""A fit that is right at this many sizes is trusted: three parameters fit any three sizes."""
 EXACT_SHARE = 0.02
-"""A fit that is off by less than this everywhere is that of a smooth curve, whatever the noise."""
+"""If the error of a fit is less than this everywhere, the curve is smooth, whatever the noise."""
 LOSS_SHARE = 0.05
 """The share of the steps within the horizon that a search further down may cost."""
 LEAST_GAIN = 0.2
-"""The least growth of the rate with the nodes where it is not clear that fewer are better."""
+"""The least growth of the rate with the nodes if it is not clear that fewer nodes are better."""
 LARGEST_CLIFF = 2.5
-"""How much slower the sizes behind a cliff are taken to be, when one is searched below all that is
-known."""
+"""The assumed factor between the steps behind and before a cliff, when a cliff is searched below
+all known sizes."""
 ROOM_SHARE = 0.25
-"""The allowed sizes must be larger by at least this factor for a larger one to tell anything."""
+"""The allowed sizes must be larger by at least this factor, so that a larger size gives
+information."""
 OTHERS_ERROR = 0.02
 """The error of sizes from before the job changed, as a part of the step."""
 PARTS = 8
-"""A gap between two measured sizes is searched in at most so many steps."""
+"""A gap between two measured sizes is searched in at most this many steps."""
 HOPE_ALIKE, HOPE_STEPS = 0.01, 0.05
-"""A larger size that may be worth nearly what the best one is, and make so many more steps, is
-tried as well: where the worth is flat, two nodes of eleven are a tenth of the steps."""
+"""A larger size that may be worth nearly as much as the best one, and make this many more steps, is
+tried as well: if the worth hardly differs, two nodes of eleven are a tenth of the steps."""
 LOW_PART = 4
-"""A job that trains on this part of its nodes has looked below already."""
+"""A job that trains on this part of its nodes has already tried smaller sizes."""
 CHANGED_LOSS_SHARE = 0.1
-"""The share of the steps within the horizon that the first trial after a change may cost where it
-is one of fewer nodes."""
+"""The share of the steps within the horizon that the first trial after a change may cost if it is a
+trial of fewer nodes."""
 START_HOPE = 1.5
-"""How much better than the best known size one below the first may be, to be tried."""
+"""The factor by which a size below the first one may be better than the best known size, to be
+tried."""
 
 
 def behind_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return the next size to try from one that is much worse than promised; None if
-    there is none.
-    """
+    """Return the next size to try if a size is much worse than promised; None if there is none."""
     known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
     at = next((i for i, size in enumerate(known) if size.nodes == basis.now.nodes), 0)
     if at == 0 or is_too_long(basis) or is_exact(curve, known):
         return None
-    # What was measured counts: the fit through both sides of a cliff is wrong everywhere.
+    # Only measured sizes count: the fit through both sides of a cliff is wrong everywhere.
     share = basis.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     top = max(worths) / worths[at]
@@ -120,24 +120,24 @@ def behind_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> S
 
 
 def before_cliff(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return a size between the present and the next measured one, if that lies behind a cliff.
+    """Return a size between the present and the next measured one, if that one is behind a cliff.
 
-    It is next to the present size: up to the cliff each is better than the one before it, and from
-    the next measured size downwards each would be a trial behind the cliff.
+    The size is next to the present one: up to the cliff each size is better than the one before it,
+    and downwards from the next measured size each would be a trial behind the cliff.
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes]
     at = next((i for i, size in enumerate(known) if size.nodes == basis.now.nodes), len(known))
     if at + 1 >= len(known) or is_too_long(basis) or _is_smooth(curve, known):
         return None
-    # The nodes behind the cliff may be gone, and some before it be left.
+    # The nodes behind the cliff may be gone while some before it are still there.
     return _below(basis, curve, known, at + 1, 1.0, high, is_upwards=True)
 
 
 def further(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None:
-    """Return the next doubling where the last one paid and the fit is wrong about it.
+    """Return the next doubling if the last one was worth it and the fit is wrong about it.
 
-    It also does so where the sizes beyond were measured before the job changed: what they say of it
-    now is a guess, and what was measured since says that nodes pay.
+    This is also done if the sizes beyond were measured before the job changed: their present values
+    are a guess, and the measurements since then show that nodes are worth it.
     """
     known = measured_sizes(curve)
     now = known[-1]
@@ -155,11 +155,10 @@ def further(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None
 
 
 def far_side(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | None:
-    """Return the next doubling behind a cliff before which the job has settled; None if there is no
-    hope.
+    """Return the next doubling behind a cliff; None if it cannot be better.
 
-    It is asked again as nodes come: a search that is not worth it with six nodes may be with
-    twelve.
+    The job has settled before the cliff. The search is considered again as nodes come: it may not
+    be worth it with six nodes, but with twelve.
     """
     known = measured_sizes(curve)
     cliff = next((at for at in range(1, len(known)) if _is_cliff(curve, known, at)), None)
@@ -180,22 +179,24 @@ def far_side(basis: ComparisonBasis, curve: Curve, high: int) -> SizeWorth | Non
 
 
 def only_known(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return a size to try where only one is known; None if enough is known, or it costs too much.
+    """Return a size to try if only one is known; None if more are known, or a trial costs too much.
 
-    After the job changed there are other sizes whose shape is known, but perhaps not true any more.
+    After the job changed there are other sizes whose shape is known, but perhaps not valid any
+    more.
     """
     nodes = basis.now.nodes
     if len(measured_sizes(curve)) > 1 or is_too_long(basis):
         return None
     more = min(high, nodes + max(1, nodes // 2))
     fewer = max(low, nodes // 2)
-    # A size next to that of now says nothing: a job behind a cliff would be left there.
+    # A size next to the present one gives no information: a job behind a cliff would stay there.
     wished = {fewer} if fewer < nodes and more < nodes * (1.0 + ROOM_SHARE) else {fewer, more}
     others = sorted(other for other in wished - {nodes} if low <= other <= high)
     sizes = [size_worth(basis, curve, step) for step in steps(curve, others)]
     allowed = [size for size in sizes if not size.is_refused]
-    # After a change a smaller one first: a cliff may lie below, and no size above it shows that.
-    # From there the way leads up. Larger ones first where a window of few nodes takes long.
+    # After a change a smaller size is tried first, since a cliff may lie below, and no size above
+    # shows that. From there the rule moves upwards. Larger sizes come first if a window of few
+    # nodes takes long.
     least = min(allowed, key=lambda size: size.nodes, default=None)
     if least is None or len(curve.sizes) == 1 or least.nodes >= nodes:
         return max(allowed, key=lambda size: size.nodes, default=None)
@@ -206,19 +207,19 @@ def only_known(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> Siz
 
 
 def below_start(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return half of the smallest size of a job that only grew; None if there is no hope.
+    """Return half of the smallest size of a job that only grew; None if it cannot be better.
 
-    It began with few nodes, and even those may lie behind a cliff, which no larger size shows. This
-    is asked where the job would stay, or turn to fewer nodes.
+    The job began with few nodes, and even those may be behind a cliff, which no larger size shows.
+    The rule calls this if the job would stay, or turn to fewer nodes.
     """
     known = [size for size in measured_sizes(curve) if size.nodes <= high]
     has_only_grown = curve.way > 0 and curve.turns == 0
-    # Another rule may have let it come down only part of the way, to where it had been before.
+    # Another rule may have let the job shrink only part of the way, to an earlier size.
     is_halfway = curve.way < 0 and curve.turns == 1 and known[:1] and known[0].windows > 1
     if not (has_only_grown or is_halfway) or not 2 <= len(known) == len(curve.sizes):
         return None
     if any(_is_cliff(curve, known, at) for at in range(1, len(known))):
-        return None  # It is known where the cliff lies.
+        return None  # The place of the cliff is known.
     least, share = known[0], basis.rule.least_share
     other = max(low, least.nodes // 2)
     if other >= least.nodes or is_too_long(basis):
@@ -234,11 +235,11 @@ def below_start(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> Si
 
 
 def lower(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return half of the smallest measured size, where the job trains; None if there is no hope.
+    """Return half of the smallest measured size if the job trains there and it may be better.
 
-    A job that came down from MAX knows two sizes, and any smooth curve passes through both. Both
-    may lie behind a cliff, with the best size before it, and the growth of the rate behind the
-    cliff does not show that. The trial costs one window with half of the nodes, once.
+    A job that shrank from MAX knows two sizes, and a smooth curve passes through both. Both may be
+    behind a cliff, with the best size before it, and the growth of the rate behind the cliff does
+    not show that. The trial costs one window with half of the nodes, once.
     """
     known = measured_sizes(curve)
     is_beginning = len(curve.sizes) == len(known) == 2
@@ -251,7 +252,7 @@ def lower(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWort
     step_s = basis.now.seconds * (basis.now.nodes / other) ** gains
     if trial_loss_s(basis, step_s, known[1].step_s) > LOSS_SHARE * basis.horizon_s:
         return None
-    # Worth of the larger size, where that of now is 1, and what the smaller one has at best.
+    # The worth of the larger size, if the present one is 1, and the greatest worth of the smaller.
     share = basis.rule.least_share
     top = max(1.0, (known[1].nodes / known[0].nodes) ** (gains - share))
     best = LARGEST_CLIFF * (other / basis.now.nodes) ** (gains - share)
@@ -262,9 +263,9 @@ def lower(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWort
 
 
 def telling(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return the size whose trial tells most for what it costs; None if none is worth it.
+    """Return the size whose trial gives most information for its cost; None if none is worth it.
 
-    It is asked where the job would settle.
+    The rule calls this if the job would settle.
     """
     now = basis.now.nodes
     if curve.turns >= MOST_TURNS or not low <= now <= high or len(curve.sizes) > SIZES_MOST:
@@ -310,7 +311,7 @@ def telling(basis: ComparisonBasis, curve: Curve, low: int, high: int) -> SizeWo
 
 
 def is_too_long(basis: ComparisonBasis) -> bool:
-    """Return whether a trial costs more than a size may that nothing recommends."""
+    """Return whether a trial costs more than is allowed for a size that nothing recommends."""
     return basis.rule.probe_s + 2.0 * basis.cost_s > TRIAL_SHARE * basis.horizon_s
 
 
@@ -319,7 +320,7 @@ def _is_smooth(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
 
 
 def is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
-    """Return whether the fit is so close that there is no room for a cliff between two sizes."""
+    """Return whether the fit is so close that there can be no cliff between two sizes."""
     offs = (abs(off_share(curve, size) - 1.0) for size in known)
     return len(known) >= SMOOTH_SIZES and max(offs) <= EXACT_SHARE
 
@@ -327,9 +328,7 @@ def is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
 def _beyond(
     basis: ComparisonBasis, curve: Curve, known: Sequence[SizeMeasured], high: int, top: float
 ) -> SizeWorth | None:
-    """Return the next doubling after the first size that fell; None if it cannot be the
-    best one.
-    """
+    """Return the next doubling after the first size that fell; None if it cannot be the best."""
     share = basis.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     fall = FALL_SHARE if len(known) > 2 else 0.0
@@ -358,14 +357,14 @@ def _below(
 ) -> SizeWorth | None:
     """Return a size to try below a measured one that is slower than smaller sizes predict.
 
-    It is next to that one, or, with `is_upwards`, next to the measured one below it.
+    The size is next to that one, or, with `is_upwards`, next to the measured size below it.
     """
     now, last = known[at], known[at - 1]
     if now.nodes - last.nodes < 2 or not _is_cliff(curve, known, at):
         return None
     above = [size for size in known[at + 1 :] if size.nodes <= 2 * last.nodes]
     if above and above[-1].nodes - now.nodes >= 2:
-        # A smooth curve bends down all the way; behind a cliff the rates fall by more than between
+        # A smooth curve bends down everywhere; behind a cliff the rates fall by more than between
         # the ends of the gap.
         furthest = above[-1]
         if elasticity(now, furthest) < elasticity(last, furthest):
@@ -384,9 +383,7 @@ def _below(
 
 
 def _is_cliff(curve: Curve, known: Sequence[SizeMeasured], at: int) -> bool:
-    """Return whether a measured size is slower than a smooth curve through those below
-    it allows.
-    """
+    """Return whether a measured size is slower than a smooth curve through smaller sizes."""
     now, last = known[at], known[at - 1]
     sharp = SHARP_SHARE
     if at >= 2:
@@ -396,5 +393,5 @@ def _is_cliff(curve: Curve, known: Sequence[SizeMeasured], at: int) -> bool:
 
 
 def _gains(known: Sequence[SizeMeasured], at: int) -> float:
-    """Return how the rate grew with the nodes below a measured size; 1 where nothing is known."""
+    """Return the growth of the rate with the nodes below a measured size; 1 if nothing is known."""
     return min(1.0, elasticity(known[at - 2], known[at - 1])) if at >= 2 else 1.0

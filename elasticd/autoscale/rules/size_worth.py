@@ -1,4 +1,4 @@
-"""What a size is worth to a job, compared with the present size."""
+"""The worth of a size for a job, compared with the present size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ __all__ = [
 ]
 
 GROWTH_SHARE = 0.005
-"""How much more a larger size must be worth, as a share of the present worth."""
+"""The additional worth that a larger size needs, as a share of the present worth."""
 SHRINK_SHARE = 0.03
-"""How much more a smaller size must be worth: in doubt the job trains on more nodes."""
+"""The additional worth that a smaller size needs: in doubt the job trains on more nodes."""
 SHRINK_ERRORS = 2.0
-"""A smaller size must also be better by this many standard errors of both: then a size that noise
-chose is not given back by noise."""
+"""A smaller size must also be better by this many standard errors of both: so noise does not undo a
+move that noise caused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeWorth:
-    """One size that was considered."""
+    """One size that was considered, with its worth."""
 
     step: SizeEstimate
     gain_steps: float
-    """Steps gained within the horizon, less the cost of the change."""
+    """The steps gained within the horizon, less the cost of the change."""
     worth: float
-    """Its worth, where that of the present size is 1."""
+    """The worth of the size, as a factor of the present size's worth."""
     needed: float
-    """What the worth must exceed."""
+    """The value that the worth must exceed."""
     is_refused: bool
 
     @property
@@ -50,7 +50,7 @@ class SizeWorth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonBasis:
-    """What all sizes are compared by."""
+    """The common inputs for the comparison of all sizes."""
 
     rule: GoodputRule
     now: SizeEstimate
@@ -61,16 +61,14 @@ class ComparisonBasis:
     """The standard errors of the measured sizes, as parts of their steps."""
 
     def error_share(self, *nodes: int) -> float:
-        """Return how far two sizes may be off together; one that is not measured counts
-        as exact.
-        """
+        """Return the possible error between two sizes; an unmeasured size counts as exact."""
         return sum(self.errors.get(each, 0.0) for each in nodes)
 
 
 def size_worth(basis: ComparisonBasis, curve: Curve, step: SizeEstimate) -> SizeWorth:
     """Compare one size with the present one."""
     now = basis.now
-    # The steps that the change takes are spread over the horizon.
+    # The cost of the change is spread over the horizon.
     rate = step.per_s - now.per_s * basis.cost_s / basis.horizon_s
     worth = rate / now.per_s * (now.nodes / step.nodes) ** basis.rule.least_share
     needed = 1.0 + GROWTH_SHARE
@@ -86,9 +84,9 @@ def size_worth(basis: ComparisonBasis, curve: Curve, step: SizeEstimate) -> Size
 
 
 def trial_loss_s(basis: ComparisonBasis, step_s: float, best_step_s: float) -> float:
-    """Return what a trial at a slower size costs, in seconds of the steps of a better one.
+    """Return the cost of a trial at a slower size, in seconds of the steps of a better one.
 
-    At the smaller size a window takes longer as well, by the steps that it must have.
+    At the smaller size a window also takes longer, because it needs its number of steps.
     """
     trial_s = max(basis.rule.probe_s, (FIRST_STEPS + WINDOW_STEPS) * step_s)
     return trial_s * (1.0 - best_step_s / step_s)

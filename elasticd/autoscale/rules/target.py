@@ -1,21 +1,21 @@
 """The target rule: the algorithm of the Kubernetes HPA (autoscaling/v2), on any metrics.
 
-A metric at twice its target wants twice the nodes. The model for each metric: ratio = value /
-target, and the job should have ceil(ratio x nodes); within the tolerance it stays as it is. Of
-several metrics the one that asks for most counts.
+A metric at twice its target asks for twice the nodes. The model for each metric is: ratio = value /
+target, and the job should have ceil(ratio x nodes); within the tolerance the size stays. Of several
+metrics the one that asks for most nodes counts.
 
-Two sizes are used. `seen.wanted` is what the HPA calls `spec.replicas`: the size that stays where
-nothing is to be changed. `seen.nodes` is its number of ready pods: the nodes that train, which made
-the value.
+The rule uses two sizes. `seen.wanted` corresponds to the HPA's `spec.replicas`: the size that stays
+if there is no change. `seen.nodes` corresponds to its number of ready pods: the nodes that train,
+from which the value comes.
 
-The HPA takes every metric for a *load*, which falls when replicas come. A throughput is a *supply*,
-which rises with them: below its target it asks for more nodes, so its ratio is inverted. The HPA
-itself would make such a job smaller.
+The HPA treats every metric as a *load*, which falls when replicas are added. A throughput is a
+*supply*, which rises with the replicas: below its target it asks for more nodes, so its ratio is
+inverted. The HPA itself would make such a job smaller.
 
-What the HPA does about pods that are not ready, or that have no sample while others have one, has
-no counterpart: a query answers with one number for the job, and a node of a world has no state
-between training and not training. Without any number there is no proposal. With some of several
-metrics missing, the others may make the job larger, and never smaller.
+The HPA's treatment of pods that are not ready, or that have no sample while others have one, has no
+counterpart here: a query answers with one number for the job, and a node of a world has no state
+between training and not training. Without any number there is no proposal. If some of several
+metrics are missing, the others may make the job larger, and never smaller.
 """
 
 import math
@@ -31,28 +31,28 @@ from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRu
 __all__ = ["FACTOR_LIMIT", "NODES_LIMIT", "missing", "propose"]
 
 FACTOR_LIMIT = 1e15
-"""A value this many times its target, or a supply this far below it, is a mistake of the query: no
-real count is so far off, and the resulting size would be absurd."""
+"""If a value is this many times its target, or a supply this far below its target, the query is
+wrong: no real count differs so much, and the resulting size would be absurd."""
 NODES_LIMIT = 2**31 - 1
-"""The largest size that is asked for; the HPA's sizes are 32-bit integers too."""
+"""The largest size that the rule asks for; the HPA's sizes are 32-bit integers too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
-    """What one metric asks for."""
+    """The wish of one metric."""
 
     nodes: int | None
-    """The size; None if its number is missing or cannot be used."""
+    """The size; None if the metric's number is missing or cannot be used."""
     why: str
     held: str = ""
     """A word of `HoldReason`."""
     is_zero_supply: bool = False
-    """True if the number is there and says nothing of a size."""
+    """True if the number is present, but gives no size."""
 
 
 def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
     """Return the size that the metrics ask for, before stabilization and rates."""
-    del memory  # The proposals before this one matter to `behavior` alone.
+    del memory  # Not needed: earlier proposals matter to `behavior` alone.
     if seen.nodes <= 0 or seen.wanted <= 0:
         return Proposal(
             rule=Rule.TARGET,
@@ -78,9 +78,10 @@ def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
 
 
 def missing(rule: TargetRule, seen: Seen) -> tuple[str, str] | None:
-    """Return the word of the first metric without a number to use, and a sentence about all such.
+    """Return the word of the first metric without a number, and a sentence about all of these.
 
-    None: each has its number. A supply of 0 counts as there: a job without data has no throughput.
+    None means that each has its number. A supply of 0 is a number: a job without data has no
+    throughput.
     """
     wishes = [_wish(rule, metric, seen) for metric in rule.metrics]
     lacking = [wish for wish in wishes if wish.nodes is None and not wish.is_zero_supply]
@@ -90,13 +91,13 @@ def missing(rule: TargetRule, seen: Seen) -> tuple[str, str] | None:
 
 
 def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
-    """Return what one metric asks for."""
+    """Return the wish of one metric."""
     reading = seen.readings.get(metric.name)
     refused = _refused(metric, reading)
     if refused is not None or reading is None or reading.value is None:
         return refused or _Wish(nodes=None, why=f"{metric.name} is missing", held=HoldReason.EMPTY)
     value = reading.value
-    # All nodes' targets together: the value is the whole job's.
+    # The targets of all nodes are added, since the value is the whole job's.
     asked = metric.target * (seen.nodes if metric.is_per_node else 1)
     if metric.kind is MetricKind.SUPPLY and value == 0:
         why = f"{metric.name} is 0, and a supply of nothing says nothing of how many nodes it takes"
@@ -115,7 +116,8 @@ def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
     if metric.is_per_node and metric.kind is MetricKind.LOAD:
         nodes = _ceiled(value / metric.target)
         return _Wish(nodes=nodes, why=f"{is_at}, so it takes {_counted(nodes)}")
-    # Multiplied before it is divided: 11 nodes are not to become 12 by a float's last digit.
+    # The multiplication comes first, so that the rounding of a float does not turn 11 nodes into
+    # 12.
     product = asked * seen.nodes / value if metric.kind is MetricKind.SUPPLY else None
     nodes = _ceiled(product if product is not None else value * seen.nodes / asked)
     why = f"{is_at}, and {ratio:.4g} times {_counted(seen.nodes)} make {nodes}"
@@ -123,7 +125,7 @@ def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
 
 
 def _refused(metric: TargetMetric, reading: QueryReading | None) -> _Wish | None:
-    """Return why a reading cannot be used; None if it can."""
+    """Return a wish with the reason why a reading cannot be used; None if it can."""
     if reading is None:
         return _Wish(nodes=None, why=f"{metric.name} was not asked for", held=HoldReason.EMPTY)
     value = reading.value
@@ -144,7 +146,7 @@ def _refused(metric: TargetMetric, reading: QueryReading | None) -> _Wish | None
 
 
 def _tolerance(rule: TargetRule, *, is_up: bool) -> float:
-    """Return the tolerance of that direction: its own, or the rule's."""
+    """Return the tolerance of a direction: its own, or the rule's."""
     own = (rule.up if is_up else rule.down).tolerance
     return rule.tolerance if own is None else own
 
@@ -163,5 +165,5 @@ def _counted(nodes: int) -> str:
 
 def _sentence(said: str) -> str:
     if "_" in said.partition(" ")[0]:
-        return f"{said}."  # The name of a metric is what it is.
+        return f"{said}."  # A metric's name keeps its spelling.
     return said[:1].upper() + said[1:] + "."

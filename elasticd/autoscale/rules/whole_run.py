@@ -1,4 +1,4 @@
-"""What the whole rest of a job takes at one size, for the deadline and the budget."""
+"""Estimates the whole rest of a job at one size, for the deadline and the budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["Remaining", "candidates_near", "held", "remaining"]
 
 CANDIDATES_LIMIT = 16
-"""How many candidates a decision lists, since it is a record."""
+"""The number of candidates that a decision lists, since the decision is a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """All steps that are left, at one size."""
+    """The estimate for all steps that are left, at one size."""
 
     nodes: int
     seconds: float
-    """Seconds, including the change to this size."""
+    """The seconds for these steps, including the change to this size."""
     error_s: float
-    """One standard deviation."""
+    """The error in seconds: one standard deviation."""
     steps_per_s: float
     is_measured: bool
 
     @property
     def surely_s(self) -> float:
-        """Seconds with their error added."""
+        """Return the seconds with their error added."""
         return self.seconds + self.error_s
 
     @property
@@ -69,7 +69,7 @@ def remaining(total_steps: int, policy: Policy, curve: Curve, seen: Seen) -> tup
     """Return the estimate for each size that is considered, in the order of their nodes.
 
     These are the sizes of `sizes_between`, the measured ones and the present one; sizes that were
-    taken back are left out. The curve knows the present size (`held`).
+    taken back are left out. The curve must know the present size (`held`).
     """
     low, high = size_range(policy, seen)
     left = total_steps - seen.step

@@ -1,6 +1,6 @@
-"""Drives the shipped `decide` over a trace, with a clock that nobody waits for.
+"""Runs the shipped `decide` on a simulated job, with a simulated clock.
 
-A `JobScenario` says how long a step takes at each size and time, which nodes are there, what goes
-wrong, and what a change costs. `simulate` lets a scaler, the autoscaler by default, live through it
-and returns a `Trace`; `replay` does so on what a real job has measured, under another policy.
+A `JobScenario` has the time of a step at each size and time, the nodes that are there, the faults,
+and the cost of a change. `simulate` runs a scaler, the autoscaler by default, through the scenario
+and returns a `Trace`; `replay` does so on a real job's measurements, under another policy.
 """

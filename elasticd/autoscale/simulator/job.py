@@ -1,6 +1,6 @@
-"""The simulated job: it trains, loses time at changes, and is measured as a real one is.
+"""The simulated job: it trains, loses time at changes, and is measured like a real job.
 
-What measures it is the shipped `Measuring`, on whole steps as the progress record has them.
+The shipped `Measuring` measures it, on whole steps as in the progress record.
 """
 
 from random import Random
@@ -14,7 +14,7 @@ __all__ = ["SimulatedJob"]
 
 
 class SimulatedJob:
-    """One job on its way through a scenario."""
+    """One job that runs through a scenario."""
 
     def __init__(self, scenario: JobScenario, window_s: float) -> None:
         self._scenario = scenario
@@ -38,11 +38,11 @@ class SimulatedJob:
 
     @property
     def available(self) -> int:
-        """Return the nodes that train or could train."""
+        """Return the number of nodes that train or could train."""
         return self._scenario.available_at(self.now_s)
 
     def follow(self) -> None:
-        """Form the world that the want and the nodes allow, if it is another one."""
+        """Form the world that the want and the nodes allow, if it is not the present world."""
         nodes = min(self.wanted, self.available, self._scenario.max_nodes)
         nodes = nodes if nodes >= self._scenario.min_nodes else 0
         if nodes == self.nodes:
@@ -57,7 +57,7 @@ class SimulatedJob:
         self._busy_until_s = self.now_s + cost_s
 
     def advance(self, until_s: float) -> None:
-        """Train until that time."""
+        """Train until that time of the simulation, in seconds."""
         shape, every_s = self._scenario.shape_at(self.now_s), until_s - self.now_s
         trains_s = max(0.0, until_s - max(self.now_s, self._busy_until_s))
         if self._scenario.is_paused_at(self.now_s):

@@ -1,11 +1,11 @@
-"""What a job's queries answered in its life, and what they would have at another size. Pure.
+"""The answers of a job's queries during its life, and the assumed answers at other sizes. Pure.
 
-Prometheus knows what each query said at the size that the job had. For another size these answers
-are assumed: a *supply* grows as the job is faster there, by the job's own curve; a *load* falls in
-proportion to the nodes, as in the HPA; a load per node and a price stay the same. Where Prometheus
-has no number, the simulated autoscaler has none either.
+Prometheus has the values of each query at the size that the job had. For another size these values
+are assumed: a *supply* grows with the job's rate there, from the job's own curve; a *load* falls in
+proportion to the nodes, as in the HPA; a load per node and a price stay the same. If Prometheus has
+no number, the simulated autoscaler has none either.
 
-A job that waited for its data had them at a rate that no number of nodes changes.
+A job that waited for its data got them at a rate that no number of nodes changes.
 """
 
 import math
@@ -25,35 +25,36 @@ __all__ = ["JobPast", "PastMetrics", "PastValue", "Sizes"]
 GAP_STEPS = 1.5
 """A point counts until the next one is late by this many steps of the query."""
 PAUSED_SHARE = 0.5
-"""If pauses took more of the slots' time than this, the job was paused."""
+"""If pauses took more of the slots' time than this part, the job was paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastValue:
-    """What one query said at one time."""
+    """The value of one query at one time."""
 
     at_s: float
-    """Seconds since the job's begin."""
+    """The seconds since the begin of the job."""
     value: float
     """Finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPast:
-    """What Prometheus has of one job's life; each sequence in the order of its times."""
+    """Prometheus' values from one job's life; each sequence is in the order of its times."""
 
     step_s: float
-    """Seconds between two points."""
+    """The seconds between two points."""
     readings: Mapping[str, Sequence[PastValue]] = field(default_factory=dict)
-    """By the name of the metric in the policy; the price of a budget under `price`."""
+    """The values by the name of the metric in the policy; the price of a budget is under
+    `price`."""
     pause_share: Sequence[PastValue] = ()
     """The part of the slots' time that went to pauses."""
     data_share: Sequence[PastValue] = ()
-    """The part of it that went to waiting for data."""
+    """The part of the slots' time that went to waiting for data."""
 
     @property
     def pauses(self) -> tuple[tuple[float, float], ...]:
-        """Return from when to when the job was paused."""
+        """Return the time spans in which the job was paused: their begins and ends, in seconds."""
         found: list[tuple[float, float]] = []
         for each in self.pause_share:
             if each.value <= PAUSED_SHARE:
@@ -66,7 +67,7 @@ class JobPast:
         return tuple(found)
 
     def data_rates(self, shape: Shape, nodes_at: Callable[[float], int]) -> tuple[DataRate, ...]:
-        """Return how fast data came where the job waited for them; infinitely fast elsewhere."""
+        """Return the rate of the data while the job waited for them; infinite at other times."""
         found: list[DataRate] = []
         for each in self.data_share:
             rate = math.inf
@@ -77,7 +78,7 @@ class JobPast:
         return tuple(found)
 
     def value_at(self, name: str, at_s: float) -> float | None:
-        """Return the metric's value at that time; None if Prometheus has no number then."""
+        """Return the metric's value at that time; None if Prometheus has no number for it."""
         values = self.readings.get(name, ())
         at = bisect_right(values, at_s, key=lambda each: each.at_s) - 1
         if at < 0 or at_s - values[at].at_s > GAP_STEPS * self.step_s:
@@ -87,18 +88,18 @@ class JobPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How many nodes the job had at each time."""
+    """The number of nodes that the job had at each time."""
 
     from_s: tuple[float, ...]
     nodes: tuple[int, ...]
 
     def at(self, at_s: float) -> int:
-        """Return how many it had then; a time before its begin counts as its begin."""
+        """Return the number of nodes at that time; a time before the begin counts as the begin."""
         return self.nodes[max(0, bisect_right(self.from_s, at_s) - 1)]
 
 
 class PastMetrics:
-    """Answer as the queries of the simulated policy would have answered."""
+    """Gives the answers that the queries of the simulated policy would have given."""
 
     def __init__(self, past: JobPast, policy: Policy, sizes: Sizes, shape: Shape) -> None:
         self._past, self._sizes, self._shape = past, sizes, shape
@@ -106,7 +107,7 @@ class PastMetrics:
         self._metrics = {each.name: each for each in (rule.metrics if rule is not None else ())}
 
     def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
-        """Return what the queries would have answered on so many nodes."""
+        """Return the answers that the queries would have given on this number of nodes."""
         del steps
         return {name: self._reading(name, now_s, nodes) for name in self._past.readings}
 

@@ -1,8 +1,8 @@
-"""The metrics of a simulated job, as a query would answer them, and what a fault makes of them.
+"""The metrics of a simulated job, as queries would return them, with the effects of faults.
 
-There are three: `throughput` in steps per second over one minute, changes and all, as `rate()` has
-it; `utilisation`, the part of a step in which a device computes; and `queue`, a load that asks for
-almost nothing, so that a policy has an input that may be missing.
+There are three: `throughput` in steps per second over one minute, with changes included, like
+`rate()`; `utilisation`, the part of a step in which a device computes; and `queue`, a load that
+asks for almost nothing, so that a policy has an input that may be missing.
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ class Metrics:
         self._is_late = False
 
     def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
-        """Return what the queries answer now."""
+        """Return the present answers of the queries."""
         self._made.append((now_s, steps))
         while self._made[1][0] <= now_s - RATE_S:
             self._made.popleft()

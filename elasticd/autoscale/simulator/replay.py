@@ -1,10 +1,10 @@
-"""What another policy would have done with a job, from what that job itself has measured.
+"""Simulates another policy on a real job, from the job's own measurements.
 
 The simulated job has the real one's curve, its range, the cost of its changes, its begin and its
-end. Its `JobPast` holds what its queries answered, when it paused and how it waited for data, if a
-Prometheus has that. What nobody recorded is assumed, and a note says so: how many nodes were there,
-and what a query would have answered at another size. Rules for which nothing at all was recorded
-are left out.
+end. Its `JobPast` holds the answers of its queries, its pauses and its waits for data, if a
+Prometheus has them. Facts without a record are assumed, and a note says so: the number of nodes
+that were there, and the answers of queries at other sizes. Rules without any recorded input are
+left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,19 +25,19 @@ from elasticd.records.autoscale.policy import PRICE, MetricKind, Policy, TargetR
 __all__ = ["EVERY_S", "MOST_S", "JobHistory", "Size", "replay", "simulated_policy"]
 
 LEAST_S, MOST_S = 900.0, 86_400.0
-"""The least and the most time that is simulated: a day takes some seconds."""
+"""The least and the greatest simulated time, in seconds: a day takes some seconds to simulate."""
 EVERY_S = 15.0
 MOST_NODES = 64
-"""A MAX up to this is taken as it is, and a larger one only as far as there were nodes: each size
-is considered in each evaluation, and people write a million for "all that there are"."""
+"""A MAX up to this number is used as it is, and a larger one only up to the nodes that were there:
+each size is considered in each evaluation, and people write a million for "all that there are"."""
 COST_S = 1.0
-"""The cost of a change where none was measured."""
+"""The cost of a change in seconds if none was measured."""
 NOISE_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """From this time on the job trained on this many nodes."""
+    """A size of the job: from this time on it trained on this number of nodes."""
 
     at_unix_s: float
     nodes: int
@@ -45,7 +45,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHistory:
-    """What a job's records say of its life."""
+    """The facts about a job's life from its records."""
 
     job: str
     min_nodes: int
@@ -54,7 +54,7 @@ class JobHistory:
     sizes: tuple[Size, ...]
     """The sizes in the order of their times; the first is the first world."""
     end_unix_s: float
-    """When it ended, or was last seen."""
+    """The time at which the job ended, or was last observed."""
     steps: int = 0
     decisions: tuple[Decision, ...] = ()
     """The decisions, which show how many nodes were there."""
@@ -69,7 +69,7 @@ class JobHistory:
 
     @property
     def node_hours(self) -> float:
-        """The node-hours that it used, by its worlds."""
+        """Return the node-hours that the job used, from its worlds."""
         ends = [each.at_unix_s for each in self.sizes[1:]] + [self.end_unix_s]
         return (
             sum(
@@ -81,12 +81,12 @@ class JobHistory:
 
 
 def replay(history: JobHistory, policy: Policy, past: JobPast | None = None) -> Trace:
-    """Return what the shipped rules do with this policy; the trace's notes say what was assumed.
+    """Return a trace of the shipped rules with this policy; its notes tell the assumptions.
 
-    `policy` is one that `simulated_policy` returned for this past.
+    `policy` is a policy that `simulated_policy` returned for this past.
 
     Raises:
-        Refused: the job has measured no size.
+        Refused: no size of the job was measured.
     """
     curve = history.curve
     known = measured_sizes(curve)
@@ -132,7 +132,7 @@ def replay(history: JobHistory, policy: Policy, past: JobPast | None = None) -> 
         data_rates=past.data_rates(shape, sizes.at),
     )
     deadline = policy.deadline
-    if deadline is not None:  # On the simulation's clock.
+    if deadline is not None:  # It is given on the simulation's clock.
         at_unix_s = deadline.at_unix_s - history.began_unix_s + EPOCH_S
         policy = replace(policy, deadline=replace(deadline, at_unix_s=at_unix_s))
     answers = PastMetrics(past, policy, sizes, shape)
@@ -141,7 +141,7 @@ def replay(history: JobHistory, policy: Policy, past: JobPast | None = None) -> 
 
 
 def _notes_of_sizes(curve: Curve, max_nodes: int) -> Iterator[str]:
-    """Say of which sizes the time of a step was not measured, and what it is taken for."""
+    """Yield notes about the sizes whose time of a step was not measured, with the assumed time."""
     found = steps(curve, range(1, max_nodes + 1))
     guessed = [str(each.nodes) for each in found if not each.is_measured]
     if guessed:
@@ -151,7 +151,7 @@ def _notes_of_sizes(curve: Curve, max_nodes: int) -> Iterator[str]:
 
 
 def _notes_of_duration(lasted_s: float, simulated_s: float) -> Iterator[str]:
-    """Say where more or less time is simulated than the job lasted."""
+    """Yield a note if more or less time is simulated than the job lasted."""
     if simulated_s > lasted_s:
         yield f"it lasted {lasted_s / 60:.0f} min; simulated are {simulated_s / 60:.0f}"
     elif simulated_s < lasted_s:
@@ -161,10 +161,10 @@ def _notes_of_duration(lasted_s: float, simulated_s: float) -> Iterator[str]:
 def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Policy, tuple[str, ...]]:
     """Return the part of a policy that can be simulated, with notes.
 
-    There is a note for each rule that is left out, and for what is assumed of its queries.
+    There is a note for each rule that is left out, and for each assumption about its queries.
 
     Raises:
-        Refused: nothing is left.
+        Refused: no rule can be simulated.
     """
     notes, left = [], policy
     if policy.target is not None:
@@ -204,7 +204,7 @@ def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Polic
 def _lacking(
     past: JobPast | None, names: Sequence[str], what: str, told: Sequence[PastValue] = ()
 ) -> str:
-    """Return why a rule has nothing to use; empty if it has."""
+    """Return why a rule has no input; empty if it has."""
     if past is None:
         return f"nobody wrote down {what}, but a Prometheus may have it: give --prometheus URL"
     if told or any(past.readings.get(name) for name in names):
@@ -213,7 +213,7 @@ def _lacking(
 
 
 def _assumed(rule: TargetRule) -> list[str]:
-    """Return what the metrics are assumed to have been at sizes that the job did not have."""
+    """Return notes about the assumed values of the metrics at sizes that the job did not have."""
     supplies = [each.name for each in rule.metrics if each.kind is MetricKind.SUPPLY]
     loads = [
         each.name for each in rule.metrics if each.kind is MetricKind.LOAD and not each.is_per_node
@@ -240,7 +240,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _shape(curve: Curve, most: int) -> Shape:
-    """Return the curve as the estimate has it; beyond what is known, as at the nearest size."""
+    """Return the estimated curve; an unknown size has the time of the nearest known one."""
     known = {each.nodes: each.seconds for each in steps(curve, range(1, most + 1))}
     nearest = sorted(known)
     table = {
@@ -254,7 +254,7 @@ def _shape(curve: Curve, most: int) -> Shape:
 def _most(history: JobHistory, nodes: Sequence[NodeCount]) -> int:
     """Return the largest size that is considered: a MAX far beyond the nodes changes nothing.
 
-    It is twice the nodes, for a wish that stands because nodes are missing.
+    It is twice the number of nodes, for a wish that waits for missing nodes.
     """
     had = [each.nodes for each in history.sizes] + [each.nodes for each in history.curve.sizes]
     there = max([0, *had, *(each.available for each in nodes)])
@@ -262,7 +262,7 @@ def _most(history: JobHistory, nodes: Sequence[NodeCount]) -> int:
 
 
 def _nodes(history: JobHistory) -> tuple[tuple[NodeCount, ...], str]:
-    """Return how many nodes were there, and a note that says how that is known."""
+    """Return how many nodes were there, and a note about the source of that number."""
     told = [
         Size(at_unix_s=each.at_unix_s, nodes=int(each.inputs["available"]))
         for each in history.decisions
@@ -279,7 +279,7 @@ def _nodes(history: JobHistory) -> tuple[tuple[NodeCount, ...], str]:
     available = 0
     for each in moments:
         is_told = each in told or each is first
-        # A world is larger than what was told: nodes have come since.
+        # If a world is larger than the recorded number, nodes have come since.
         available = each.nodes if is_told else max(available, each.nodes)
         from_s = max(0.0, each.at_unix_s - history.began_unix_s)
         if not found or found[-1].available != available:

@@ -24,21 +24,21 @@ EPOCH_S = 1.0
 
 
 class Scaler(Protocol):
-    """What gives the job its size."""
+    """The port of the simulation to the code that sets the job's size."""
 
     @property
     def window_s(self) -> float:
-        """The least part of a generation that one measurement needs."""
+        """Return the least part of a generation that one measurement needs, in seconds."""
         ...
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Return what was decided, with the outcomes so far."""
+        """Return the decisions, with the outcomes that are known."""
         ...
 
     @property
     def held(self) -> str:
-        """Why it did nothing at the last evaluation."""
+        """Return the reason why the scaler changed nothing at the last evaluation."""
         ...
 
     def wish(self, seen: Seen) -> int | None:
@@ -46,14 +46,12 @@ class Scaler(Protocol):
         ...
 
     def restart(self, seen: Seen) -> None:
-        """Simulate that it is killed at this evaluation, before anything was written, and begins
-        anew.
-        """
+        """Simulate that the scaler is killed at this evaluation, before a write, and restarts."""
         ...
 
 
 class Autoscaler:
-    """The shipped autoscaler, with its records as they would stand in etcd."""
+    """The shipped autoscaler, with the records that would be in etcd."""
 
     def __init__(self, policy: Policy, curve: Curve | None = None) -> None:
         self._policy = policy
@@ -71,7 +69,7 @@ class Autoscaler:
 
     @property
     def curve(self) -> Curve:
-        """Return what was measured so far."""
+        """Return the curve of the measurements until now."""
         return self._curve
 
     @property
@@ -92,11 +90,11 @@ class Autoscaler:
         return found.wanted
 
     def restart(self, seen: Seen) -> None:
-        self._decide(seen)  # It decides, and is killed before it could write that.
+        self._decide(seen)  # It decides, and is killed before the write.
         self._lives += 1
         self._curve = decode(Curve, encode(self._curve))
         self._memory = decode(Memory, encode(self._memory))
-        # The next one's clock has begun at another time.
+        # The next process's clock started at another time.
         self._clock_s = 1024.0 * self._lives - seen.now_s
         self._memory = shifted(self._memory, seen.now_s + self._clock_s)
 
@@ -107,7 +105,7 @@ class Autoscaler:
 
 
 class Answers(Protocol):
-    """What the queries of the policy answer."""
+    """The answers of the policy's queries."""
 
     def read(self, now_s: float, nodes: int, steps: float) -> dict[str, QueryReading]:
         """Return the answers by name, for this many nodes and steps."""
@@ -115,7 +113,7 @@ class Answers(Protocol):
 
 
 def simulate(scenario: JobScenario, scaler: Scaler, answers: Answers | None = None) -> Trace:
-    """Return what the job went through with this scaler; without `answers`, `Metrics` give them."""
+    """Return the trace of the job with this scaler; without `answers`, `Metrics` gives them."""
     job = SimulatedJob(scenario, scaler.window_s)
     metrics = answers if answers is not None else Metrics(scenario)
     points = []

@@ -1,4 +1,4 @@
-"""What happens to a job in a simulation, apart from what the autoscaler does."""
+"""The events of a simulated job's life, apart from the autoscaler's actions."""
 
 import math
 from bisect import bisect_right
@@ -11,7 +11,7 @@ __all__ = ["DataRate", "FaultKind", "JobCurve", "JobScenario", "NodeCount", "Sim
 
 
 class FaultKind(StrEnum):
-    """What goes wrong with the metrics or the leader."""
+    """The kinds of faults of the metrics or the leader."""
 
     EMPTY = "empty"
     STALE = "stale"
@@ -23,21 +23,22 @@ class FaultKind(StrEnum):
     UNREACHABLE = "unreachable"
     WARNING = "warning"
     LOW_AFTER = "low_after"
-    """Prometheus restarts: it knows nothing at first, then averages over too little."""
+    """Prometheus restarts: it has no values at first, and then averages over too little time."""
     LEADER_KILLED = "leader_killed"
-    """It is killed before it could write; the next one reads the records, on a clock of its own."""
+    """The leader is killed before a write; the next leader reads the records, on a clock of its
+    own."""
     REFUSED = "refused"
     SLOW = "slow"
-    """Prometheus answers every other question in time, and the rest too late."""
+    """Prometheus answers every second query in time, and the others too late."""
     CLOCK_BACK = "clock_back"
-    """Its clock was put back by ten minutes: it answers with samples of that age."""
+    """Prometheus' clock was put back by ten minutes: it answers with samples of that age."""
     TWO_LEADERS = "two_leaders"
-    """The lead goes to a second process and back; what the deposed one decides counts for
-    nothing."""
+    """The lead goes to a second process and back; the decisions of the deposed process have no
+    effect."""
 
 
 OF_LEADER = (FaultKind.LEADER_KILLED, FaultKind.TWO_LEADERS)
-"""The kinds that leave the metrics as they are."""
+"""The kinds that do not change the metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class SimulatedFault:
 
     @property
     def handovers_s(self) -> tuple[float, ...]:
-        """Return when another process takes the lead; what is decided just then is not written."""
+        """Return the times at which another process takes the lead, so that nothing is written."""
         match self.kind:
             case FaultKind.LEADER_KILLED:
                 return (self.from_s,)
@@ -61,7 +62,7 @@ class SimulatedFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCurve:
-    """From this time on the job has this curve."""
+    """The curve that the job has from this time on."""
 
     from_s: float
     shape: Shape
@@ -69,7 +70,7 @@ class JobCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCount:
-    """From this time on there are this many nodes."""
+    """The number of nodes that are there from this time on."""
 
     from_s: float
     available: int
@@ -77,50 +78,49 @@ class NodeCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRate:
-    """From this time on the data come at most this fast, whatever number of nodes waits
-    for them.
-    """
+    """The greatest rate of the data from this time on, for any number of nodes."""
 
     from_s: float
     steps_per_s: float
-    """Steps per second; infinite if nobody waits for data."""
+    """The rate in steps per second; infinite if no rank waits for data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobScenario:
-    """One job's life."""
+    """The scenario of one job's life."""
 
     name: str
     curves: tuple[JobCurve, ...]
     """The curves in the order of their times, the first at 0."""
     nodes: tuple[NodeCount, ...]
-    """The nodes, likewise."""
+    """The numbers of nodes in the order of their times, the first at 0."""
     duration_s: float = 14_400.0
     every_s: float = 15.0
-    """Seconds between two evaluations."""
+    """The seconds between two evaluations."""
     min_nodes: int = 1
     max_nodes: int = 16
     change_cost_s: float = 2.0
-    """Seconds without steps at each change of the world, planned or not."""
+    """The seconds without steps at each change of the world, planned or not."""
     first_nodes: int = 0
-    """The size that somebody wanted before the autoscaler came; 0 for as many as there may be."""
+    """The size that somebody wanted before the autoscaler began; 0 for the largest possible
+    size."""
     noise_share: float = 0.02
     """The standard deviation of the throughput between two evaluations, as a part of it."""
     stall_share: float = 0.0
     """The part of the time between evaluations in which the job runs at half its speed."""
     faults: tuple[SimulatedFault, ...] = ()
     pauses: tuple[tuple[float, float], ...] = ()
-    """From when to when the script pauses: it evaluates, and makes no steps."""
+    """The time spans in which the script pauses: it evaluates, and makes no steps."""
     data_rates: tuple[DataRate, ...] = ()
-    """The data rates in the order of their times; before the first one nobody waits for data."""
+    """The data rates in the order of their times; before the first one no rank waits for data."""
     seed: int = 0
 
     def shape_at(self, at_s: float) -> Shape:
-        """Return the curve of that time."""
+        """Return the curve at that time."""
         return self.curves[bisect_right([each.from_s for each in self.curves], at_s) - 1].shape
 
     def available_at(self, at_s: float) -> int:
-        """Return how many nodes are there at that time."""
+        """Return the number of nodes that are there at that time."""
         return self.nodes[bisect_right([each.from_s for each in self.nodes], at_s) - 1].available
 
     def is_paused_at(self, at_s: float) -> bool:
@@ -133,7 +133,7 @@ class JobScenario:
         return self.data_rates[at].steps_per_s if at >= 0 else math.inf
 
     def fault_at(self, at_s: float) -> FaultKind | None:
-        """Return what is wrong with the metrics at that time; None if nothing is."""
+        """Return the fault of the metrics at that time; None if there is none."""
         for fault in self.faults:
             if fault.from_s <= at_s < fault.until_s and fault.kind not in OF_LEADER:
                 return fault.kind

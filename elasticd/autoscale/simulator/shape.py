@@ -1,7 +1,7 @@
-"""How long a step takes at each number of nodes: the truth that the autoscaler must find.
+"""The true seconds of a step at each number of nodes, which the autoscaler must find.
 
-t(n) = a + b/n + c(n-1), times `cliff_factor` above `cliff_nodes`: the first node in another rack,
-or the first one whose all-reduce leaves the fast network.
+The model is t(n) = a + b/n + c(n-1), times `cliff_factor` above `cliff_nodes`: a cliff may be the
+first node in another rack, or the first one whose all-reduce leaves the fast network.
 """
 
 import math
@@ -20,12 +20,12 @@ class Shape:
     b: float = 1.0
     """The part that is divided by the nodes."""
     c: float = 0.0
-    """What each further node adds."""
+    """The time that each additional node adds."""
     cliff_nodes: int = 0
     """The size above which the cliff lies; 0 if there is none."""
     cliff_factor: float = 1.0
     table: Mapping[int, float] = field(default_factory=dict)
-    """Sizes with a time of their own, which replaces the formula."""
+    """The sizes with a time of their own, which replaces the formula."""
 
     def step_s(self, nodes: int) -> float:
         """Return the seconds of a step."""
@@ -37,10 +37,10 @@ class Shape:
         return seconds * (self.cliff_factor if is_behind else 1.0)
 
     def rate(self, nodes: int) -> float:
-        """Return steps per second; 0 without nodes."""
+        """Return the steps per second; 0 without nodes."""
         return 1.0 / self.step_s(nodes) if nodes > 0 else 0.0
 
     def busy_share(self, nodes: int) -> float:
-        """Return which part of a step a node computes: what its device's utilisation shows."""
+        """Return the part of a step in which a node computes, like a device's utilisation."""
         computes_s = self.a + self.b / nodes
         return min(1.0, computes_s / self.step_s(nodes)) if math.isfinite(computes_s) else 0.0

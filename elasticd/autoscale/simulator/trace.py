@@ -1,4 +1,4 @@
-"""What a simulation went through, to be counted and drawn."""
+"""The history of a simulation, to be counted and drawn."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,7 +10,7 @@ __all__ = ["TracePoint", "Trace"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePoint:
-    """One evaluation."""
+    """The state at one evaluation."""
 
     at_s: float
     nodes: int
@@ -18,13 +18,13 @@ class TracePoint:
     wanted: int
     available: int
     rate: float
-    """Steps per second since the point before."""
+    """The steps per second since the point before."""
     held: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A whole simulation, from the beginning to the end."""
+    """The history of a whole simulation."""
 
     name: str
     points: tuple[TracePoint, ...]
@@ -33,7 +33,7 @@ class Trace:
     steps: float = 0.0
     node_hours: float = 0.0
     notes: tuple[str, ...] = field(default=())
-    """What the reader should know of how it came about, as sentences."""
+    """Notes for the reader about the assumptions of the simulation, as sentences."""
 
     @property
     def turns(self) -> int:

@@ -1,9 +1,9 @@
 """The list of all metrics.
 
 Labels are the job's name and words of closed lists, never a rank, a pod, a node or a generation:
-each of those would make a new series at every change. The job's name is `job_name`, since `job`
-belongs to Prometheus, which would rename ours to `exported_job`. The target (`instance`) says from
-which node a series comes.
+such a label would make a new series at every change. The job's name is `job_name`, since `job`
+belongs to Prometheus, which would rename elasticd's label to `exported_job`. The target
+(`instance`) shows from which node a series comes.
 """
 
 from elasticd.store.request_times import BOUNDS_S
@@ -17,8 +17,9 @@ __all__ = [
 ]
 
 EVALUATION_BOUNDS_S = (0.05, 0.25, 1.0, 5.0, 15.0)
-"""The first is what a hundred jobs may cost, Prometheus' share not counted; the last but one is
-past the time limit of a source, the last one is the time between two evaluations."""
+"""The bounds of an evaluation's duration in seconds. The first is the cost of a hundred jobs,
+without Prometheus' own time; the last but one is above the time limit of a source, and the last is
+the time between two evaluations."""
 _COUNTER, _GAUGE, _S, _BYTES = (
     MetricType.COUNTER,
     MetricType.GAUGE,
@@ -323,7 +324,6 @@ _BY_NAME = {metric.name: metric for metric in CATALOG}
 def by_name(name: str) -> Metric:
     """Return the metric of this name.
 
-    Raises:
-        KeyError: the list has none.
+    Raises: KeyError: the list has no such metric.
     """
     return _BY_NAME[name]

@@ -1,4 +1,4 @@
-"""Samples as text in Prometheus' format, version 0.0.4, and back from a file of ours."""
+"""Writes samples as text in Prometheus' format, version 0.0.4, and parses elasticd's own files."""
 
 import math
 import re
@@ -13,17 +13,19 @@ __all__ = ["CONTENT_TYPE", "Histogram", "Sample", "exposition", "parsed"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERIES_REMEMBERED = 4096
-"""How many series are remembered: from one scrape to the next most are the same, so their written
-labels are kept."""
+"""The number of series whose labels are kept in written form: most series are the same at each
+scrape."""
 LABEL_LIMIT = 200
-"""The most characters of a label's value; a longer one, which a script may have made, is cut."""
+"""The largest number of characters of a label's value; a longer value, which a script may have
+made, is cut."""
 
 
 class Histogram(NamedTuple):
     """The value of a histogram at one moment."""
 
     counts: tuple[int, ...]
-    """How many observations fell into each bucket, the last one without a bound; not cumulated."""
+    """The number of observations in each bucket, the last bucket without a bound; the numbers are
+    not cumulated."""
     sum: float
 
 
@@ -37,9 +39,7 @@ class Sample(NamedTuple):
 
 
 def exposition(samples: Iterable[Sample]) -> bytes:
-    """Return the samples in the order of the list; of two with the same labels the last
-    one counts.
-    """
+    """Return the samples in the list's order; of two with the same labels the last counts."""
     series: dict[str, dict[str, float | Histogram]] = {name: {} for name in _HEADS}
     for metric, labels, value in samples:
         series[metric.name][_pairs(metric.name, labels)] = value
@@ -56,9 +56,9 @@ def exposition(samples: Iterable[Sample]) -> bytes:
 
 
 def parsed(text: str) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Read what `exposition` wrote, histograms left out: names, values of labels, and values.
+    """Parse the text of `exposition`, without histograms: yield name, label values and value.
 
-    A line that is not understood is passed over: the file may be of another version.
+    A line that cannot be parsed is ignored: the file may be from another version.
     """
     for line in text.split("\n"):
         found = _LINE.fullmatch(line)
@@ -101,7 +101,7 @@ def _lines(metric: Metric, pairs: str, value: Histogram) -> Iterator[str]:
 
 
 def _cut(value: str) -> str:
-    """Return a label's value as it will stand there: equal results are the same series."""
+    """Return a label's value in its written form: values with equal results are the same series."""
     return value[:LABEL_LIMIT].encode("utf-8", "replace").decode()
 
 
@@ -119,7 +119,7 @@ def _braces(pairs: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number so that nothing of it is lost."""
+    """Return a number in full precision."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,4 +1,4 @@
-"""The labels of all metrics, each with its closed list of words, where it has one."""
+"""The labels of all metrics, each with its closed list of words, if it has one."""
 
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.incident import PHASES
@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 SCALARS_LIMIT = 20
-"""How many names of `commit`'s numbers become series: the first ones of a job."""
+"""The number of names of a script's numbers (`commit`) that become series: the first names of a
+job."""
 _ENDINGS = (
     Reason.BELOW_MIN,
     Reason.STOP_REQUESTED,
@@ -40,9 +41,10 @@ _ENDINGS = (
     Reason.ENDS_JOB,
 )
 CHANGE_REASONS = tuple(reason.value for reason in Reason if reason not in _ENDINGS)
-"""Why a world may begin; reasons that only end a job are not among them."""
+"""The reasons for which a world may begin; reasons that only end a job are not among them."""
 CHANGE_PHASES = ("unnoticed", *PHASES)
-"""The phases of an incident, and before them the time in which no step ended and nobody knew."""
+"""The phases of an incident, and before them the time in which no step ended and no node knew
+why."""
 
 JOB = Label(name="job_name", help="The job's name.")
 PHASE = Label(

@@ -1,6 +1,6 @@
-"""The list of metrics as a page: `python -m elasticd.telemetry.metrics.markdown FILE` writes it.
+"""Writes the list of metrics as a page: `python -m elasticd.telemetry.metrics.markdown FILE`.
 
-It stands between two marks of docs/metrics.md; what is around them is written by hand.
+The list is between two marks of docs/metrics.md; the rest of the page is written by hand.
 """
 
 import sys
@@ -26,10 +26,9 @@ _TITLES = {
 
 
 def page_with_list(page: str) -> str:
-    """Return the page with the list as it is now.
+    """Return the page with the present list.
 
-    Raises:
-        ValueError: the page has no marks.
+    Raises: ValueError: the page has no marks.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -15,7 +15,7 @@ class MetricType(StrEnum):
 
 
 class MetricUnit(StrEnum):
-    """The unit of what is counted or measured; always the base unit."""
+    """The unit of a metric; always the base unit."""
 
     NONE = ""
     SECONDS = "seconds"
@@ -23,9 +23,7 @@ class MetricUnit(StrEnum):
 
 
 class Exporter(StrEnum):
-    """Which process has the series of a metric; its text says where a sum over
-    processes is right.
-    """
+    """The kind of process that has a metric's series; the text says where a sum is right."""
 
     AGENT = "every agent, of its node"
     SERVING = "every agent that serves the job; only the node of rank 0 counts, so a sum is right"
@@ -46,7 +44,7 @@ class Label:
     name: str
     help: str
     values: tuple[str, ...] = ()
-    """All that it can have, where the list is closed."""
+    """All values that the label can have, if the list is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ class Metric:
     kind: MetricType
     unit: MetricUnit = MetricUnit.NONE
     help: str
-    """One sentence."""
+    """The meaning of the metric, in one sentence."""
     labels: tuple[Label, ...] = ()
     exporter: Exporter
     bounds: tuple[float, ...] = ()

@@ -1,7 +1,7 @@
-"""The process that writes event files: a child of the agent of the node on which rank 0 is.
+"""The process that writes event files: a child of the agent of the node with rank 0.
 
-It reads what workers send, keeps it in memory for some seconds, and writes one file at each flush.
-It never imports torch, and knows nothing of etcd.
+It reads the workers' messages, keeps them in memory for some seconds, and writes one file at each
+flush. It never imports torch, and has no connection to etcd.
 """
 
 __all__: list[str] = []

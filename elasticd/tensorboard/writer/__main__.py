@@ -1,9 +1,8 @@
-"""`python -m elasticd.tensorboard.writer NAME`: reads settings as JSON from stdin, then runs until
-its end.
+"""The writer's entry point: `python -m elasticd.tensorboard.writer NAME`.
 
-NAME is the name of its socket. It makes writers visible among processes
-(`control/local_run/launch.py`). The end of stdin means that the agent or the job has ended; what
-was sent is still written.
+It reads settings as JSON from stdin, and runs until stdin ends. NAME is the name of its socket,
+which makes writers visible among processes (`control/local_run/launch.py`). The end of stdin means
+that the agent or the job has ended; the received steps are still written.
 """
 
 import gc
@@ -26,27 +25,27 @@ from elasticd.tensorboard.writer.file_writer import LOOK_S, FileWriter
 from elasticd.tensorboard.writer.metrics import MetricsFile
 
 NOT_WRITTEN = 3
-"""The exit code that says that steps were lost."""
+"""The exit code if steps were lost."""
 NICENESS = 5
-"""The niceness, so that it takes no CPU time from training."""
+"""The niceness of the process, so that it takes no CPU time from training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     url: str
     options: Mapping[str, object] = field(default_factory=dict)
-    """For the file system; secrets are named, not given."""
+    """The options for the file system; they contain the names of secrets, not the secrets."""
     folder: str
     """The folder of the job, below the URL."""
     job: str
     uid: str
     node: str
     listener: int
-    """Descriptor of the socket that workers connect to."""
+    """The descriptor of the socket to which workers connect."""
     metrics_path: str = ""
-    """A file for Prometheus' textfile collector, `*.prom`; empty: none."""
+    """A file for Prometheus' textfile collector, `*.prom`; empty if there is none."""
     linger_s: float = 60.0
-    """How long to go on when the agent has gone."""
+    """The time in seconds for which the writer continues after the agent has ended."""
 
 
 def main() -> None:
@@ -86,7 +85,7 @@ def main() -> None:
     while buffer.steps and time.monotonic() < until_s:
         if not writer.turn(is_over=True):
             time.sleep(LOOK_S)
-    # Threads that hang in a request are not waited for.
+    # The process does not wait for threads that hang in a request.
     os._exit(NOT_WRITTEN if buffer.steps or buffer.dropped else 0)
 
 

@@ -1,7 +1,8 @@
-"""The steps that a writer has received and not written, and those that go into the next file.
+"""The steps that a writer has received and not written, and the steps for the next file.
 
-A part has the steps that one rank 0 sent in one generation. Each begins with the step from which on
-everything written before is void, so each step is shown once, however often it was done.
+A part has the steps that one rank 0 sent in one generation. Each part begins with the step from
+which on all earlier records are void, so TensorBoard shows each step once, however often it was
+done.
 """
 
 from collections import deque
@@ -17,34 +18,35 @@ from elasticd.tensorboard.message import Histograms, Scalars, names_of
 __all__ = ["Buffer", "FilePart", "contents", "first_step"]
 
 LIMIT_BYTES = 64 << 20
-"""The limit of all that is not written yet: 300,000 steps of a number or two."""
+"""The size limit of all steps that are not written yet, in bytes: 300,000 steps of a number or
+two."""
 RECORD_BYTES = 128
-"""How much memory Python takes for a record beside its bytes."""
+"""The memory that Python needs for a record beside its bytes."""
 FILE_BYTES = 8 << 20
-"""A part of this size is written whatever its age."""
+"""A part of this size in bytes is written at any age."""
 _BLOCKS_LIMIT = 1024
 
 
 @dataclass(slots=True, eq=False)
 class FilePart:
-    """The steps of one connection; `records` are in the order in which they came."""
+    """The steps of one connection; `records` are in the order in which they arrived."""
 
     generation: int
     step: int
-    """The steps that counted when it began."""
+    """The number of steps that counted when the part began."""
     opened_s: float
     is_begun: bool = False
-    """True if a file of it is written."""
+    """True if a file of this part was written."""
     is_ended: bool = False
-    """True if nothing more comes."""
+    """True if no more steps arrive for this part."""
     records: list[tuple[int, bytes]] = field(default_factory=list)
     nbytes: int = 0
     first_s: float = 0.0
-    """When the oldest unwritten record came."""
+    """The time at which the oldest unwritten record arrived, in seconds."""
 
 
 class Buffer:
-    """The thread that reads fills it, the one that writes empties it."""
+    """The steps in memory. One thread reads and adds steps, another writes and removes them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -53,17 +55,17 @@ class Buffer:
         self._tags: dict[bytes, tuple[tuple[bytes, bytes], ...]] = {}
         self.nbytes = 0
         self.dropped = 0
-        """Steps for which there was no room."""
+        """The number of steps for which there was no room."""
 
     def begin(self, generation: int, step: int) -> FilePart:
-        """Open a part."""
+        """Open a part, and return it."""
         part = FilePart(generation, step, self._clock())
         with self._lock:
             self._parts.append(part)
         return part
 
     def take(self, part: FilePart, message: Scalars | Histograms) -> bool:
-        """Keep a step; return False if there is no room, and it is left out.
+        """Keep a step; return False if there is no room, so that the step is lost.
 
         Raises: ValueError: the message is not elasticd's.
         """
@@ -82,23 +84,23 @@ class Buffer:
 
     @property
     def is_expected(self) -> bool:
-        """Return whether a part is open, or holds something to write."""
+        """Return whether a part is open, or has steps to write."""
         with self._lock:
             return any(part.records or not part.is_ended for part in self._parts)
 
     def oldest(self) -> FilePart | None:
-        """Return the part that is written next, due or not."""
+        """Return the part that is written next, even if it is not due."""
         with self._lock:
             return self._parts[0] if self._parts else None
 
     def end(self, part: FilePart) -> None:
-        """Take note that a part is complete."""
+        """Mark a part as complete."""
         part.is_ended = True
 
     def due(self, interval_s: float, *, is_over: bool = False) -> tuple[FilePart, int] | None:
-        """Return the oldest part that is to be written, and how many records of it.
+        """Return the oldest part that is due, and the number of its records to write.
 
-        Parts that ended without a record are dropped. With `is_over` everything is due.
+        Parts that ended without a record are dropped. With `is_over` all parts are due.
         """
         with self._lock:
             while self._parts and self._parts[0].is_ended and not self._parts[0].records:
@@ -112,7 +114,7 @@ class Buffer:
         return None
 
     def written(self, part: FilePart, count: int) -> None:
-        """Drop so many records of the oldest part: they are in a file, or in an earlier one."""
+        """Remove this number of records from the oldest part, since they are in a file."""
         with self._lock:
             size = sum(len(record) + RECORD_BYTES for _, record in part.records[:count])
             del part.records[:count]
@@ -123,7 +125,7 @@ class Buffer:
 
     @property
     def steps(self) -> int:
-        """Return how many steps are not written."""
+        """Return the number of steps that are not written."""
         with self._lock:
             return sum(len(part.records) for part in self._parts)
 
@@ -151,11 +153,10 @@ class Buffer:
 
 
 def first_step(part: FilePart, newest: EventFile | None, place: Place) -> int:
-    """Return the step at which a part begins to count; what was written before for it and later
-    steps is void. Pure.
+    """Return the step from which on a part counts; earlier records of it are void. Pure.
 
-    What an earlier generation wrote of the steps that counted when this one began stays; what it
-    had no time to write comes from the steps that this rank kept.
+    Records of an earlier generation stay if their steps counted when this generation began. The
+    kept steps of this rank replace records that the earlier generation had no time to write.
     """
     if newest is None:
         return max(0, min(part.step + 1, min(step for step, _ in part.records)))
@@ -166,7 +167,7 @@ def first_step(part: FilePart, newest: EventFile | None, place: Place) -> int:
 def contents(
     records: list[tuple[int, bytes]], at_unix_s: float, start: int | None
 ) -> tuple[bytes, int]:
-    """Return the bytes of a file and its last step; -1 if nothing is in it. Pure.
+    """Return the bytes of a file and its last step; -1 if there is no step in the file. Pure.
 
     From step `start` on, steps in earlier files are void; before it they are complete there.
     """
@@ -180,7 +181,7 @@ def contents(
 
 
 def _count(records: list[tuple[int, bytes]]) -> int:
-    """Return how many records one file holds."""
+    """Return the number of records for one file."""
     size = 0
     for index, (_, record) in enumerate(records):
         size += len(record) + RECORD_BYTES

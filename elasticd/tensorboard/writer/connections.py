@@ -1,8 +1,7 @@
-"""A writer's connections to workers; the listening socket belongs to the agent, and outlives the
-writer.
+"""A writer's connections to workers; the agent owns the listening socket, which outlives it.
 
-Each connection is one rank 0 of one generation. They are read ten times a second: a wake-up for
-each step would take the CPU from the training much more often.
+Each connection comes from one rank 0 of one generation. Connections are read ten times a second: a
+wake-up for each step would take CPU time from training much more often.
 """
 
 import os
@@ -21,7 +20,7 @@ __all__ = ["Connections"]
 
 LOOK_S = 0.1
 DRAIN_S = 2.0
-"""How long to read what ended workers have left in their sockets."""
+"""The time limit in seconds to read the bytes that ended workers have left in their sockets."""
 CHUNK_BYTES = 1 << 20
 
 log = get_logger()
@@ -35,7 +34,7 @@ class _Connection:
 
 
 class Connections:
-    """A thread that reads; any thread may call `tell`."""
+    """The thread that reads all connections; any thread may call `tell`."""
 
     def __init__(self, listener: socket.socket, buffer: Buffer) -> None:
         self._listener, self._buffer = listener, buffer
@@ -45,7 +44,7 @@ class Connections:
         self._lock = Lock()
         self._open: dict[socket.socket, _Connection] = {}
         self._told: list[bytes] = []
-        """Sentences that nobody was there to hear."""
+        """Sentences for which no worker was connected."""
         self._closing = Event()
         self._thread = Thread(target=self._run, name="hearing", daemon=True)
 
@@ -53,7 +52,7 @@ class Connections:
         self._thread.start()
 
     def tell(self, sentence: str) -> None:
-        """Send a sentence to the workers, or to the next that connects."""
+        """Send a sentence to the workers, or to the next worker that connects."""
         line = " ".join(sentence.split()).encode() + b"\n"
         log.warning("events.told", why=sentence)
         with self._lock:
@@ -64,7 +63,7 @@ class Connections:
                     sock.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Read the bytes that were sent, to their end, and close."""
+        """Read all bytes that were sent, and close the connections."""
         self._closing.set()
         self._thread.join(DRAIN_S + 1.0)
 

@@ -1,8 +1,8 @@
-"""Writes what a buffer holds as event files, one at each flush, and none twice.
+"""Writes a buffer's steps as event files, one at each flush, and no step twice.
 
-A file whose write got no answer is written again under its name. If the storage is down, it tries
-again as long as there is anything to write; meanwhile the buffer keeps what comes, and drops what
-it has no room for.
+If a write got no answer, the file is written again under the same name. If the storage is away, the
+writer tries again as long as there are steps; meanwhile the buffer keeps new steps, and drops those
+for which it has no room.
 """
 
 import json
@@ -27,7 +27,7 @@ __all__ = ["FileWriter", "interval_s"]
 
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 10.0, 120.0
 INTERVAL_SHARE = 0.02
-"""The pause between files, as a share of the run's age: somebody who looks at a young run wants its
+"""The pause between files, as a share of the run's age: a person who looks at a young run wants its
 newest steps."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0
 LOOK_S = 0.2
@@ -38,16 +38,17 @@ log = get_logger()
 
 
 def interval_s(age_s: float) -> float:
-    """Return how many seconds a step may wait for its file when a run is this old. Pure.
+    """Return the seconds that a step may wait for its file when a run is this old. Pure.
 
-    It is ten seconds at first, two minutes after an hour and a half: some 900 files in a day.
+    The wait is ten seconds at first, and two minutes after an hour and a half: some 900 files a
+    day.
     """
     return min(MOST_INTERVAL_S, max(LEAST_INTERVAL_S, INTERVAL_SHARE * age_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    """A file that is made, and is not known to be written."""
+    """A file that was made, and may not be written yet."""
 
     part: FilePart
     count: int
@@ -72,7 +73,7 @@ class FileWriter:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`folder` is the job's below the URL; `tell` gets sentences that a person should read."""
+        """`folder` is the job's folder below the URL; `tell` gets sentences for people."""
         self._buffer, self._open_bucket = buffer, open_bucket
         self._folder, self._uid, self._node, self._job = folder, uid[:UID_LETTERS], node, job
         self._tell, self._clock, self._wall_clock = tell, clock, wall_clock
@@ -85,12 +86,12 @@ class FileWriter:
         self._pause_s = 0.0
         self._is_dropping = self._has_warned = False
         self.files = 0
-        """How many were written."""
+        """The number of files that were written."""
 
     def turn(self, *, is_over: bool = False) -> bool:
-        """Write one file if one is due; return False if nothing is, or it failed.
+        """Write one file if one is due; return False if none is due, or if the write failed.
 
-        `is_over`: everything is due, and no pause is kept.
+        With `is_over` all files are due, and there is no pause between them.
         """
         self._tell_dropped()
         now_s = self._clock()
@@ -109,7 +110,8 @@ class FileWriter:
     def _write(self, *, is_over: bool) -> bool:
         bucket = self._opened()
         if self._place is None and (oldest := self._buffer.oldest()) is not None:
-            # At once, though no file is due: whether one can write there should be known now.
+            # This is done at once, though no file is due, to show now whether the folder can be
+            # written.
             self._place = self._found_place(bucket, self._names(bucket), oldest)
         if self._pending is None:
             due = self._buffer.due(interval_s(self._clock() - self._opened_s), is_over=is_over)
@@ -152,7 +154,7 @@ class FileWriter:
         return _Pending(part=part, count=count, name=file.name, data=data, number=self._number)
 
     def _found_place(self, bucket: Bucket, names: list[str], part: FilePart) -> Place:
-        """Find where this job writes; a job that begins anew claims a run of its own."""
+        """Return the place where this job writes; a job that begins anew claims its own run."""
         if self._place is not None:
             return self._place
         found = place_of(names, self._uid, is_new=part.step <= 0)
@@ -169,7 +171,7 @@ class FileWriter:
                 return place
 
     def _is_claimed(self, bucket: Bucket, place: Place) -> bool:
-        """Return whether this job claimed a run, on another node or in an earlier process."""
+        """Return whether this job claimed the run, on another node or in an earlier process."""
         try:
             claim = json.loads(bucket.read(f"{self._folder}/{place.claim}", CLAIM_BYTES))
             return bool(claim["uid"] == self._uid)
@@ -177,7 +179,7 @@ class FileWriter:
             return False
 
     def _names(self, bucket: Bucket) -> list[str]:
-        """List the job's objects, by their names below its folder."""
+        """Return the job's objects, by their names below its folder."""
         head = f"{self._folder}/"
         listed = bucket.list(self._folder, LIST_LIMIT, lambda name: name.startswith(head))
         return [each.name.removeprefix(head) for each in listed]

@@ -17,9 +17,9 @@ WRITE_S = 5.0
 
 
 class MetricsFile:
-    """The file is written every few seconds by a thread of its own, since the disk may hang.
+    """The metrics file. A thread of its own writes it every few seconds, since the disk may hang.
 
-    With an empty path nothing is written.
+    With an empty path no file is written.
     """
 
     def __init__(self, job_name: str, path: str, buffer: Buffer, writer: FileWriter) -> None:
@@ -31,7 +31,7 @@ class MetricsFile:
             Thread(target=self._keep_writing, name="metrics", daemon=True).start()
 
     def write(self) -> None:
-        """Write the file now, whole or not at all; a failing disk does no harm."""
+        """Write the file now, completely or not at all; a failing disk does no harm."""
         values = {
             "files_total": self._writer.files,
             "dropped_steps_total": self._buffer.dropped,
