@@ -13,7 +13,7 @@ doubles (docs/gpu.md).
 """
 
 import math
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from threading import Lock, Thread
 
@@ -27,6 +27,10 @@ __all__ = ["ABORT_LIMIT_S", "DEFAULTS", "ENVIRONMENT", "NcclAbort", "NcclCommuni
 
 ABORT_LIMIT_S = 10.0
 """How long an abort may take; a process in which it takes longer is of no more use."""
+
+_TORCH_GIVES_UP_S = 5.0
+"""An abort waits for a communicator that is being made until torch gives that up. By torch's sources
+this is one to two seconds after its own limit; the rest is for a machine that is busy."""
 
 ENVIRONMENT = {
     # The watchdog would end the process, or abort on its own, when NCCL fails or hangs.
@@ -50,6 +54,10 @@ DEFAULTS = {
 }
 """What somebody may know better; set outside, they stay."""
 
+_TORCH_LIMIT = "TORCH_NCCL_NONBLOCKING_TIMEOUT"
+"""For how many seconds torch waits for a communicator. It reads this once in a process, so the limit
+is that of the first world, or of who set it outside."""
+
 _NONBLOCKING_SINCE = "2.10"
 """Torch before it asks NCCL from two threads at once how far such a communicator is, for which NCCL
 is not made: it hangs now and then (pytorch#169484)."""
@@ -67,6 +75,17 @@ def _can_be_nonblocking() -> bool:
     return bool(torch.torch_version.TorchVersion(torch.__version__) >= _NONBLOCKING_SINCE)
 
 
+def _abort_limit_s(env: Mapping[str, str]) -> float:
+    """Return how long an abort may take: never less than torch takes to give up a communicator."""
+    if env.get("TORCH_NCCL_USE_COMM_NONBLOCKING") != "1":
+        return ABORT_LIMIT_S
+    try:
+        torch_limit_s = float(env[_TORCH_LIMIT])
+    except ValueError:
+        return ABORT_LIMIT_S
+    return max(ABORT_LIMIT_S, torch_limit_s + _TORCH_GIVES_UP_S)
+
+
 class NcclCommunicators:
     """NCCL's side of one generation's group.
 
@@ -81,9 +100,11 @@ class NcclCommunicators:
         self._is_connecting = False
         self._abort: NcclAbort | None = None
         self._lock = Lock()
+        self._abort_limit_s = ABORT_LIMIT_S
         # Torch would hold a lock that the abort needs, half an hour for a peer that has stopped.
         if env is not None:
-            env.setdefault("TORCH_NCCL_NONBLOCKING_TIMEOUT", str(math.ceil(connect_limit_s)))
+            env.setdefault(_TORCH_LIMIT, str(math.ceil(connect_limit_s)))
+            self._abort_limit_s = _abort_limit_s(env)
 
     @contextmanager
     def connecting(self) -> Iterator[None]:
@@ -110,12 +131,12 @@ class NcclCommunicators:
         """
         with self._lock:
             if self._abort is None and default_group.is_made():
-                self._abort = NcclAbort(self._device)
+                self._abort = NcclAbort(self._device, self._abort_limit_s)
                 self._abort.begin()
 
     def check(self, over_s: float) -> None:
         """End the process if its group has been over for too long and the thread still connects."""
-        if self._is_connecting and over_s > ABORT_LIMIT_S:
+        if self._is_connecting and over_s > self._abort_limit_s:
             stuck_rank.end_process("NCCL was not formed in time, and no abort reaches it")
 
     def leave(self, meet: Callable[[], object] | None) -> None:

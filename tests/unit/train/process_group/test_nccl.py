@@ -216,6 +216,38 @@ def test_abort_that_does_not_return_ends_the_process(gpu: FakeGpu, ended: list[s
     group.close()
 
 
+@pytest.mark.parametrize(
+    ("env", "limit_s"),
+    [
+        ({"TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}, 11 + 5),
+        ({"TORCH_NCCL_USE_COMM_NONBLOCKING": "1", "TORCH_NCCL_NONBLOCKING_TIMEOUT": "30"}, 30 + 5),
+        ({"TORCH_NCCL_USE_COMM_NONBLOCKING": "1", "TORCH_NCCL_NONBLOCKING_TIMEOUT": "1"}, 10),
+        ({"TORCH_NCCL_USE_COMM_NONBLOCKING": "1", "TORCH_NCCL_NONBLOCKING_TIMEOUT": "x"}, 10),
+        ({"TORCH_NCCL_USE_COMM_NONBLOCKING": "0", "TORCH_NCCL_NONBLOCKING_TIMEOUT": "30"}, 10),
+    ],
+)
+def test_abort_may_take_longer_than_torch_takes_to_give_up_a_communicator(
+    gpu: FakeGpu,
+    ended: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    env: dict[str, str],
+    limit_s: float,
+) -> None:
+    """Else the survivor's process ends, though the abort would have returned a moment later."""
+    limits: list[float] = []
+
+    class Recorded(NcclAbort):
+        def __init__(self, device: torch.device, limit_s: float) -> None:
+            limits.append(limit_s)
+            super().__init__(device, limit_s)
+
+    monkeypatch.setattr(nccl, "NcclAbort", Recorded)
+    group = made(gpu, env=env)
+    group.form()
+    group.close()
+    assert limits == [limit_s] and ended == []
+
+
 def test_abort_that_fails_ends_the_process_and_is_told(gpu: FakeGpu, ended: list[str]) -> None:
     """Kernels that nobody aborted spin on."""
     group = made(gpu)
