@@ -41,6 +41,7 @@ QUICK = {
     "autoscaler_evaluation": 20,
     "autoscaler_simulator": 8,
     "overhead": 500,
+    "overhead_long_step": 100,
     "storm": 20,
     "healing": 2,
     "loading": 3,

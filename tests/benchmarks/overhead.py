@@ -6,6 +6,7 @@ the machine hits both. The parts of the cost, in microseconds, are in `commit_co
 """
 
 import contextlib
+import dataclasses
 import socket
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from tests.benchmarks.commits import Commits
 from tests.benchmarks.inprocess_site import InProcessRun
 from tests.benchmarks.report import Figure, Result, Series
 
-__all__ = ["interval", "measure"]
+__all__ = ["interval", "measure", "paired_steps", "with_figures"]
 
 TRIALS = 10_000
 """Paired steps."""
@@ -57,16 +58,32 @@ class Musician:
 
 def measure(trials: int) -> Result:
     """Let both pairs take turns."""
+    bare, managed = paired_steps(trials)
+    about = Result(
+        name="overhead",
+        title="In-process: cost of a step without faults",
+        command=f"python -m tests.benchmarks.overhead --trials {trials}",
+        method=METHOD,
+    )
+    return with_figures(about, bare, managed, target=1.0)
+
+
+def paired_steps(trials: int, wait_s: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the seconds of each step of the bare pair and of ours: launches, blocks, steps.
+
+    `wait_s` is how long each step of both waits before its backward pass.
+    """
     kept = BLOCK - WARM_UP
     launches = min(LAUNCHES, max(1, trials // kept))
-    each = [_launch(-(-trials // (kept * launches))) for _ in range(launches)]
-    return _result(trials, *(torch.stack([one[arm] for one in each]) for arm in ARMS))
+    each = [_launch(-(-trials // (kept * launches)), wait_s) for _ in range(launches)]
+    bare, managed = (torch.stack([one[arm] for one in each]) for arm in ARMS)
+    return bare, managed
 
 
-def _launch(blocks: int) -> dict[str, torch.Tensor]:
+def _launch(blocks: int, wait_s: float) -> dict[str, torch.Tensor]:
     """Seconds of each step of both pairs; rows are blocks."""
     took: dict[str, list[list[float]]] = {arm: [] for arm in ARMS}
-    with workplace() as folder, _pairs(folder) as pairs:
+    with workplace() as folder, _pairs(folder, wait_s) as pairs:
         for number in range(blocks + FIRST_BLOCKS):
             # A b, b a: neither is always the first after the other.
             for arm in ARMS if number % 2 else reversed(ARMS):
@@ -81,7 +98,7 @@ def _launch(blocks: int) -> dict[str, torch.Tensor]:
 
 
 @contextlib.contextmanager
-def _pairs(folder: Path) -> Iterator[dict[tuple[str, int], Musician]]:
+def _pairs(folder: Path, wait_s: float) -> Iterator[dict[tuple[str, int], Musician]]:
     """Start both, and wait until all four are there."""
     path = folder / "conductor"
     with (
@@ -91,7 +108,7 @@ def _pairs(folder: Path) -> Iterator[dict[tuple[str, int], Musician]]:
         server.bind(str(path))
         server.listen()
         server.settimeout(LIMIT_S)
-        env = {"BENCH_CONDUCTOR": str(path), "OMP_NUM_THREADS": "1"}
+        env = {"BENCH_CONDUCTOR": str(path), "OMP_NUM_THREADS": "1", "BENCH_WAIT_S": str(wait_s)}
         script = (str(SCRIPT), "elasticd")
         run = InProcessRun(folder, feed, "overhead", workers=RANKS, more=env, script=script)
         run.start()
@@ -139,18 +156,18 @@ def interval(bare: torch.Tensor, managed: torch.Tensor) -> tuple[float, float]:
     return low, high
 
 
-def _result(trials: int, bare: torch.Tensor, managed: torch.Tensor) -> Result:
+def with_figures(
+    about: Result, bare: torch.Tensor, managed: torch.Tensor, *, target: float
+) -> Result:
+    """Return the result with its series and its figures; `target` is in percent."""
     low, high = interval(bare, managed)
     per_launch = [
         cost(bare[one : one + 1], managed[one : one + 1]) * 100 for one in range(len(bare))
     ]
     plain = tuple(bare.flatten().tolist())
     ours = tuple(managed.flatten().tolist())
-    return Result(
-        name="overhead",
-        title="In-process: cost of a step without faults",
-        command=f"python -m tests.benchmarks.overhead --trials {trials}",
-        method=METHOD,
+    return dataclasses.replace(
+        about,
         series=(
             Series(name="bare DDP, per step", values=tuple(t * 1000 for t in plain), unit="ms"),
             Series(name="elasticd.run, per step", values=tuple(t * 1000 for t in ours), unit="ms"),
@@ -161,7 +178,7 @@ def _result(trials: int, bare: torch.Tensor, managed: torch.Tensor) -> Result:
                 name="cost of a step, ratio of medians",
                 value=cost(bare, managed) * 100,
                 unit="%",
-                target=1.0,
+                target=target,
             ),
             Figure(name="95 % interval, low", value=low * 100, unit="%"),
             Figure(name="95 % interval, high", value=high * 100, unit="%"),

@@ -2,7 +2,8 @@
 
 An argument says which: `bare` or `elasticd`. Each rank connects to BENCH_CONDUCTOR and says its arm
 and rank; for each line with a number it takes that many steps and answers with the seconds of each,
-from before the batch is asked for to after the commit.
+from before the batch is asked for to after the commit. Each step of both arms waits for
+BENCH_WAIT_S seconds before its backward pass, which stands for computation on a device.
 """
 
 import os
@@ -25,6 +26,7 @@ WIDTH, LAYERS = 320, 4
 BATCH = 128
 """Of both ranks together."""
 SAMPLES = 1 << 15
+WAIT_S = float(os.environ.get("BENCH_WAIT_S", "0"))
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -87,6 +89,12 @@ def model_and_more() -> tuple[
     return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1000, 0.99)
 
 
+def wait() -> None:
+    """Leave the core alone, as a script does whose device computes."""
+    if WAIT_S > 0:
+        time.sleep(WAIT_S)
+
+
 def bare() -> None:
     """What a script does without us."""
     dist.init_process_group("gloo")
@@ -109,6 +117,7 @@ def bare() -> None:
         inputs, labels = next(source)
         loss: Any = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
         optimizer.zero_grad()
+        wait()
         loss.backward()
         optimizer.step()
         scheduler.step()
@@ -134,6 +143,7 @@ def managed() -> None:
             loss: Any = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
             loss = loss * state.data.weight
             state.optimizer.zero_grad()
+            wait()
             loss.backward()
             state.optimizer.step()
             state.scheduler.step()

@@ -29,8 +29,8 @@ ABORT_LIMIT_S = 10.0
 """How long an abort may take; a process in which it takes longer is of no more use."""
 
 _TORCH_GIVES_UP_S = 5.0
-"""An abort waits for a communicator that is being made until torch gives that up. By torch's sources
-this is one to two seconds after its own limit; the rest is for a machine that is busy."""
+"""An abort waits for a communicator that is being made until torch gives that up. By torch's
+sources this is one to two seconds after its own limit; the rest is for a machine that is busy."""
 
 ENVIRONMENT = {
     # The watchdog would end the process, or abort on its own, when NCCL fails or hangs.
@@ -55,8 +55,8 @@ DEFAULTS = {
 """What somebody may know better; set outside, they stay."""
 
 _TORCH_LIMIT = "TORCH_NCCL_NONBLOCKING_TIMEOUT"
-"""For how many seconds torch waits for a communicator. It reads this once in a process, so the limit
-is that of the first world, or of who set it outside."""
+"""The variable with the seconds that torch waits for a communicator. Torch reads it once in a
+process, so the limit is that of the first world, or of who set it outside."""
 
 _NONBLOCKING_SINCE = "2.10"
 """Torch before it asks NCCL from two threads at once how far such a communicator is, for which NCCL
