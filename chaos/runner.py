@@ -150,9 +150,9 @@ class Runner:
         """Wait for a commit at full size since the last fault and what undid it."""
         undone_s = TRAITS[last.kind].undone_s if last is not None else AIM_LIMIT_S
         self._wait(lambda: not self._undos, undone_s, "a fault could not be undone")
-        settles_s = TRAITS[last.kind].settles_s if last is not None else 0.0
-        since_s = boottime_s() + settles_s if last is not None else 0.0
-        bound_s = self._scenario.verdict.full_s + settles_s
+        aftereffect_s = TRAITS[last.kind].aftereffect_s if last is not None else 0.0
+        since_s = boottime_s() + aftereffect_s if last is not None else 0.0
+        bound_s = self._scenario.verdict.full_s + aftereffect_s
         bound_s += last.recover_s if last is not None else 0.0
         self._wait(
             lambda: self._tail.is_full_since(since_s),

@@ -160,7 +160,7 @@ class Agent:
         self._is_dirty |= self._comebacks.take_due()
         if self._is_dirty:
             self._is_dirty = False
-            self._settle()
+            self._reconcile()
         self._presence.readiness.update(limits_s(self._runners), held_back(self._runners), at_s)
 
     def _until_wake_s(self) -> float | None:
@@ -251,7 +251,7 @@ class Agent:
 
     # --- jobs on this node --------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _reconcile(self) -> None:
         """Bring the runners into line with the jobs, the slots and our own state."""
         for job, runner in list(self._runners.items()):
             if runner.retired is not None:

@@ -124,7 +124,7 @@ class Traits:
     """Whether right behaviour is a new generation."""
     places: frozenset[Place] = frozenset({Place.PROCESSES})
     """Where it can be brought about."""
-    settles_s: float = 0.0
+    aftereffect_s: float = 0.0
     """How long its effects may still come after it was undone."""
     undone_s: float = 60.0
     """The time within which it should be undone: a pod that leaves in order takes its time."""
@@ -188,7 +188,7 @@ TRAITS: dict[Kind, Traits] = {
     # Leases that ran out are taken away, and their nodes come again, after the quorum is back.
     # Steps go on until then, so a commit alone shows nothing.
     Kind.ETCD_QUORUM_STOP: Traits(
-        scope=_E, for_s=4.0, recover_s=5.0, least_etcds=3, changes_world=False, settles_s=4.0
+        scope=_E, for_s=4.0, recover_s=5.0, least_etcds=3, changes_world=False, aftereffect_s=4.0
     ),
     # Undone when the DaemonSet's next pod is ready, which imports torch first. A pod that is told
     # to go waits for its keepers, and its DaemonSet for it.

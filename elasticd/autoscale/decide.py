@@ -25,7 +25,7 @@ from elasticd.autoscale.curve.size import (
     with_windows,
 )
 from elasticd.autoscale.evaluation_input import Seen
-from elasticd.autoscale.hold import Hold, counted, forbidden, unsettled
+from elasticd.autoscale.hold import Hold, counted, forbidden, unmeasured
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
 from elasticd.autoscale.rules import goodput
@@ -115,7 +115,7 @@ def decide(
         case.curve,
         whole,
         case.memory,
-        unsettled=unsettled(policy, case.memory, seen),
+        unmeasured=unmeasured(policy, case.memory, seen),
         awaited=awaited,
     )
     case = replace(case, memory=remembered, proposals=said)

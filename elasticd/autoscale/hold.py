@@ -6,7 +6,7 @@ from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import PRICE, Policy
 
-__all__ = ["Hold", "counted", "forbidden", "held_word", "missing_input", "unsettled"]
+__all__ = ["Hold", "counted", "forbidden", "held_word", "missing_input", "unmeasured"]
 
 Hold = tuple[HoldReason, str]
 """A word of the closed list, and a sentence for people."""

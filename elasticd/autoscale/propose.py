@@ -20,7 +20,7 @@ def proposals(
     seen: Seen,
     memory: Memory,
     *,
-    unsettled: Hold | None,
+    unmeasured: Hold | None,
     awaited: Hold | None,
 ) -> tuple[Memory, tuple[Proposal, ...]]:
     """Return the proposal of each rule of the policy, and the memory with the target's proposal.
@@ -31,12 +31,12 @@ def proposals(
     """
     said = []
     if policy.target is not None:
-        if unsettled is not None:
-            said.append(_silent(Rule.TARGET, unsettled))
+        if unmeasured is not None:
+            said.append(_silent(Rule.TARGET, unmeasured))
         else:
             memory, proposal = _target(policy.target, curve, seen, memory)
             said.append(proposal)
-    silence = unsettled or awaited
+    silence = unmeasured or awaited
     if policy.goodput is not None:
         said.append(
             _silent(Rule.GOODPUT, silence)
@@ -51,8 +51,8 @@ def proposals(
         )
     if policy.budget is not None:
         said.append(
-            _silent(Rule.BUDGET, unsettled)
-            if unsettled is not None
+            _silent(Rule.BUDGET, unmeasured)
+            if unmeasured is not None
             else budget.propose(policy.budget, policy, curve, seen, memory)
         )
     if policy.idle is not None:

@@ -55,10 +55,10 @@ class Account:
         if before is not None and before.cause is cause:
             return self
         at_s = now_s if before is None else max(now_s, before.since_s)
-        account = self.settle(slot, until_s=at_s, parts=parts)
+        account = self.charge(slot, until_s=at_s, parts=parts)
         return replace(account, slots={**account.slots, slot: SlotTime(cause=cause, since_s=at_s)})
 
-    def settle(
+    def charge(
         self, slot: Slot, *, until_s: float, parts: Parts = (), rest: TimeCause | None = None
     ) -> "Account":
         """Divide the slot's time up to `until_s`: `parts` first, then `rest`.
@@ -70,18 +70,18 @@ class Account:
         if held is None or until_s <= held.since_s:
             return self
         left_s = until_s - held.since_s
-        settled = dict(self.settled)
+        charged = dict(self.charged)
         if held.cause not in WHOLE:
             for cause, seconds in parts:
                 part_s = min(max(0.0, seconds), left_s)
                 if part_s:
-                    settled[cause] = settled.get(cause, 0.0) + part_s
+                    charged[cause] = charged.get(cause, 0.0) + part_s
                     left_s -= part_s
         cause = held.cause if rest is None or held.cause in WHOLE else rest
         if left_s > 0.0:
-            settled[cause] = settled.get(cause, 0.0) + left_s
+            charged[cause] = charged.get(cause, 0.0) + left_s
         slots = {**self.slots, slot: SlotTime(cause=held.cause, since_s=until_s)}
-        return Account(settled=settled, slots=slots)
+        return Account(charged=charged, slots=slots)
 
     def relabel(self, slot: Slot, cause: TimeCause) -> "Account":
         """Count all open time of the slot to `cause`, also the time until now; settle nothing.
@@ -98,7 +98,7 @@ class Account:
         """Release the slot: from now on its time does not belong to this job."""
         if slot not in self.slots:
             return self
-        account = self.settle(slot, until_s=now_s, parts=parts)
+        account = self.charge(slot, until_s=now_s, parts=parts)
         slots = {other: held for other, held in account.slots.items() if other != slot}
         return replace(account, slots=slots)
 
@@ -111,7 +111,7 @@ class Account:
         return self._with_open(now_s, WHOLE)
 
     def _with_open(self, now_s: float, causes: frozenset[TimeCause]) -> Mapping[TimeCause, float]:
-        found = dict(self.settled)
+        found = dict(self.charged)
         for held in self.slots.values():
             if held.cause in causes and now_s > held.since_s:
                 found[held.cause] = found.get(held.cause, 0.0) + now_s - held.since_s

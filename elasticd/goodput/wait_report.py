@@ -54,7 +54,7 @@ class WaitReport:
         if told is None or told.generation != wait.generation:
             return self._tell(wait, now_s) if self._writes >= 2.0 else None
         if not told.steps:
-            return self._settled(wait, now_s, every_s)
+            return self._stable(wait, now_s, every_s)
         change = abs(share - _share(told))
         is_small = change >= SMALL_SHARE and now_s - self._told_s >= SMALL_AFTER_S
         is_spread = self._writes >= SPREAD_WRITES and _spread_change(wait, told) >= SPREAD_SHARE
@@ -63,7 +63,7 @@ class WaitReport:
             return None
         if self._turned_s is None:
             self._turned_s = now_s
-        if now_s - self._turned_s < SETTLE_STEPS * wait.step_s:
+        if now_s - self._turned_s < DEBOUNCE_STEPS * wait.step_s:
             return None
         if self._writes >= 2.0:
             return self._tell(wait, now_s)

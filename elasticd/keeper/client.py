@@ -95,7 +95,7 @@ class Client:
     ) -> tuple[A, int | None]:
         with self._lock, self._guarded(timeout_s):
             files: list[int] = []
-            answer = self._settle()
+            answer = self._read_pending()
             if answer is None:
                 self._line.send(question)
                 answer, files = self._line.receive()
@@ -110,7 +110,7 @@ class Client:
             raise _error_of(answer)
         raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
 
-    def _settle(self) -> ms.Failed | None:
+    def _read_pending(self) -> ms.Failed | None:
         """Read the pending answers; return the first error among them."""
         failed = None
         while self._owed:

@@ -104,7 +104,7 @@ class Saver:
         with self._changed:
             job = self._jobs.get(share.snapshot)
             if job is not None:
-                record.is_settled = job.outcome is not None
+                record.is_finished = job.outcome is not None
                 return
             now_s = time.monotonic()
             job = SnapshotSave(
@@ -222,7 +222,7 @@ class Saver:
     def _save(self, job: SnapshotSave) -> None:
         os.nice(self._niceness)  # On Linux: of this thread, and of those that it starts.
         try:
-            self._settle(job)
+            self._commit_when_complete(job)
         except Abandoned:
             job.why = "A newer snapshot took its place before it was saved."
         except Refused as exc:
@@ -240,7 +240,7 @@ class Saver:
                 job.enter(SaveStage.TOO_LATE)
                 self._metrics.failed()
                 log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
-            self._vault.settle(job.snapshot)
+            self._vault.finish(job.snapshot)
             for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
                 del self._jobs[old]
             self._changed.notify_all()
@@ -275,7 +275,7 @@ class Saver:
         job.enter(SaveStage.WAITING)
         fail_point("upload.fragment")
 
-    def _settle(self, job: SnapshotSave) -> None:
+    def _commit_when_complete(self, job: SnapshotSave) -> None:
         """Wait for the other shares and commit, or see that another keeper has committed."""
         pause_s = FIRST_PAUSE_S
         while not self._is_closing:
@@ -289,7 +289,7 @@ class Saver:
             if waited_s >= turn * TURN_S:
                 if self._try_commit(job):
                     return
-            elif self._is_settled(job):
+            elif self._is_finished(job):
                 return
             now_s = time.monotonic()
             if job.missing_s is None:
@@ -315,7 +315,7 @@ class Saver:
     def _try_commit(self, job: SnapshotSave) -> bool:
         manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
         if manifest is None:
-            return self._is_settled(job)
+            return self._is_finished(job)
         job.missing_s = None
         fail_point("commit.gathered")
         self._read_back(manifest)
@@ -348,7 +348,7 @@ class Saver:
             ) from exc
         self._has_read_back = True
 
-    def _is_settled(self, job: SnapshotSave) -> bool:
+    def _is_finished(self, job: SnapshotSave) -> bool:
         """Return whether a keeper committed this snapshot, or none may commit it any more."""
         ruling = self._committer.log.ruling()
         if self._committer.may_commit(ruling, job.snapshot):

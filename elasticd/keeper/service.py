@@ -214,7 +214,7 @@ class Service:
             case ms.More():
                 return _batch(self.finder.more(worker))
             case ms.List():
-                self.vault.received.settle()
+                self.vault.received.protect()
                 held = tuple(held_of(each) for each in self.vault.records() if each.is_wanted)
                 return ms.Listed(held=held), None
             case ms.Map():

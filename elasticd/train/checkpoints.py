@@ -234,7 +234,7 @@ class Checkpoints:
         if final_save is None or saving is None or world is None:
             return
         step = self._state.position[0]
-        final_save.settle(
+        final_save.wait_until_durable(
             saving,
             generation=world.generation,
             step=step,

@@ -251,7 +251,7 @@ class _Run:
         """Agree with all ranks on who has the newest state, and on who lacks it."""
         # An exception of the script's own objects is the script's error, whatever it looks like.
         self._is_forming = False
-        self._core.settle_back()
+        self._core.rollback()
         self._checkpoints.collect()
         structure = self._core.structure()
         self._is_forming = True

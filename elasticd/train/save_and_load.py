@@ -39,7 +39,7 @@ from elasticd.train.tcp_store.broadcast import broadcast_from_first
 __all__ = ["load", "save", "wait"]
 
 ROOT = "state"
-SETTLE_LIMIT_S = 300.0
+UPLOAD_WAIT_LIMIT_S = 300.0
 """How long rank 0 waits for what is being saved before it looks for the newest checkpoint."""
 JOIN_LIMIT_S = 600.0
 """How long a rank waits for rank 0 to say which checkpoint is restored, while nobody reads one."""
@@ -202,7 +202,7 @@ class _Job:
         """Find a good checkpoint on rank 0, and write down which: others take the same."""
         below = 0
         while True:
-            found = client.ask(ms.Find(below=below, settle_s=SETTLE_LIMIT_S), ms.Found)
+            found = client.ask(ms.Find(below=below, settle_s=UPLOAD_WAIT_LIMIT_S), ms.Found)
             for note in found.notes:
                 self._saving.say(note)
             if not found.number:

@@ -27,7 +27,7 @@ __all__ = ["IDLE_S", "idle_percent", "measure", "resident_mb"]
 
 TRIALS = 10
 LIMIT_S = 60.0
-SETTLE_S = 10.0
+IDLE_START_S = 10.0
 IDLE_S = 60.0
 IDLE_EVERY = 5
 POLL_S = 0.002
@@ -53,7 +53,7 @@ class Costs:
                 lost=self.lost,
             ),
             Series(
-                name=f"{self.name}: resident after {SETTLE_S:g} s idle",
+                name=f"{self.name}: resident after {IDLE_START_S:g} s idle",
                 values=tuple(self.resident_mb),
                 unit="MB",
             ),
@@ -175,7 +175,7 @@ def _cost(
             return
         costs.start_s.append(took_s)
         if is_idle:
-            time.sleep(SETTLE_S)
+            time.sleep(IDLE_START_S)
             costs.resident_mb.append(resident_mb(process.pid))
             costs.idle_percent.append(idle_percent(process.pid))
     finally:
@@ -217,7 +217,7 @@ METHOD = (
     ),
     (
         f"Every {IDLE_EVERY}th start stays up: resident memory (VmRSS, 10^6 bytes) after "
-        f"{SETTLE_S:g} s, CPU time of all threads over the {IDLE_S:g} s after that, by the "
+        f"{IDLE_START_S:g} s, CPU time of all threads over the {IDLE_S:g} s after that, by the "
         "process's CPU clock (clock_getcpuclockid)."
     ),
     "The bytecode of both is compiled beforehand and their files are in the page cache.",

@@ -36,7 +36,7 @@ NODES, WIDE, CHANGES = 64, 30, 120
 """Changes that all nodes told of, and all changes: 64 x 30 + 90, two thousand incidents."""
 PAGES = 50
 LIMIT_S = 60.0
-SETTLE_S = 2.0
+PAGE_WAIT_S = 2.0
 METHOD = (
     "Chromium without a window, and an etcd, on the same machine as everything else.",
     "A poll of the page takes a few milliseconds, which are part of the time from change to pixel.",
@@ -130,11 +130,11 @@ def _memory(folder: Path) -> tuple[float, float]:
     try:
         with ExitStack() as stack:
             stack.enter_context(_page(port))
-            time.sleep(SETTLE_S)
+            time.sleep(PAGE_WAIT_S)
             idle_mb = resident_mb(process.pid)
             for _ in range(PAGES - 1):
                 stack.enter_context(_page(port))
-            time.sleep(SETTLE_S)
+            time.sleep(PAGE_WAIT_S)
             return idle_mb, resident_mb(process.pid)
     finally:
         end(process)

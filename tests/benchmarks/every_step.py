@@ -33,7 +33,7 @@ LEARNING_STEPS = 80
 STEPS = 120
 LIMIT_S = 90.0
 START_LIMIT_S = 150.0
-SETTLE_S = (0.0, 0.3)
+KILL_DELAY_S = (0.0, 0.3)
 INTERVAL = re.compile(r"one is taken every (\d+) steps")
 
 
@@ -95,7 +95,7 @@ def _run(
             said = "".join(path.read_text() for path in folder.glob("runs/*/gen-*/rank-0.err"))
             taken.said += [line for line in said.splitlines() if "does not fit" in line][-1:]
             taken.interval.append(float((INTERVAL.findall(said) or ["1"])[-1]))
-            time.sleep(rng.uniform(*SETTLE_S))
+            time.sleep(rng.uniform(*KILL_DELAY_S))
             _lose(site, feed, world, taken)
         return found[LEARNING_STEPS : LEARNING_STEPS + STEPS]
     finally:

@@ -26,7 +26,7 @@ TTL_S = 2.0
 LIMIT_S = 60.0
 START_LIMIT_S = 120.0
 STEADY_STEPS = 20
-SETTLE_S = (0.1, 1.2)
+FAULT_DELAY_S = (0.1, 1.2)
 """Waited before, at random: heartbeats and leases have a phase."""
 
 
@@ -75,7 +75,7 @@ def _steady(feed: Commits, dead: set[int], rng: random.Random) -> dict[int, Comm
     world = feed.wait_steady(WORKERS, STEADY_STEPS, START_LIMIT_S, dead)
     if world is None:
         raise RuntimeError(f"The job was not at full size within {START_LIMIT_S:g} s.")
-    time.sleep(rng.uniform(*SETTLE_S))
+    time.sleep(rng.uniform(*FAULT_DELAY_S))
     return {**world, **feed.world()}
 
 

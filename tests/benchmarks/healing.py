@@ -27,7 +27,7 @@ WORKERS = 2
 LIMIT_S = 90.0
 START_LIMIT_S = 120.0
 STEADY_STEPS = 20
-SETTLE_S = (0.2, 0.6)
+FAULT_DELAY_S = (0.2, 0.6)
 CHUNK_BYTES = 4 * 2**20
 
 
@@ -75,7 +75,7 @@ def _heal(feed: Commits, rank: int, dead: set[int], taken: Taken, rng: random.Ra
     world = feed.wait_steady(WORKERS, STEADY_STEPS, START_LIMIT_S, dead)
     if world is None:
         raise RuntimeError(f"The job was not at full size within {START_LIMIT_S:g} s.")
-    time.sleep(rng.uniform(*SETTLE_S))
+    time.sleep(rng.uniform(*FAULT_DELAY_S))
     victim = feed.world().get(rank, world[rank])
     dead.add(victim.pid)
     since = len(feed.all)

@@ -38,7 +38,7 @@ LIMIT_S = 90.0
 FULL_LIMIT_S = 40.0
 START_LIMIT_S = 120.0
 STEADY_STEPS = 20
-SETTLE_S = (0.1, 0.5)
+KILL_DELAY_S = (0.1, 0.5)
 """Waited before a kill, at random: torchft and torchrun look at their clocks every 0.1 s."""
 
 
@@ -131,7 +131,7 @@ def _kill_workers(
             world = feed.wait_steady(WORKERS, STEADY_STEPS, START_LIMIT_S, dead)
             if world is None:
                 raise RuntimeError(f"{site.name} did not train within {START_LIMIT_S:g} s.")
-            time.sleep(rng.uniform(*SETTLE_S))
+            time.sleep(rng.uniform(*KILL_DELAY_S))
             victim = feed.world().get(number % WORKERS, world[number % WORKERS])
             is_up = _kill(site, feed, victim, dead, taken)
             if not is_up:

@@ -27,7 +27,7 @@ TRIALS = 10
 LIMIT_S = 90.0
 START_LIMIT_S = 150.0
 STEADY_STEPS = 30
-SETTLE_S = (0.5, 2.0)
+KILL_DELAY_S = (0.5, 2.0)
 TTLS_S = (5.0, 2.0)
 SLACK_S = 1.0
 GOODBYE_S = 1.0
@@ -166,7 +166,7 @@ def _lose_nodes(
                 is_up = False
                 loss.lost += 1
                 continue
-            time.sleep(rng.uniform(*SETTLE_S))
+            time.sleep(rng.uniform(*KILL_DELAY_S))
             rank = case.victims[number % len(case.victims)] if case.victims else None
             node = 1 if rank is None or world[rank].pid in site.pids(1) else 0
             known = feed.known()

@@ -31,7 +31,7 @@ STATE_MIB = 1024
 WARM_UP = 4
 """The server has memory for all that is there at a time."""
 THREADS = 8
-SETTLE_S = 0.5
+CLEANUP_WAIT_S = 0.5
 """Older checkpoints are deleted, so that the server can use their memory again."""
 KEYS = {
     "AWS_ACCESS_KEY_ID": "bench",
@@ -123,7 +123,7 @@ def measure(trials: int) -> Result:
             for number in range(WARM_UP + trials):
                 for form, site in sites.items():
                     into = taken[form] if number >= WARM_UP else Taken()
-                    time.sleep(SETTLE_S)
+                    time.sleep(CLEANUP_WAIT_S)
                     synced()
                     plain_s, plain_cpu_s = site.put(data)
                     ours_s, cpu_s = site.save()

@@ -67,7 +67,7 @@ class BareSession(AgentSession):
         "step_wait.taken_s, step_wait.total_s = 0.0, step_wait.blocked_s",
         "step_wait.ends.append((step_wait.blocked_s, self.committed_at_s))",
     )
-    settle = without(AgentSession.settle, "step_wait.settled()")
+    synchronize = without(AgentSession.synchronize, "step_wait.waited_for_future()")
 
 
 class BareLoaderCore(LoaderCore):
@@ -106,7 +106,7 @@ class SilentGroup:
     def __init__(self) -> None:
         self.begun = 0
 
-    def settle(self, is_current: Callable[[], bool], mark: object = None) -> bool:
+    def synchronize(self, is_current: Callable[[], bool], mark: object = None) -> bool:
         return False
 
     def abort(self) -> None:

@@ -27,7 +27,7 @@ NODES, SLOTS = 2, 2
 LIMIT_S = 60.0
 START_LIMIT_S = 120.0
 STEADY_STEPS = 20
-SETTLE_S = (0.1, 0.6)
+LEAVE_DELAY_S = (0.1, 0.6)
 POLL_S = 0.001
 ALLOWED_STEPS, ALLOWED_S = 3, 0.1
 
@@ -59,7 +59,7 @@ def measure(trials: int) -> Result:
                 kind = KINDS[number % len(KINDS)]
                 if feed.wait_steady(NODES * SLOTS, STEADY_STEPS, START_LIMIT_S) is None:
                     raise RuntimeError(f"The job was not at full size within {START_LIMIT_S:g} s.")
-                time.sleep(rng.uniform(*SETTLE_S))
+                time.sleep(rng.uniform(*LEAVE_DELAY_S))
                 # Each node in turn, so that the one with rank 0 leaves as often.
                 _leave(site, feed, number // len(KINDS) % NODES, kind, taken[kind])
             changes = site.changes()

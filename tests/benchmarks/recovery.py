@@ -28,7 +28,7 @@ LIMIT_S = 90.0
 """A recovery that takes longer does not count as one, and the launcher is started anew."""
 START_LIMIT_S = 120.0
 STEADY_STEPS = 30
-SETTLE_S = (6.0, 7.0)
+KILL_DELAY_S = (6.0, 7.0)
 """Waited before a kill: failures are hours apart, and elasticd forks the next workers when the
 start of the last ones has settled. At random, since torchrun looks at its workers every 0.1 s."""
 TORCHRUN_CONF = "last_call_timeout=1"
@@ -108,7 +108,7 @@ def _kill_workers(
             world = feed.wait_steady(2, STEADY_STEPS, START_LIMIT_S, known)
             if world is None:
                 raise RuntimeError(f"{site.name} did not train within {START_LIMIT_S:g} s.")
-            time.sleep(rng.uniform(*SETTLE_S))
+            time.sleep(rng.uniform(*KILL_DELAY_S))
             known = feed.known()
             killed_s = time.monotonic()
             send([world[number % 2].pid], signal.SIGKILL)

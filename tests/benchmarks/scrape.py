@@ -50,7 +50,7 @@ TRIALS = 500
 SCRAPES = 1000
 JOBS, WORKERS, CHANGES, SCALARS = 3, 8, 20, 3
 LIMIT_S = 60.0
-SETTLE_S = 3.0
+START_WAIT_S = 3.0
 
 
 def measure(trials: int) -> Result:
@@ -211,7 +211,7 @@ def _agent(folder: Path) -> tuple[Idle, Idle, list[float]]:
         process = start(argv, env=own_environ({}), log=folder / "agent.log", bound=False)
         try:
             port = _port(store)
-            time.sleep(SETTLE_S)
+            time.sleep(START_WAIT_S)
             before = Idle(resident_mb(process.pid), idle_percent(process.pid))
             took_s = []
             for _ in range(SCRAPES):
@@ -249,7 +249,7 @@ METHOD = (
         "process: other work on the machine changes it little."
     ),
     (
-        f"Memory: VmRSS (10^6 bytes) of an agent without a job, {SETTLE_S:g} s after its start "
+        f"Memory: VmRSS (10^6 bytes) of an agent without a job, {START_WAIT_S:g} s after its start "
         f"and after {SCRAPES:,} scrapes with a connection each. Idle CPU: that of all its threads "
         f"over the {IDLE_S:g} s after each of these moments."
     ),

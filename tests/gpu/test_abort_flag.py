@@ -40,8 +40,8 @@ class CardWatch(FakeWatch):
             on_abort=flag.hoist,
         )
 
-    def settle(self, mark: Any = None) -> None:
-        self.group.settle(lambda: True, mark)
+    def synchronize(self, mark: Any = None) -> None:
+        self.group.synchronize(lambda: True, mark)
 
 
 class Case:
@@ -103,7 +103,7 @@ def test_step_is_made_or_left_out_by_the_flag_as_the_device_comes_to_it(
     assert all(map(torch.equal, before, after)) is is_aborted
     assert case.state.step == FIRST_COMMITS + 1 + (not is_aborted)
     case.core.leave()
-    case.core.settle_back()
+    case.core.rollback()
     assert case.core.is_clean
     case.watch.group.close()
 

@@ -24,8 +24,8 @@ class Settling(FakeWatch):
         super().__init__()
         self._group = Group(entered(0, 1, 0), device=CARD, backend="gloo", timeout_s=PATIENCE_S)
 
-    def settle(self, mark: Any = None) -> None:
-        self._group.settle(lambda: True, mark)
+    def synchronize(self, mark: Any = None) -> None:
+        self._group.synchronize(lambda: True, mark)
 
 
 @pytest.mark.parametrize("rows", [512, 16384])

@@ -41,7 +41,7 @@ def test_group_is_formed_used_and_left() -> None:
     note("NCCL, world of 1: form", time.monotonic() - began_s, "s")
     tensor = torch.ones(1 << 20, device=CARD)
     dist.all_reduce(tensor)
-    group.settle(lambda: True)
+    group.synchronize(lambda: True)
     assert float(tensor.sum()) == 1 << 20
     began_s = time.monotonic()
     group.close()
@@ -57,7 +57,7 @@ def test_abort_from_another_thread_ends_a_wait() -> None:
     began_s = time.monotonic()
     threading.Timer(0.1, group.abort).start()
     with pytest.raises(GroupBroken):
-        group.settle(lambda: True)
+        group.synchronize(lambda: True)
     assert time.monotonic() - began_s < 1.5, "it did not wait for the kernels"
     group.close()
     note("NCCL, world of 1: abort", time.monotonic() - began_s, "s")
@@ -92,7 +92,7 @@ def test_fifty_generations_leave_nothing() -> None:
     for generation in range(4, 4 + GENERATIONS):
         group = formed(generation)
         dist.all_reduce(torch.ones(1024, device=CARD))
-        group.settle(lambda: True)
+        group.synchronize(lambda: True)
         group.close()
     note("NCCL, world of 1: a generation", (time.monotonic() - began_s) / GENERATIONS, "s")
     after = in_use()

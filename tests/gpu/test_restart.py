@@ -18,7 +18,7 @@ from tests.gpu.card import PATIENCE_S, note
 SCRIPT = Path(__file__).parent / "scripts" / "plain.py"
 KILLS = 3
 STEPS = 20
-SETTLE_S = 2.0
+KILL_DELAY_S = 2.0
 """Failures are hours apart, and both launchers have come to rest by then."""
 
 Line = tuple[str, float, int, int]
@@ -62,7 +62,7 @@ def recoveries(said: Said) -> list[float]:
     old: set[int] = set()
     for number in range(KILLS):
         until(partial(said.is_steady, old))
-        time.sleep(SETTLE_S)
+        time.sleep(KILL_DELAY_S)
         world = said.steps(old)
         old |= set(world)
         victim = next(pid for pid, lines in world.items() if lines[0][2] == number % 2)

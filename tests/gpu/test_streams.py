@@ -25,26 +25,26 @@ def group() -> Group:
 
 
 @pytest.mark.parametrize("is_aside", [False, True])
-def test_settle_waits_for_the_stream_of_the_script(is_aside: bool) -> None:
+def test_synchronize_waits_for_the_stream_of_the_script(is_aside: bool) -> None:
     """Also where that is a stream of its own."""
     stream: Any = torch.cuda.Stream(CARD) if is_aside else torch.cuda.current_stream(CARD)  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
         spin(0.0)
         began_s = time.monotonic()
         spin(SPIN_S)
-        group().settle(lambda: True)
+        group().synchronize(lambda: True)
     assert time.monotonic() - began_s > SPIN_S / 2
     torch.cuda.synchronize(CARD)
 
 
-def test_settle_does_not_wait_for_another_stream() -> None:
+def test_synchronize_does_not_wait_for_another_stream() -> None:
     """A prefetcher's copies are nobody's gradients."""
     aside: Any = torch.cuda.Stream(CARD)  # type: ignore[no-untyped-call]
     spin(0.0)
     with torch.cuda.stream(aside):
         spin(SPIN_S)
     began_s = time.monotonic()
-    group().settle(lambda: True)
+    group().synchronize(lambda: True)
     assert time.monotonic() - began_s < SPIN_S / 2
     torch.cuda.synchronize(CARD)
 
@@ -66,7 +66,7 @@ def test_device_that_lags_behind_its_cpu_says_so() -> None:
     net = torch.nn.Linear(8, 8).to(CARD)
     arrival = DeviceProgress(CARD)
     arrival.watch([torch.optim.SGD(net.parameters())])
-    arrival.settled(3)
+    arrival.completed(3)
     batch = torch.ones(1, 8, device=CARD)
     for seconds in (0.0, SPIN_S):  # The first time kernels are loaded, which may wait.
         torch.cuda.synchronize(CARD)

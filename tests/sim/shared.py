@@ -127,9 +127,9 @@ class Shared:
         if name in self._due:
             return
         self._due.add(name)
-        self.clock.after(0.0, lambda: self._settle(name))
+        self.clock.after(0.0, lambda: self._update_claims(name))
 
-    def _settle(self, name: NodeId) -> None:
+    def _update_claims(self, name: NodeId) -> None:
         self._due.discard(name)
         slots = self.slots[int(name.removeprefix("node-"))]
         here = {

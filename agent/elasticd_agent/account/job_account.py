@@ -1,6 +1,6 @@
 """Divides the time of one job's slots on one node among the time causes, step by step.
 
-Time in `train` is settled by the commits that workers tell of. So where a fault becomes known, what
+Time in `train` is charged by the commits that workers tell of. So where a fault becomes known, what
 is open reaches back to the last commit: the work on the step that was lost (`redone`), for as long
 as a step takes, and then time in which nobody knew yet (`notice`).
 """
@@ -42,7 +42,7 @@ class _Track:
     nonce: Nonce = Nonce(0)
     generation: Generation = Generation(0)
     step: int = 0
-    """The last applied step up to which the slot's time is settled."""
+    """The last applied step up to which the slot's time is charged."""
     is_recovering: bool = False
     """True if it has not committed since a fault."""
     is_running: bool = False
@@ -170,7 +170,7 @@ class JobAccount:
             self._furthest = max(self._furthest, event.step)
 
     def beat(self, slot: Slot, nonce: Nonce, beat: Beat, now_s: float) -> None:
-        """Settle the slot's time up to the last commit that this heartbeat tells of."""
+        """Charge the slot's time up to the last commit that this heartbeat tells of."""
         if beat.generation and beat.step >= self._newest.step:
             self._newest = beat
         track, held = self._tracks.get(slot), self.account.slots.get(slot)
@@ -187,7 +187,7 @@ class JobAccount:
             track.measured = sums  # Of a time that goes to something else.
             return
         if beat.generation and beat.step > track.step and until_s > held.since_s:
-            self._settle_steps(slot, track, sums, step=beat.step, until_s=until_s)
+            self._charge_steps(slot, track, sums, step=beat.step, until_s=until_s)
 
     def count_reported_steps(
         self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float
@@ -210,12 +210,12 @@ class JobAccount:
             first_s = newest_s - max(0.0, told.stepping_s)
             track.way_s = max(0.0, first_s - held.since_s)
             self._change[track.way] = self._change.get(track.way, 0.0) + track.way_s
-            self._settle(slot, first_s, [(track.way, math.inf)])
+            self._charge(slot, first_s, [(track.way, math.inf)])
             self._begin_generation(self.generations.newest)
         track.step_s = told.step_s
         if told.step > track.step:
             sums = {TimeCause.SAVE: told.save_s}
-            self._settle_steps(slot, track, sums, step=told.step, until_s=newest_s)
+            self._charge_steps(slot, track, sums, step=told.step, until_s=newest_s)
         running = [each for each in self._tracks.values() if each.is_running]
         return is_first and all(each.is_told for each in running)
 
@@ -238,12 +238,12 @@ class JobAccount:
         """Take note of how far the job had come before this node took part in it."""
         self._furthest = max(self._furthest, step or -1)
 
-    def settle(self, now_s: float) -> None:
+    def charge(self, now_s: float) -> None:
         """Count that workers run although no steps are seen, and none will be."""
         for slot, held in self.account.slots.items():
             track = self._tracks[slot]
             if held.cause is TimeCause.TRAIN and track.is_running and not track.is_told:
-                self.account = self.account.settle(slot, until_s=now_s - UNSURE_S)
+                self.account = self.account.charge(slot, until_s=now_s - UNSURE_S)
 
     def leave(self, now_s: float, *, keeps_workers: bool) -> None:
         """End the membership. Workers that are kept wait with their slots for the next one."""
@@ -276,10 +276,10 @@ class JobAccount:
 
     # --- private ----------------------------------------------------------------------------------
 
-    def _settle(self, slot: Slot, until_s: float, parts: Parts) -> None:
-        self.account = self.account.settle(slot, until_s=until_s, parts=parts)
+    def _charge(self, slot: Slot, until_s: float, parts: Parts) -> None:
+        self.account = self.account.charge(slot, until_s=until_s, parts=parts)
 
-    def _settle_steps(
+    def _charge_steps(
         self,
         slot: Slot,
         track: _Track,
@@ -294,7 +294,7 @@ class JobAccount:
         left_s = max(0.0, until_s - self.account.slots[slot].since_s - known_s)
         parts.append((TimeCause.REDONE, self._redone_share(track.step, step) * left_s))
         parts.append((TimeCause.TRAIN, math.inf))
-        self._settle(slot, until_s, parts)
+        self._charge(slot, until_s, parts)
         track.measured, track.step = sums, step
         self._furthest = max(self._furthest, step)
 
@@ -335,18 +335,18 @@ class JobAccount:
                 track.step_s = state.pace.step_s if state.pace is not None else 0.0
             self.account = self.account.relabel(slot, cause)
             return
-        before = self.account.settled
+        before = self.account.charged
         if held is not None:
             parts = self._parts(slot, held, cause, event, state, now_s)
             self.account = (
-                self.account.settle(slot, until_s=now_s, parts=parts) if parts else (self.account)
+                self.account.charge(slot, until_s=now_s, parts=parts) if parts else (self.account)
             )
         is_running = cause is TimeCause.TRAIN and not state.is_in_process
         if is_running and not track.is_running and held is not None:
             track.way, track.is_told = held.cause, False
         track.is_running = is_running
         self.account = self.account.hold(slot, cause, now_s=now_s)
-        for each, seconds in self.account.settled.items():
+        for each, seconds in self.account.charged.items():
             cost_s = seconds - before.get(each, 0.0)
             if cost_s and each not in _NO_COST:
                 self._change[each] = self._change.get(each, 0.0) + cost_s

@@ -19,7 +19,7 @@ KEPT_S = 150.0
 """How much history is kept: longer than the age of any record from which an account is inferred."""
 MOST_SPANS = 4096
 MERGED_S = 1.0
-"""Spans shorter than this are merged. Heartbeats settle 0.2 s each; within a second the order does
+"""Spans shorter than this are merged. Heartbeats charge 0.2 s each; within a second the order does
 not matter."""
 _STEPS = (TimeCause.TRAIN, TimeCause.DATA, TimeCause.SAVE)
 _ORDER = (*_STEPS, TimeCause.REDONE, TimeCause.NOTICE)
@@ -29,7 +29,7 @@ was known."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSpan:
-    """The time of a slot that was settled at once."""
+    """The time of a slot that was charged at once."""
 
     slot: Slot
     since_s: float
@@ -55,11 +55,11 @@ class SlotHistory:
         return (*self._spans, *self._newest.values())
 
     def take(self, before: Account, after: Account) -> None:
-        """Take note of what one change of the account settled; it is always time of one slot."""
+        """Take note of what one change of the account charged; it is always time of one slot."""
         seconds = {
-            cause: after.settled[cause] - before.settled.get(cause, 0.0)
-            for cause in sorted(after.settled, key=_place)
-            if after.settled[cause] > before.settled.get(cause, 0.0)
+            cause: after.charged[cause] - before.charged.get(cause, 0.0)
+            for cause in sorted(after.charged, key=_place)
+            if after.charged[cause] > before.charged.get(cause, 0.0)
         }
         slot = next((each for each in before.slots if _is_moved(each, before, after)), None)
         if not seconds or slot is None:

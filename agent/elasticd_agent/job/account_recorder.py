@@ -62,7 +62,7 @@ class AccountRecorder:
         One write at a time is under way, except for the last.
         """
         self.wake_s = at_s + _every_s(state)
-        self._account.settle(at_s)
+        self._account.charge(at_s)
         if state.is_fenced or (self._is_under_way and not is_last):
             return
         self._is_under_way = True

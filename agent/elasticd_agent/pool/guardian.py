@@ -176,7 +176,7 @@ class Guardian:
     def _launch(self, start: Start) -> Child:
         """Start a worker: a parked one, else a fork of the zygote, else a fork of the pool."""
         now_s, zygotes = time.monotonic(), self._zygotes
-        self._parked.settle(now_s)
+        self._parked.back_off(now_s)
         child = self._parked.launch(start, zygotes.source_of(start) if zygotes else 0, now_s)
         if child is None and zygotes is not None:
             child = zygotes.launch(start, is_parking=self._parked.is_forking)
@@ -265,7 +265,7 @@ class Guardian:
                 child = by_pid.pop(pid)
                 child.code = os.waitstatus_to_exitcode(status)
                 child.expect_end()
-                self._parked.settle(time.monotonic())
+                self._parked.back_off(time.monotonic())
                 self._hear_worker(child)  # Its last words come before its end.
                 self._answer(child)
 

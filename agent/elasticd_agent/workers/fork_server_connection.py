@@ -61,13 +61,13 @@ class ForkServerConnection:
         self._closing = Lock()
         self._socket: socket.socket | None = None
         self._is_given_up = self._is_ready = False
-        self._is_settled = Event()
+        self._has_started = Event()
         self._thread = Thread(target=self._run, name="fork-server", daemon=True)
         self._thread.start()
 
     def wait_ready(self, is_wanted: Callable[[], bool]) -> bool:
         """Wait until the server has imported torch; False if it cannot or nobody wants it."""
-        while not self._is_settled.wait(_WANTED_TICK_S):
+        while not self._has_started.wait(_WANTED_TICK_S):
             if not is_wanted():
                 return False
         return self._is_ready
@@ -122,7 +122,7 @@ class ForkServerConnection:
             self.why = f"{type(exc).__name__}: {exc}"
             return
         finally:
-            self._is_settled.set()
+            self._has_started.set()
         if self._is_ready:
             _wait_for_hang_up(connection)
         self._hang_up(connection)

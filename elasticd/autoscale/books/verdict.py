@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from elasticd.autoscale.books.benefit import Benefit, benefit, idle_benefit
 from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.evaluation_input import Seen
-from elasticd.autoscale.hold import counted, unsettled
+from elasticd.autoscale.hold import counted, unmeasured
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy
@@ -126,7 +126,7 @@ def _not_true(
 ) -> DecisionVerdict | None:
     """Return the verdict if the job has settled in another world than the decision's."""
     is_other = seen.is_running and seen.generation > decision.generation and seen.nodes > 0
-    if not is_other or unsettled(policy, memory, seen) is not None:
+    if not is_other or unmeasured(policy, memory, seen) is not None:
         return None
     why = (
         f"The job trains on {counted(seen.nodes)}, and not on the {decision.to_nodes} that were "

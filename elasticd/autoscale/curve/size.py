@@ -123,8 +123,8 @@ def _with_window(curve: Curve, window: MeasuredWindow, at_unix_s: float) -> Curv
     if before.far_windows > 0 and max(step_s, before.far_step_s) * FASTER < before.step_s:
         # The first of the two windows may contain steps of both jobs.
         return _of_another_job(curve, replace(before, far_step_s=step_s), window, at_unix_s)
-    is_settled = abs(step_s - before.far_step_s) <= FAR_SHARE * step_s
-    if before.far_windows + 1 >= (FAR_WINDOWS if is_settled else 2 * FAR_WINDOWS):
+    is_steady = abs(step_s - before.far_step_s) <= FAR_SHARE * step_s
+    if before.far_windows + 1 >= (FAR_WINDOWS if is_steady else 2 * FAR_WINDOWS):
         return _of_another_job(curve, before, window, at_unix_s)
     waiting = replace(
         before, far_step_s=step_s, far_steps=steps, far_windows=before.far_windows + 1

@@ -105,7 +105,7 @@ class ReceivedShares:
         with self._lock:
             slot.shelf.is_receiving = False
 
-    def settle(self) -> None:
+    def protect(self) -> None:
         """Protect the shares that are here from now on, because a restore reads them."""
         with self._lock:
             for shelf in list(self._shelves.values()):

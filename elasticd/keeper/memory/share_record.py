@@ -31,7 +31,7 @@ class ShareRecord:
     is_wanted: bool = True
     """False if its memory is going to be overwritten."""
     saving: Saving = Saving.USUAL
-    is_settled: bool = False
+    is_finished: bool = False
     """True if its snapshot is durable, or was given up."""
     is_uploaded: bool = False
     uploaded_bytes: int = 0
@@ -62,7 +62,7 @@ class ShareRecord:
     @property
     def is_pinned(self) -> bool:
         """Return whether its memory is still needed for an upload beside which others are taken."""
-        return self.saving is Saving.PINNED and self.is_wanted and not self.is_settled
+        return self.saving is Saving.PINNED and self.is_wanted and not self.is_finished
 
     @property
     def is_uploading(self) -> bool:

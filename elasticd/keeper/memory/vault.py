@@ -211,11 +211,11 @@ class ShareMemory:
         with self._lock:
             self._retire(worker)
 
-    def settle(self, snapshot: Snapshot) -> None:
+    def finish(self, snapshot: Snapshot) -> None:
         """Take note that a snapshot is durable or given up: its memory may be used again."""
         for each in self.records():
             if each.share.snapshot == snapshot:
-                each.is_settled = True
+                each.is_finished = True
 
     def records(self) -> list[ShareRecord]:
         with self._lock:

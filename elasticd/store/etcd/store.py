@@ -1,6 +1,6 @@
 """The store on a real etcd.
 
-It is a thin front: `connection` finds a member that answers, `txn` settles transactions whose
+It is a thin front: `connection` finds a member that answers, `txn` resolves transactions whose
 answer got lost, `watch` and `lease` own the two things that run in the background. The `etcd3`
 package gives the messages and the stubs; its client has one endpoint, does not resume a watch and
 keeps no lease alive, so it is not used.

@@ -70,9 +70,9 @@ class StepWait:
     def begin_collective(self) -> None:
         """Count what C++ waited for since the last future, if the backward pass is over."""
         if self.taken_s and _graph_task() == -1:
-            self.settled()
+            self.waited_for_future()
 
-    def settled(self) -> None:
+    def waited_for_future(self) -> None:
         """Count what C++ waited for: the optimizer may step now."""
         if self.taken_s:
             self.blocked_s += _now_s() - self.taken_s

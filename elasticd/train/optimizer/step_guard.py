@@ -81,7 +81,7 @@ class StepGuard:
         self._is_touched = False
         self._is_copied = False  # all of them, when the rank was clean
         self._holds_copies = False  # one of them has memory for a copy
-        self._settled_at: int | None = -1
+        self._synchronized_at: int | None = -1
         self._met_at: int | None = -1
         self._stepped_at: int | None = None
         self.touch = ParameterWatch()
@@ -180,8 +180,8 @@ class StepGuard:
         sequence = self._sequence()
         if self.queued is not None:
             self.queued.confirm()
-        if not self._begun or (sequence is not None and sequence != self._settled_at):
-            self._watch.settle()
+        if not self._begun or (sequence is not None and sequence != self._synchronized_at):
+            self._watch.synchronize()
         if self._stepped_at is not None and sequence is not None:
             self._is_followed |= sequence != self._stepped_at
         if self._meet is not None and (sequence is None or sequence != self._met_at):
@@ -268,9 +268,9 @@ class StepGuard:
             unsupported.check_step(lead, is_on_gpu=self._is_on_gpu)
         is_plain = not kwargs and len(args) == 1  # The optimizer itself is among the arguments.
         if self.queued is not None and self._is_queued(self.queued, optimizer, is_plain=is_plain):
-            self._settled_at = self._sequence()
+            self._synchronized_at = self._sequence()
         else:
-            self._settle()
+            self._synchronize()
         if not self._begun:
             if self._meet is not None:
                 self._meet_others()
@@ -287,7 +287,7 @@ class StepGuard:
             if is_needed or self._commits < PROBATION:
                 self._copy(lead, is_required=is_needed)
         if self._stepped_at is None:
-            self._stepped_at = self._settled_at
+            self._stepped_at = self._synchronized_at
         self._running, self._depth = lead, 1
         self._begun[lead] = False
         return call
@@ -329,25 +329,25 @@ class StepGuard:
         is_close = self._touches > 0 or self.touch.is_whole
         return is_plain and not is_close and len(self._leads) == 1 and queued.queue(optimizer)
 
-    def _settle(self) -> None:
+    def _synchronize(self) -> None:
         """Wait for the results that this step will read, unless none came since the last time."""
         assert self._watch is not None
         sequence = self._sequence()
-        if self._begun and sequence is not None and sequence == self._settled_at:
+        if self._begun and sequence is not None and sequence == self._synchronized_at:
             return
-        self._watch.settle()
-        self._settled_at = sequence
+        self._watch.synchronize()
+        self._synchronized_at = sequence
 
     def _meet_others(self) -> None:
         """Wait for the others: from here on the step counts for all ranks, or none got here."""
         assert self._meet is not None
         self._meet()
         # Who is lost from now on has been here, so there is nothing more to wait for.
-        self._settled_at = self._met_at = self._sequence()
+        self._synchronized_at = self._met_at = self._sequence()
 
     def _with_closure(self, lead: _Optimizer, args: Any, kwargs: dict[str, Any]) -> _Call | None:
         def check() -> None:
-            self._settle()
+            self._synchronize()
             if self._on_nan is not OnNan.IGNORE and self._has_bad(lead):
                 raise not_finite(lead, self.names)
 
@@ -368,7 +368,7 @@ class StepGuard:
         if self._any_rank is None:
             return is_bad
         is_bad = self._any_rank(is_bad)
-        self._settled_at = self._sequence()
+        self._synchronized_at = self._sequence()
         return is_bad
 
     # --- what the step does besides ---------------------------------------------------------------
@@ -382,7 +382,7 @@ class StepGuard:
         self._running = None
         self._is_touched = self._is_copied = False
         self._stepped_at = None
-        self._settled_at = self._met_at = -1
+        self._synchronized_at = self._met_at = -1
         for undo in self._undo.values() if self._holds_copies else ():
             undo.drop()
 

@@ -29,7 +29,7 @@ class DeviceProgress:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._event: Any = None
-        self._settled = 0
+        self._completed = 0
         self._hook: Any = None
 
     def watch(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
@@ -40,9 +40,9 @@ class DeviceProgress:
             watched: Any = first
             self._hook = watched.register_post_accumulate_grad_hook(self._made)
 
-    def settled(self, begun: int) -> None:
+    def completed(self, begun: int) -> None:
         """Take note that so many of the begun collectives are done on the device."""
-        self._settled = max(self._settled, begun)
+        self._completed = max(self._completed, begun)
 
     def count(self, begun: int) -> int:
         """Return how many of the begun collectives the device has reached."""
@@ -51,7 +51,7 @@ class DeviceProgress:
             is_here = event is None or event.query()
         except RuntimeError:  # The device has failed, which the training thread meets as well.
             is_here = True
-        return begun if is_here else min(begun, self._settled)
+        return begun if is_here else min(begun, self._completed)
 
     def close(self) -> None:
         """Leave the parameter as it was."""

@@ -69,8 +69,8 @@ _OLD_GROUPS_LIMIT = 3
 class Group:
     """The default process group of one generation.
 
-    `form`, `settle` and `close` belong to the training thread; `abort`, `sequence`, `guarding` and
-    `is_peer_gone` to any.
+    `form`, `synchronize` and `close` belong to the training thread; `abort`, `sequence`, `guarding`
+    and `is_peer_gone` to any.
     """
 
     def __init__(
@@ -223,7 +223,9 @@ class Group:
         """Find out which other nodes of the world do not answer; takes up to a second or two."""
         return unreachable(self._enter.agents)
 
-    def settle(self, is_current: Callable[[], bool], mark: watch.DeviceMark | None = None) -> bool:
+    def synchronize(
+        self, is_current: Callable[[], bool], mark: watch.DeviceMark | None = None
+    ) -> bool:
         """Wait until the work on the device's stream is done, up to `mark` if that is given, or the
         generation is over; return whether a connection has ended.
 
@@ -238,7 +240,7 @@ class Group:
             event = mark or cuda.mark(self._device)
             is_done = cuda.await_event(event, lambda: self._is_aborted or not is_current())
             if is_done and begun is not None:
-                self.arrival.settled(begun)
+                self.arrival.completed(begun)
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted.")
         return self.has_ended()

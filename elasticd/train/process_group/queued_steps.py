@@ -1,8 +1,8 @@
 """Optimizer steps that are queued behind their collectives, for which the host does not wait.
 
 Otherwise the host waits before each optimizer's step until the sums are known to be whole
-(`Group.settle`), so the device idles while the step is launched. Here the optimizer gets as its
-`found_inf` the value that the device reads from the abort flag (`abort_flag.py`). If elasticd's
+(`Group.synchronize`), so the device idles while the step is launched. Here the optimizer gets as
+its `found_inf` the value that the device reads from the abort flag (`abort_flag.py`). If elasticd's
 abort ended the collectives, the flag was raised before, and the step changes nothing. The host
 waits in `commit`, when the optimizer's kernels are queued, and only for the read of the flag.
 
@@ -114,9 +114,9 @@ class QueuedSteps:
         if not self._is_bare(optimizer) or self._is_off or is_probed(self._commits):
             return False
         if self._flag.device.type == "cuda":
-            self._watch.settle(cuda.NOTHING)  # It only says whether a peer is gone.
+            self._watch.synchronize(cuda.NOTHING)  # It only says whether a peer is gone.
         else:
-            self._watch.settle()
+            self._watch.synchronize()
         self._reading = self._flag.read(self._watch.sequence())
         vars(optimizer)["found_inf"] = self._reading.found_inf
         return True
@@ -140,7 +140,7 @@ class QueuedSteps:
             return
         try:
             if self._flag.device.type == "cuda":
-                self._watch.settle(reading)
+                self._watch.synchronize(reading)
         except (Interrupted, GroupBroken):
             # All of its collectives had ended before anybody ended them: the step counts.
             if not reading.query() or reading.was_up():

@@ -14,9 +14,9 @@ from elasticd.records.codec import to_plain
 from elasticd.train.restore.held_snapshots import age_of, holders_of
 from elasticd.train.restore.keeper_port import KeeperPort
 
-__all__ = ["SETTLE_S", "choose_checkpoint"]
+__all__ = ["UPLOAD_WAIT_S", "choose_checkpoint"]
 
-SETTLE_S = 15.0
+UPLOAD_WAIT_S = 15.0
 """How long a snapshot that is not complete in memory may take to become durable."""
 
 Holder = tuple[int, ms.Held]
@@ -44,7 +44,7 @@ def choose_checkpoint(
         for _, held in every
     ):
         # A node that has left may still be bringing its part.
-        found = _find(client, ms.Find(below=below, settle_s=SETTLE_S), every, alive)
+        found = _find(client, ms.Find(below=below, settle_s=UPLOAD_WAIT_S), every, alive)
     stored = age_of(found.snapshot)
     for snapshot in sorted({held.snapshot for _, held in every}, key=age_of, reverse=True):
         if alive is not None and age_of(alive) >= max(age_of(snapshot), stored):

@@ -24,7 +24,7 @@ __all__ = ["COST_LIMIT", "MemoryPace"]
 
 COST_LIMIT = 0.05
 """The part of the training's time that snapshots in memory may cost."""
-UNSETTLED = 2
+WARMUP_STEPS = 2
 """The first steps of a generation, which are slower than others."""
 USUAL = 5
 """The least number of steps without a snapshot that are known before the first one is taken."""
@@ -76,7 +76,7 @@ class MemoryPace:
         self._step = step
         before_s, self._stepped_s = self._stepped_s, now_s
         self._steps += 1
-        if before_s is not None and self._taken is None and self._steps > UNSETTLED + 1:
+        if before_s is not None and self._taken is None and self._steps > WARMUP_STEPS + 1:
             self._usual.append(now_s - before_s)
 
     def is_due(self, step: int, *, is_whole: bool, now_s: float) -> bool:

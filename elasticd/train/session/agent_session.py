@@ -112,14 +112,14 @@ class AgentSession:
         if self.on_commit is not None:
             self.on_commit(self.step)
 
-    def settle(self, mark: DeviceMark | None = None) -> None:
+    def synchronize(self, mark: DeviceMark | None = None) -> None:
         # In nearly every step nothing is wanted, and it is not asked whether that is due.
         if self._wanted is not None and not self._holds():
             raise Interrupted
         group = self._group
         if group is not None:
-            is_peer_gone = group.settle(self._holds, mark)
-            step_wait.settled()
+            is_peer_gone = group.synchronize(self._holds, mark)
+            step_wait.waited_for_future()
             if self._wanted is not None and not self._holds():
                 raise Interrupted
             if is_peer_gone:

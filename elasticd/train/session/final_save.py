@@ -55,7 +55,7 @@ class FinalSave:
         """Return True once the time for the save is over."""
         return time.monotonic() >= self.until_s
 
-    def settle(
+    def wait_until_durable(
         self,
         saving: SavedRun,
         *,

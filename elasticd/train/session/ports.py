@@ -38,7 +38,7 @@ class AbortableGroup(CollectiveCount, Protocol):
     def abort(self) -> None:
         """End the group, and all collectives that wait in it; any thread may call this."""
 
-    def settle(self, is_current: Callable[[], bool], mark: DeviceMark | None = None) -> bool:
+    def synchronize(self, is_current: Callable[[], bool], mark: DeviceMark | None = None) -> bool:
         """Wait for this step's collectives, up to `mark`; return whether a peer is gone."""
 
     def has_whole_results(self) -> bool:

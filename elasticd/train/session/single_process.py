@@ -44,9 +44,9 @@ class SingleProcess:
     def committed(self, position: tuple[int, int]) -> None:
         pass
 
-    def settle(self, mark: DeviceMark | None = None) -> None:
+    def synchronize(self, mark: DeviceMark | None = None) -> None:
         if self._group is not None:
-            self._group.settle(lambda: True, mark)
+            self._group.synchronize(lambda: True, mark)
 
     def sequence(self) -> int:
         return self._group.sequence() if self._group is not None else 0

@@ -41,7 +41,7 @@ class StateWatch(Protocol):
     def committed(self, position: tuple[int, int]) -> None:
         """Take note of a commit; the position is (steps, epochs) so far, and the state is clean."""
 
-    def settle(self, mark: DeviceMark | None = None) -> None:
+    def synchronize(self, mark: DeviceMark | None = None) -> None:
         """Return once all results that this step's optimizers will read are known to be good; with
         a `mark`, the results of the kernels queued before it.
 

@@ -3,7 +3,7 @@
 Entries are objects that can save and load themselves, plain values, and functions of `world` that
 build such an object. Between two commits a rank may be interrupted anywhere. Three parts bring it
 back to the last commit: the step guard restores what optimizers own, the commit copy all else that
-changes, and each loader its position. So after `settle_back` the live state is the committed one,
+changes, and each loader its position. So after `rollback` the live state is the committed one,
 and may be sent as it is.
 """
 
@@ -165,7 +165,7 @@ class StateCore:
 
     def enter(self, world: World, watch: StateWatch) -> None:
         """Get ready for `train` in this world; the calling thread becomes the training thread."""
-        self.settle_back()
+        self.rollback()
         self._random.enter(world.rank)
         self._thread = threading.get_ident()
         self._build(world)
@@ -209,7 +209,7 @@ class StateCore:
         self._watch = None
         self._thread = None
 
-    def settle_back(self) -> None:
+    def rollback(self) -> None:
         """Go back to the last commit if this rank can; afterwards `is_clean` is final.
 
         The caller may repeat this, and must do it before it calls `tree`.
@@ -230,7 +230,7 @@ class StateCore:
         check_coverage(self.of_kind(torch.optim.Optimizer), self.tree(), objects)
 
     def tree(self) -> Tree:
-        """Return the committed state, not copied; it is called after `settle_back` or a commit."""
+        """Return the committed state, not copied; it is called after `rollback` or a commit."""
         live = self.objects | self.loaders.named | self.built
         entries = {name: saved(value) for name, value in live.items()}
         entries |= self.values | self._loaded | self._tied.news_of_ties()

@@ -126,7 +126,7 @@ def come_late(line: Connection, rank: int, port: int) -> None:
         else:
             group.store.set(f"waits-{sleeper}", b"")
         wrapped(torch.randn(6, 8), 2).backward()
-        step_wait.settled()
+        step_wait.waited_for_future()
         end_step(step_wait, time.monotonic())
         waits_s.append(step_wait.total_s - before_s)
     line.send(waits_s)

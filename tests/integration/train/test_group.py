@@ -90,7 +90,7 @@ def reduce_once(line: Connection, rank: int, size: int, port: int) -> None:
     tensor = torch.full((10,), float(rank + 1))
     dist.all_reduce(tensor)
     begun = group.sequence() - before
-    group.settle(lambda: True)
+    group.synchronize(lambda: True)
     gone = group.is_peer_gone()
     group.store.set(f"done/{rank}", b"")
     group.store.wait([f"done/{each}" for each in range(size)])

@@ -58,7 +58,7 @@ def formed(rank: int, port: int) -> Group:
     return group
 
 
-def settle() -> None:
+def synchronize() -> None:
     """Wait for what nobody waited for, and say that we are done."""
     dist.barrier()
 
@@ -67,7 +67,7 @@ def leave_after_a_step(line: Connection, port: int, name: str) -> None:
     formed(1, port)
     step = STEPS[name]()
     step()
-    settle()
+    synchronize()
     line.send("done")
     line.recv()
     os._exit(1)
@@ -78,7 +78,7 @@ def go_on_alone(line: Connection, port: int, name: str) -> None:
     group = formed(0, port)
     step = STEPS[name]()
     step()
-    settle()
+    synchronize()
     line.send(group.has_whole_results())
     line.recv()
     until_s = time.monotonic() + PATIENCE_S

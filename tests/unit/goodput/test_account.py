@@ -1,4 +1,4 @@
-"""The account of a node's slots: it adds up, and what is settled stays."""
+"""The account of a node's slots: it adds up, and what is charged stays."""
 
 import math
 
@@ -17,7 +17,7 @@ _parts = st.lists(st.tuples(_causes, st.floats(-10.0, 500.0)), max_size=4)
 _slots = st.sampled_from([A, B])
 _facts = st.one_of(
     st.tuples(st.just("hold"), _slots, _times, _causes, _parts),
-    st.tuples(st.just("settle"), _slots, _times, _causes, _parts),
+    st.tuples(st.just("charge"), _slots, _times, _causes, _parts),
     st.tuples(st.just("release"), _slots, _times, _causes, _parts),
     st.tuples(st.just("relabel"), _slots, _times, _causes, _parts),
 )
@@ -27,8 +27,8 @@ def applied(account: Account, fact: tuple[object, ...]) -> Account:
     kind, slot, at_s, cause, parts = fact
     if kind == "hold":
         return account.hold(slot, cause, now_s=at_s, parts=parts)  # type: ignore[arg-type]
-    if kind == "settle":
-        return account.settle(slot, until_s=at_s, parts=parts, rest=cause)  # type: ignore[arg-type]
+    if kind == "charge":
+        return account.charge(slot, until_s=at_s, parts=parts, rest=cause)  # type: ignore[arg-type]
     if kind == "relabel":
         return account.relabel(slot, cause)  # type: ignore[arg-type]
     return account.release(slot, now_s=at_s, parts=parts)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_what_is_counted_never_falls(facts: list[tuple[object, ...]]) -> None:
 
 def test_the_time_before_a_fault_was_noticed_is_no_training() -> None:
     account = Account().hold(A, TimeCause.TRAIN, now_s=10.0)
-    account = account.settle(A, until_s=14.0)  # A commit.
+    account = account.charge(A, until_s=14.0)  # A commit.
     fault = ((TimeCause.REDONE, 0.5), (TimeCause.NOTICE, math.inf))
     account = account.hold(A, TimeCause.RECOVER, now_s=20.0, parts=fault)
     assert account.seconds(21.0) == {
@@ -91,7 +91,7 @@ def test_training_counts_with_its_commit_and_not_before() -> None:
     account = Account().hold(A, TimeCause.TRAIN, now_s=0.0)
     assert account.counted(9.0) == {}
     assert account.seconds(9.0) == {TimeCause.TRAIN: 9.0}
-    assert account.settle(A, until_s=8.0).counted(9.0) == {TimeCause.TRAIN: 8.0}
+    assert account.charge(A, until_s=8.0).counted(9.0) == {TimeCause.TRAIN: 8.0}
 
 
 def test_a_pause_counts_as_it_goes_by_and_is_nothing_else_later() -> None:
@@ -105,7 +105,7 @@ def test_a_pause_counts_as_it_goes_by_and_is_nothing_else_later() -> None:
 def test_what_was_measured_is_not_more_than_the_time_that_it_is_a_part_of() -> None:
     account = Account().hold(A, TimeCause.TRAIN, now_s=0.0)
     parts = ((TimeCause.DATA, 3.0), (TimeCause.SAVE, 30.0), (TimeCause.REDONE, 1.0))
-    account = account.settle(A, until_s=5.0, parts=parts)
+    account = account.charge(A, until_s=5.0, parts=parts)
     assert account.seconds(5.0) == {TimeCause.DATA: 3.0, TimeCause.SAVE: 2.0}
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from elasticd.goodput.wait_report import FIRST_STEPS, SETTLE_STEPS, WRITE_EVERY_S, WaitReport
+from elasticd.goodput.wait_report import FIRST_STEPS, DEBOUNCE_STEPS, WRITE_EVERY_S, WaitReport
 from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation
 
@@ -11,9 +11,11 @@ def wait(share: float, *, steps: int = 50, generation: int = 1) -> NodeWait:
     return NodeWait(generation=Generation(generation), steps=steps, step_s=0.1, wait_s=0.1 * share)
 
 
-def settled(report: WaitReport, found: NodeWait, at_s: float, nodes: int = 3) -> NodeWait | None:
+def stable_report(
+    report: WaitReport, found: NodeWait, at_s: float, nodes: int = 3
+) -> NodeWait | None:
     """Measure the same until it is told, or could have been."""
-    for beat in range(SETTLE_STEPS // 2 + 2):
+    for beat in range(DEBOUNCE_STEPS // 2 + 2):
         due = report.due(found, nodes, at_s + 0.2 * beat)
         if due is not None:
             return due
@@ -36,7 +38,7 @@ def test_notable_change_is_told_once_it_has_lasted() -> None:
     report.due(wait(0.05), 3, 1.0)
     assert report.due(wait(0.3), 3, 10.0) is None
     assert report.due(wait(0.05), 3, 10.2) is None  # It was nothing.
-    assert settled(report, wait(0.3), 11.0) == wait(0.3)
+    assert stable_report(report, wait(0.3), 11.0) == wait(0.3)
 
 
 def test_waits_that_keep_changing_become_unknown_and_then_known_again() -> None:
@@ -45,7 +47,7 @@ def test_waits_that_keep_changing_become_unknown_and_then_known_again() -> None:
     told = [report.due(wait(0.05), 3, 1.0)]
     at_s = 2.0
     for number in range(12):
-        told.append(settled(report, wait(0.3 if number % 2 else 0.05 + 0.01 * number), at_s))
+        told.append(stable_report(report, wait(0.3 if number % 2 else 0.05 + 0.01 * number), at_s))
         at_s += 2.0
     said = [each for each in told if each is not None]
     assert len(said) <= 6 + at_s / WRITE_EVERY_S
@@ -74,10 +76,10 @@ def test_spread_that_was_too_wide_is_told_again() -> None:
     narrow = dataclasses.replace(wait(0.3), low_s=0.029, high_s=0.031)
     report = WaitReport()
     report.due(wait(0.05), 3, 1.0)
-    assert settled(report, wide, 2.0) == wide
-    assert settled(report, narrow, 10.0) == narrow
+    assert stable_report(report, wide, 2.0) == wide
+    assert stable_report(report, narrow, 10.0) == narrow
     for number in range(6):
         at_s = 13.0 + 3 * number
-        last = settled(report, wide if number % 2 else narrow, at_s)
+        last = stable_report(report, wide if number % 2 else narrow, at_s)
     assert last is None  # What is left is for what matters more.
-    assert settled(report, wait(0.05), at_s + 5.0) == wait(0.05)
+    assert stable_report(report, wait(0.05), at_s + 5.0) == wait(0.05)

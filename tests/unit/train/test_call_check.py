@@ -103,7 +103,7 @@ def test_tensor_that_is_two_values_of_the_state_stays_one() -> None:
         state.a.add_(1)
         state.commit()
         state.a.add_(1)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     core_of(other).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     for each in (state, other):
         assert each.a is each.b is each.c[0]

@@ -292,7 +292,7 @@ def unsaved_buffer() -> None:
         one.seen += 1
         state.commit()
         one.seen += 1
-    core_of(state).settle_back()
+    core_of(state).rollback()
     core_of(new).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     assert (one.seen.item(), other.seen.item()) == (1, 0)
 
@@ -312,7 +312,7 @@ def plain_attributes() -> None:
             pair[0].momentum /= 2
             if not state.step:
                 state.commit()
-    core_of(state).settle_back()
+    core_of(state).rollback()
     core_of(new).load(copy.deepcopy(core_of(state).tree()), core_of(state).position)
     assert [each.warmth.item() for each in pair] == [0.5, 0.5]
     assert [each.cold.item() for each in pair] == [0.25, 1.0]

@@ -13,7 +13,7 @@ from elasticd.channel.fork_server import ServerFailed
 from elasticd.channel.wire import pack
 from elasticd.errors import EnvironmentProblem
 from elasticd_agent.pool.fork_server.fork_check import ServerFacts
-from elasticd_agent.pool.fork_server.forked_pool import settle
+from elasticd_agent.pool.fork_server.forked_pool import set_up_pool
 from elasticd_agent.pool.fork_server.installation import installation
 from elasticd_agent.pool.fork_server.server import BornPool, ForkServer
 from elasticd_agent.pool.fork_server.surroundings import surroundings
@@ -53,7 +53,7 @@ def main() -> None:
     try:
         server.run()
     except BornPool as born:
-        options = settle(born, environment_room, kept_fds)
+        options = set_up_pool(born, environment_room, kept_fds)
     else:
         os._exit(0)
     run_pool(options, mark_room=mark_room, pythonpath=pythonpath)

@@ -13,10 +13,10 @@ from elasticd_agent.pool.process.mark import write_environment
 from elasticd_agent.pool.process.prctl import adopt_orphans
 from elasticd_agent.pool.zygote.learned_set import Script
 
-__all__ = ["settle"]
+__all__ = ["set_up_pool"]
 
 
-def settle(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> PoolOptions:
+def set_up_pool(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> PoolOptions:
     """Leave the server's session, descriptors, signals and environment; return the pool's options.
 
     Expects all signals blocked. `room` is the memory in which /proc shows the environment,

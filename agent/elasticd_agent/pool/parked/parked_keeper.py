@@ -23,7 +23,7 @@ from elasticd_agent.pool.process.process_table import look_up, private_bytes
 
 __all__ = ["ParkedKeeper"]
 
-SETTLE_S = 5.0
+BACKOFF_S = 5.0
 """The time from a worker's start or end until one is forked: a recovery is over by then, and a
 worker has mostly said what it loads, which may have a new zygote made."""
 SURPLUS_S = 30.0
@@ -90,10 +90,10 @@ class ParkedKeeper:
         """Return True if a zygote was asked for a process that has not reported that it waits."""
         return any(each.source and not each.is_ready for each in self._parked)
 
-    def settle(self, now_s: float) -> None:
+    def back_off(self, now_s: float) -> None:
         """Take note that a worker starts or ends: no worker is parked for some time."""
         self._changed_s = now_s
-        self._due_s = now_s + SETTLE_S
+        self._due_s = now_s + BACKOFF_S
 
     def tend(
         self,
@@ -237,10 +237,10 @@ class ParkedKeeper:
 
     def _count_loss(self, now_s: float, why: str) -> None:
         """Count one loss: parked workers lost within the time of a fork have the same cause."""
-        if now_s - self._lost_s >= SETTLE_S:
+        if now_s - self._lost_s >= BACKOFF_S:
             self._losses += 1
             self._lost_s = now_s
-        self._due_s = max(self._due_s, now_s + SETTLE_S)
+        self._due_s = max(self._due_s, now_s + BACKOFF_S)
         if self._losses >= LOSSES_LIMIT:
             self._explain(f"{self._losses} times in a row one was lost; the last time {why}")
 

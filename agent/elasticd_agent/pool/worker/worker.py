@@ -56,7 +56,7 @@ def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
         shed({*inheritance.heritage.kept_fds, report_fd}, inheritance.pool_pid)
         write_mark(inheritance.mark_room, start.worker)
         report.move_up()
-        _settle(start)
+        _set_up(start)
         if start.entry_kind is EntryKind.COMMAND:
             _exec(start)
         _take_over(inheritance.heritage.environment)
@@ -77,7 +77,7 @@ def main(*arguments: str) -> None:
     with report.refusing():
         shed({4}, int(pool_pid))
         report.move_up()
-        _settle(start)
+        _set_up(start)
         if start.entry_kind is EntryKind.COMMAND:
             _exec(start)
     own = len(roots) + (not sys.flags.safe_path)  # The last is what `python -c` puts in front.
@@ -88,7 +88,7 @@ def main(*arguments: str) -> None:
     _run(start, report)
 
 
-def _settle(start: Start) -> None:
+def _set_up(start: Start) -> None:
     """Take the job's folder, files and environment."""
     os.chdir(start.cwd or ".")
     for fd, path in ((1, start.out_path), (2, start.err_path)):

@@ -28,7 +28,7 @@ from elasticd_agent.pool.zygote.zygote import FORK, PARK, ZygoteOrder, be_zygote
 
 __all__ = ["ZygoteKeeper", "ZygotePlan"]
 
-SETTLE_S = 1.0
+DEBOUNCE_S = 1.0
 """The time from one worker's report until the imports begin, in which the other workers of this
 node report too."""
 TRIALS_LIMIT = 12
@@ -126,7 +126,7 @@ class ZygoteKeeper:
             told.modules, variables=told.variables, differing=self._differing(start)
         )
         if more != self._learned and set(more.modules) != set(self._learned.modules):
-            self._due_s = now_s + SETTLE_S
+            self._due_s = now_s + DEBOUNCE_S
             self._next = ZygoteOrder(
                 script=self.plan.script,
                 record_folder=self.plan.record_folder,

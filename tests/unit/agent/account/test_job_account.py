@@ -453,7 +453,7 @@ def test_a_node_that_says_goodbye_is_no_fault_where_all_leave_together() -> None
 def test_a_script_that_comes_to_run_later_was_starting() -> None:
     told = running_job()
     told.now_s += 50.0
-    told.account.settle(told.now_s)
+    told.account.charge(told.now_s)
     told.tell(ev.WorkerAttached(slot=Slot(0), nonce=Nonce(1)))
     told.now_s += 1.0
     assert told.spent() == {T.WAIT: 4.0, T.START: 56.0}
@@ -485,7 +485,7 @@ def test_a_node_that_joins_before_the_first_commit_makes_no_resize_of_the_start(
 def test_in_restart_mode_what_has_run_for_long_is_counted() -> None:
     told = running_job()
     told.now_s += 1000.0
-    told.account.settle(told.now_s)
+    told.account.charge(told.now_s)
     assert told.account.account.counted(told.now_s)[T.TRAIN] == 700.0
 
 

@@ -19,9 +19,9 @@ class Kept:
         for slot in slots:
             self.account = self.account.hold(slot, TRAIN, now_s=0.0)
 
-    def settle(self, slot: Slot, until_s: float, **parts: float) -> None:
+    def charge(self, slot: Slot, until_s: float, **parts: float) -> None:
         named = [(TimeCause(name), seconds) for name, seconds in parts.items()]
-        after = self.account.settle(slot, until_s=until_s, parts=named)
+        after = self.account.charge(slot, until_s=until_s, parts=named)
         self.history.take(self.account, after)
         self.account = after
 
@@ -31,8 +31,8 @@ class Kept:
 
 def test_each_settlement_is_a_span_of_its_slot() -> None:
     kept = Kept(A)
-    kept.settle(A, 4.0)
-    kept.settle(A, 6.0, notice=2.0)
+    kept.charge(A, 4.0)
+    kept.charge(A, 6.0, notice=2.0)
     assert kept.between(0.0, 6.0) == {TRAIN: 4.0, NOTICE: 2.0}
     assert kept.between(3.0, 5.0) == {TRAIN: 1.0, NOTICE: 1.0}
     assert kept.between(6.0, 9.0) == {}
@@ -40,17 +40,17 @@ def test_each_settlement_is_a_span_of_its_slot() -> None:
 
 def test_within_one_span_steps_come_before_what_was_lost() -> None:
     kept = Kept(A)
-    kept.settle(A, 10.0, notice=2.0, redone=1.0)
+    kept.charge(A, 10.0, notice=2.0, redone=1.0)
     assert kept.between(0.0, 8.0) == {TRAIN: 7.0, TimeCause.REDONE: 1.0}
 
 
 def test_the_slot_that_trained_the_most_is_the_witness() -> None:
     """The worker of the other one was lost at 2 s: it did not go through what the world did."""
     kept = Kept(A, B)
-    kept.settle(A, 2.0)
-    kept.settle(A, 10.0, recover=8.0)
-    kept.settle(B, 9.0)
-    kept.settle(B, 10.0, notice=1.0)
+    kept.charge(A, 2.0)
+    kept.charge(A, 10.0, recover=8.0)
+    kept.charge(B, 9.0)
+    kept.charge(B, 10.0, notice=1.0)
     assert kept.between(0.0, 10.0) == {TRAIN: 9.0, NOTICE: 1.0}
 
 
@@ -65,7 +65,7 @@ def test_heartbeats_are_merged_and_what_is_long_ago_is_forgotten() -> None:
     """Five a second for ten minutes: what stays is a span a second of the last minutes."""
     kept = Kept(A)
     for number in range(1, 3001):
-        kept.settle(A, number / 5, data=0.01)
+        kept.charge(A, number / 5, data=0.01)
     assert len(kept.history.spans) <= KEPT_S + 3
     found = kept.between(590.0, 600.0)
     assert found == {TRAIN: pytest.approx(9.5), TimeCause.DATA: pytest.approx(0.5)}

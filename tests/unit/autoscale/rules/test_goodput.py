@@ -40,7 +40,7 @@ def _propose(
     return propose(rule, policy, curve, seen(nodes, low=low, high=high), Memory())
 
 
-def _settled(
+def _sizes_until_steady(
     shape: Callable[[int], float], nodes: int, *, rule: GoodputRule = RULE, high: int = 16
 ) -> list[int]:
     """The sizes that a job goes through when it does what the rule says, until it stays."""
@@ -188,7 +188,7 @@ def test_no_size_is_tried_for_its_own_sake_where_that_takes_long() -> None:
 def test_it_settles_near_the_best_size_and_does_not_go_round(
     shape: Callable[[int], float], best: int, turns: int, start: int
 ) -> None:
-    way = _settled(shape, start)
+    way = _sizes_until_steady(shape, start)
 
     def worth(nodes: int) -> float:
         return 1.0 / shape(nodes) / math.sqrt(nodes)

@@ -88,7 +88,7 @@ def test_nothing_is_written_over_once_a_restore_has_looked(late: int) -> None:
     to = ReceivedShares()
     for step in (2, 4):
         receive(to, a_snapshot(step))
-    to.settle()
+    to.protect()
     for step in (6, 8, 10):
         receive(to, a_snapshot(step, late))
     assert held(to) == [(1, 2), (1, 4), (late, 8), (late, 10)]
@@ -100,7 +100,7 @@ def test_what_was_being_received_while_a_restore_looked_is_kept() -> None:
     receive(to, a_snapshot(2))
     slot = to.claim(a_snapshot(4), 1, 2, SIZE, 0)
     assert slot is not None
-    to.settle()
+    to.protect()
     slot.memory.view[:] = bytes([4]) * SIZE
     share = UploadShare(
         snapshot=a_snapshot(4), share=1, shares=2, holder=1, layout=a_plan(1, 2).layout, header=None
@@ -162,6 +162,6 @@ def test_what_is_uploaded_stays_beside_newer_ones_until_it_is_settled() -> None:
         assert newest is not None and newest.is_wanted and first.is_wanted
         assert len(held(to)) <= 3
     assert held(to) == [(1, 1), (1, 7), (1, 8)]
-    first.is_settled = True
+    first.is_finished = True
     receive(to, a_snapshot(9))
     assert not first.is_wanted and held(to) == [(1, 7), (1, 8), (1, 9)]

@@ -400,7 +400,7 @@ def test_what_is_uploaded_stays_beside_newer_ones_until_it_is_settled() -> None:
         assert first.is_wanted and newest.is_wanted and len(steps(vault)) <= BUFFERS + 1
     buffers = {id(each.memory) for each in vault.records()}
     assert len(buffers) == BUFFERS + 1
-    vault.settle(first.share.snapshot)
+    vault.finish(first.share.snapshot)
     kept(vault, 20, plan=BESIDE)
     assert not first.is_wanted and steps(vault) == [18, 19, 20]
 
@@ -441,7 +441,7 @@ def test_next_upload_is_waited_for_where_one_was_given_up(monkeypatch: pytest.Mo
         if end == "uploaded":
             held.is_uploaded = True
         else:
-            vault.settle(held.share.snapshot)
+            vault.finish(held.share.snapshot)
         assert not vault.awaits_upload(1)
         kept(vault, step + 2, plan=BESIDE)
         assert not held.is_wanted

@@ -455,7 +455,7 @@ def test_worker_that_died_is_sent_for_all_the_same(near: Near, far: Far) -> None
     near.vault.leave(WORKER)
     near.sender.leave(WORKER)
     until(lambda: near.counts.failures, lambda: near.counts.failures)
-    far.vault.received.settle()
+    far.vault.received.protect()
     wait_steps(far, 10)
 
 

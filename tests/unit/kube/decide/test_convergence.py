@@ -116,11 +116,11 @@ class Life:
         """Let nothing happen any more, until there is nothing to do."""
         self.twin.is_etcd_away = False
         for _ in range(6):
-            self.twin.settle()
+            self.twin.converge()
             self.twin.agents_run()
             self.keep_foreign()
             self.twin.now_s += 60.0
-        self.twin.settle()
+        self.twin.converge()
 
     def is_ours(self, job: str) -> bool:
         return self.twin.jobs[job].spec.owner.startswith("kubernetes/cluster-1/")

@@ -37,10 +37,10 @@ def started(spec: Any = ELASTIC, nodes: int = 4) -> tuple[Twin, str]:
     for number in range(nodes):
         twin.node(f"n{number}")
     uid = twin.create(spec=spec)
-    twin.settle()
+    twin.converge()
     twin.agents_run()
     twin.now_s += STATUS_EVERY_S
-    twin.settle()
+    twin.converge()
     return twin, uid
 
 
@@ -77,7 +77,7 @@ def test_an_object_becomes_a_job_once_it_cannot_vanish() -> None:
     (one,) = first
     assert isinstance(one, AddFinalizer) and one.replicas == 4
     assert not twin.jobs
-    twin.settle()
+    twin.converge()
     (job,) = twin.jobs.values()
     assert (job.spec.uid, job.spec.min_nodes, job.spec.max_nodes) == (uid, 1, 4)
     assert job.spec.owner == f"kubernetes/{IDENTITY}/team/x"
@@ -100,7 +100,7 @@ def test_a_world_becomes_status_condition_and_one_event() -> None:
     assert reasons(twin) == ["Submitted", "WorldFormed"]
     twin.form("team.x", ["n0", "n1"], Reason.NODE_LOST)
     twin.now_s += STATUS_EVERY_S
-    twin.settle()
+    twin.converge()
     assert reasons(twin)[2:] == ["WorldChanged"] and twin.events[-1].is_warning
     assert "Generation 2 with 2 nodes, 2 ranks: node_lost" in twin.events[-1].message
 
@@ -130,19 +130,19 @@ def test_status_is_written_at_once_for_a_phase_and_seldom_for_the_rest() -> None
 def test_replicas_are_a_wish_and_the_range_is_kept() -> None:
     twin, uid = started()
     twin.edit(uid, replicas=2)
-    assert WriteWant in {type(action) for action in twin.settle()}
+    assert WriteWant in {type(action) for action in twin.converge()}
     assert twin.jobs["team.x"].wanted_nodes == 2
     twin.agents_run()
     twin.now_s += STATUS_EVERY_S
-    twin.settle()
+    twin.converge()
     assert twin.object(uid).status.size == "2/2"
     twin.edit(uid, replicas=9)
-    twin.settle()
+    twin.converge()
     assert twin.jobs["team.x"].wanted_nodes == 2, "the last good size stays"
     assert conditions(twin, uid) == {"Running", "Invalid"}
     assert "replicas 9 is outside" in condition(twin, uid, "Invalid").message
     twin.edit(uid, replicas=4)
-    twin.settle()
+    twin.converge()
     assert twin.jobs["team.x"].wanted_nodes == 4 and conditions(twin, uid) == {"Running"}
 
 
@@ -156,12 +156,12 @@ def test_with_a_policy_replicas_show_what_the_autoscaler_wants() -> None:
     assert policy_in(twin).uid == uid
     wants = {"autoscaler": Want(writer="autoscaler", nodes=3)}
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
-    twin.settle()
+    twin.converge()
     assert spec_of(twin, uid).replicas == 3
     assert "ReplicasUndone" not in reasons(twin)
     for count in (1, 2):
         twin.edit(uid, replicas=1)
-        twin.settle()
+        twin.converge()
         assert spec_of(twin, uid).replicas == 3
         assert reasons(twin).count("ReplicasUndone") == count
     assert twin.jobs["team.x"].wanted_nodes == 3
@@ -182,11 +182,11 @@ def test_a_policy_is_changed_and_taken_back_with_its_field() -> None:
     twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
     before = policy_in(twin)
     twin.edit(uid, autoscale={"policy": POLICY + "tolerance = 0.3\n"})
-    twin.settle()
+    twin.converge()
     after = policy_in(twin)
     assert after.target is not None and after.target.tolerance == 0.3 and after != before
     twin.edit(uid, autoscale=None)
-    twin.settle()
+    twin.converge()
     assert twin.jobs["team.x"].policy is None
 
 
@@ -195,7 +195,7 @@ def test_a_policy_of_a_person_is_left_alone() -> None:
     other, _uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
     policy = replace(policy_in(other), unknown={}, set_by="ada@x1")
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], policy=policy)
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 @pytest.mark.parametrize(
@@ -212,19 +212,19 @@ def test_what_is_wrong_is_said_and_never_submitted(spec: Any) -> None:
     twin = Twin()
     uid = twin.create()
     twin.objects[uid]["spec"] = spec
-    twin.settle()
+    twin.converge()
     assert not twin.jobs
     assert twin.object(uid).status.phase == "Invalid" and conditions(twin, uid) == {"Invalid"}
     assert reasons(twin) == ["Invalid"]
     twin.edit(uid, **{**dict.fromkeys(spec), "script": "a.py"})
-    twin.settle()
+    twin.converge()
     assert len(twin.jobs) == 1 and conditions(twin, uid) == {"Waiting"}
 
 
 def test_a_field_that_is_fixed_and_was_changed_is_named_and_the_job_goes_on() -> None:
     twin, uid = started()
     twin.edit(uid, args=["--lr", "1"], nodes={"min": 2, "max": 4})
-    twin.settle()
+    twin.converge()
     message = condition(twin, uid, "Invalid").message
     assert message.startswith("spec.args, spec.nodes cannot be changed while the job stands")
     assert conditions(twin, uid) == {"Running", "Invalid"}
@@ -238,9 +238,9 @@ def test_many_jobs_that_train_do_not_flood_the_api_server(count: int, most: int)
     for number in range(count):
         twin.create(f"x{number}", spec=SCRIPT)
     twin.node("n0")
-    twin.settle()
+    twin.converge()
     twin.agents_run()
-    twin.settle()
+    twin.converge()
     written = 0
     for turn in range(120):
         for name, found in twin.jobs.items():
@@ -254,13 +254,13 @@ def test_many_jobs_that_train_do_not_flood_the_api_server(count: int, most: int)
 def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it() -> None:
     twin, uid = started()
     twin.delete(uid)
-    assert StopJob in {type(action) for action in twin.settle()}
+    assert StopJob in {type(action) for action in twin.converge()}
     assert twin.object(uid).status.phase == "Stopping"
     twin.agents_run()
-    twin.settle()
+    twin.converge()
     assert uid in twin.objects, "workers still save"
     twin.agents_run()
-    twin.settle()
+    twin.converge()
     assert uid not in twin.objects
 
 
@@ -271,12 +271,12 @@ def test_a_deleted_object_stays_while_it_is_not_known_that_its_job_is_over() -> 
     twin.jobs[name] = replace(twin.jobs[name], is_active=False, members=())
     assert not twin.jobs[name].status.phase.is_final
     twin.delete(uid)
-    twin.settle()
+    twin.converge()
     assert uid in twin.objects
     twin.jobs[name] = replace(twin.jobs[name], is_active=True)
-    assert StopJob in {type(action) for action in twin.settle()}
+    assert StopJob in {type(action) for action in twin.converge()}
     twin.agents_run()
-    twin.settle()
+    twin.converge()
     assert uid not in twin.objects
 
 
@@ -284,23 +284,23 @@ def test_a_deleted_object_waits_for_etcd_unless_by_force() -> None:
     twin, uid = started()
     twin.is_etcd_away = True
     twin.delete(uid)
-    twin.settle()
+    twin.converge()
     assert uid in twin.objects and reasons(twin)[-1] == "DeletionWaits"
     twin.delete(uid, force=True)
-    twin.settle()
+    twin.converge()
     assert uid not in twin.objects
     twin.is_etcd_away = False
-    twin.settle()
+    twin.converge()
     assert twin.jobs["team.x"].is_stop_wanted, "the job without an object is stopped"
 
 
 def test_what_is_known_to_be_over_needs_no_etcd_to_be_deleted() -> None:
     twin, uid = started()
     twin.end("team.x")
-    twin.settle()
+    twin.converge()
     twin.is_etcd_away = True
     twin.delete(uid)
-    twin.settle()
+    twin.converge()
     assert uid not in twin.objects
 
 
@@ -326,15 +326,15 @@ def test_a_deleted_object_that_another_finalizer_keeps_does_not_train(is_over: b
     backup = twin.jobs["team.x"]
     if is_over:
         twin.end("team.x")
-        twin.settle()
+        twin.converge()
     twin.delete(uid)
     twin.objects[uid]["metadata"]["finalizers"] = ["somebody/else"]
-    twin.settle()
+    twin.converge()
     twin.jobs["team.x"] = backup
-    assert StopJob in {type(action) for action in twin.settle()}
+    assert StopJob in {type(action) for action in twin.converge()}
     for _ in range(3):
         twin.agents_run()
-        twin.settle()
+        twin.converge()
     assert twin.jobs["team.x"].status.phase is Phase.STOPPED and uid in twin.objects
     assert twin.object(uid).finalizers == ("somebody/else",)
     assert twin.object(uid).status.phase == ("Succeeded" if is_over else "Stopped")
@@ -343,10 +343,10 @@ def test_a_deleted_object_that_another_finalizer_keeps_does_not_train(is_over: b
 def test_an_object_waits_for_etcd_and_says_so() -> None:
     twin = Twin(is_etcd_away=True)
     uid = twin.create()
-    twin.settle()
+    twin.converge()
     assert condition(twin, uid, "Waiting").reason == "EtcdAway" and not twin.jobs
     twin.is_etcd_away = False
-    twin.settle()
+    twin.converge()
     assert len(twin.jobs) == 1
 
 
@@ -356,35 +356,35 @@ def test_before_etcd_was_read_an_operator_that_starts_says_nothing_of_it() -> No
     twin.delete(twin.create("y", finalizers=["elasticd.dev/job"]))
     assert twin.decide() == ()
     twin.is_etcd_read = True
-    assert len(twin.settle()) > 2
+    assert len(twin.converge()) > 2
 
 
 def test_etcd_away_changes_no_status_of_a_job_that_ran() -> None:
     twin, uid = started()
     twin.is_etcd_away = True
     twin.now_s += 60.0
-    assert twin.settle() == []
+    assert twin.converge() == []
     assert twin.object(uid).status.phase == "Running"
 
 
 def test_what_was_submitted_and_has_no_record_is_not_run_again() -> None:
     twin, uid = started()
     kept = twin.jobs.pop("team.x")
-    twin.settle()
+    twin.converge()
     assert not twin.jobs and twin.object(uid).status.phase == "Lost"
     assert "delete the object" in twin.object(uid).status.message
     assert (twin.object(uid).status.replicas, twin.object(uid).status.size) == (0, "0/4")
     twin.jobs["team.x"] = kept
-    twin.settle()
+    twin.converge()
     assert twin.object(uid).status.phase == "Running"
 
 
 def test_what_was_over_stays_over_without_its_records() -> None:
     twin, uid = started()
     twin.end("team.x")
-    twin.settle()
+    twin.converge()
     del twin.jobs["team.x"]
-    assert twin.settle() == []
+    assert twin.converge() == []
     assert conditions(twin, uid) == {"Complete"}
 
 
@@ -393,14 +393,14 @@ def test_what_was_over_does_not_run_again_after_etcd_was_restored_from_a_backup(
     twin, uid = started()
     backup = twin.jobs["team.x"]
     twin.end("team.x")
-    twin.settle()
+    twin.converge()
     twin.jobs["team.x"] = backup
-    (stop,) = twin.settle()
+    (stop,) = twin.converge()
     assert isinstance(stop, StopJob) and stop.gone is None and "restored" in stop.why
     assert conditions(twin, uid) == {"Complete"} and twin.object(uid).status.phase == "Succeeded"
     twin.agents_run()
     assert twin.jobs["team.x"].status.phase is Phase.STOPPED
-    assert twin.settle() == [] and conditions(twin, uid) == {"Complete"}
+    assert twin.converge() == [] and conditions(twin, uid) == {"Complete"}
 
 
 def standing(uid: str, **more: Any) -> JobRecords:
@@ -412,7 +412,7 @@ def test_a_name_that_another_job_has_is_not_waited_for() -> None:
     twin = Twin()
     twin.jobs["team.x"] = standing("a-person's")
     uid = twin.create()
-    twin.settle()
+    twin.converge()
     (name,) = twin.jobs.keys() - {"team.x"}
     assert name.startswith("team.x-") and twin.object(uid).status.job == name
     assert not any(isinstance(action, StopJob) for action in twin.done)
@@ -423,7 +423,7 @@ def test_beside_jobs_of_another_kubernetes_cluster_nothing_is_submitted() -> Non
     twin, first = started()
     twin.jobs["team.z"] = standing("another-cluster's", owner="kubernetes/cluster-10/team/z")
     uid = twin.create("y")
-    twin.settle()
+    twin.converge()
     assert set(twin.jobs) == {"team.x", "team.z"}
     waiting = condition(twin, uid, "Waiting")
     assert waiting.reason == "OtherCluster" and "Job team.z" in waiting.message
@@ -431,9 +431,9 @@ def test_beside_jobs_of_another_kubernetes_cluster_nothing_is_submitted() -> Non
     assert not twin.jobs["team.z"].is_stop_wanted
     assert twin.object(first).status.phase == "Running"
     twin.delete(first)
-    assert StopJob in {type(action) for action in twin.settle()}, "its own is looked after"
+    assert StopJob in {type(action) for action in twin.converge()}, "its own is looked after"
     twin.jobs["team.z"] = replace(twin.jobs["team.z"], is_active=False)
-    twin.settle()
+    twin.converge()
     assert twin.object(uid).status.job == "team.y"
 
 
@@ -442,7 +442,7 @@ def test_the_records_of_an_older_job_that_is_over_give_way() -> None:
     over = JobStatus(phase=Phase.FAILED)
     twin.jobs["team.x"] = replace(standing("old"), status=over, is_active=False)
     uid = twin.create()
-    twin.settle()
+    twin.converge()
     assert twin.jobs["team.x"].spec.uid == uid
 
 
@@ -455,7 +455,7 @@ def test_jobs_without_an_object_are_stopped_if_they_were_of_one_of_ours(
 ) -> None:
     twin = Twin()
     twin.jobs["team.x"] = standing("gone", owner=owner)
-    twin.settle()
+    twin.converge()
     assert twin.jobs["team.x"].is_stop_wanted is is_stopped
     stops = [action for action in twin.done if isinstance(action, StopJob)]
     keys = [JobKey(namespace="team", name="y", uid="gone")] if is_stopped else []
@@ -470,18 +470,18 @@ def test_a_refusal_of_the_submission_stands_in_the_status() -> None:
     (status,) = (a.status for a in twin.decide() if isinstance(a, ApplyStatus))
     waiting = status.condition("Waiting")
     assert waiting is not None and waiting.message == "etcd takes no more: its quota is used up."
-    twin.settle()
+    twin.converge()
     assert condition(twin, uid, "Waiting").reason == "FirstWorld"
 
 
 def test_a_deadline_stops_the_job_which_has_failed_then() -> None:
     twin, uid = started({**ELASTIC, "activeDeadlineSeconds": 300})
     twin.now_s += 250.0
-    assert not any(isinstance(action, StopJob) for action in twin.settle())
+    assert not any(isinstance(action, StopJob) for action in twin.converge())
     twin.now_s += 300.0
-    twin.settle()
+    twin.converge()
     twin.agents_run()
-    twin.settle()
+    twin.converge()
     failed = condition(twin, uid, "Failed")
     assert (failed.status, failed.reason) == ("True", "DeadlineExceeded")
     assert failed.message == f"It was stopped: {DEADLINE_WHY}."
@@ -491,40 +491,40 @@ def test_a_job_that_a_person_stopped_has_failed_as_stopped() -> None:
     twin, uid = started()
     wants = {"user": Want(writer="user", is_stop=True, why="enough")}
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
-    twin.settle()
+    twin.converge()
     assert "enough" in twin.object(uid).status.message
     twin.agents_run()
-    twin.settle()
+    twin.converge()
     assert twin.object(uid).status.phase == "Stopped" and conditions(twin, uid) == {"Failed"}
 
 
 def test_a_finished_object_goes_after_its_time() -> None:
     twin, uid = started({**ELASTIC, "ttlSecondsAfterFinished": 30})
     twin.end("team.x")
-    twin.settle()
+    twin.converge()
     twin.now_s += 20.0
-    twin.settle()
+    twin.converge()
     assert uid in twin.objects
     twin.now_s += 20.0
-    twin.settle()
+    twin.converge()
     assert uid not in twin.objects and not any(isinstance(a, StopJob) for a in twin.done)
 
 
 def test_a_finalizer_that_somebody_removed_comes_back() -> None:
     twin, uid = started()
     twin.objects[uid]["metadata"]["finalizers"] = []
-    assert [type(action) for action in twin.settle()] == [AddFinalizer]
+    assert [type(action) for action in twin.converge()] == [AddFinalizer]
 
 
 def test_the_phase_of_a_newer_version_ends_nothing() -> None:
     twin, uid = started()
     status = replace(twin.jobs["team.x"].status, phase=Phase.OTHER)
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], status=status)
-    twin.settle()
+    twin.converge()
     assert twin.object(uid).status.phase == "Running"
     twin.objects[uid]["status"]["phase"] = "Dreaming"
     twin.now_s += STATUS_EVERY_S
-    twin.settle()
+    twin.converge()
     assert twin.object(uid).status.phase == "Running"
 
 
@@ -555,9 +555,9 @@ def test_a_policy_takes_the_wish_of_the_operator_back() -> None:
     """It would go before that of the autoscaler."""
     twin, uid = started()
     twin.edit(uid, replicas=2)
-    twin.settle()
+    twin.converge()
     twin.edit(uid, autoscale={"policy": POLICY})
-    twin.settle()
+    twin.converge()
     want = twin.jobs["team.x"].own_want
     assert want is not None and want.nodes is None
     assert spec_of(twin, uid).replicas == twin.jobs["team.x"].wanted_nodes == 4
@@ -569,7 +569,7 @@ def test_a_policy_that_goes_takes_no_size_along() -> None:
     found = twin.jobs["team.x"]
     wants = {"autoscaler": Want(writer="autoscaler", nodes=2)}
     twin.jobs["team.x"] = replace(found, wants=wants)
-    twin.settle()
+    twin.converge()
     twin.edit(uid, autoscale=None)
     sizes = set()
     seen = twin.see()

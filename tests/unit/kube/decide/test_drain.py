@@ -21,7 +21,7 @@ def cluster(count: int = 3) -> Twin:
     twin = Twin()
     for number in range(count):
         twin.node(f"n{number}")
-    assert twin.settle() == []
+    assert twin.converge() == []
     return twin
 
 
@@ -29,11 +29,11 @@ def put(twin: Twin, name: str, **changes: Any) -> None:
     twin.nodes[name] = replace(twin.nodes[name], **changes)
 
 
-def settle_late(twin: Twin) -> list[Action]:
-    """Settle, and once more when what is not ready was so for long enough."""
-    found = twin.settle()
+def converge_late(twin: Twin) -> list[Action]:
+    """Converge, and once more when what is not ready was so for long enough."""
+    found = twin.converge()
     twin.now_s += SILENT_NODE_S
-    return [*found, *twin.settle()]
+    return [*found, *twin.converge()]
 
 
 CAUSES: list[tuple[dict[str, Any], str]] = [
@@ -52,11 +52,11 @@ def test_a_drain_comes_and_goes_with_its_cause(cause: Any, why: str) -> None:
     twin = cluster()
     whole = twin.nodes["n1"]
     put(twin, "n1", **cause)
-    (drain,) = settle_late(twin)
+    (drain,) = converge_late(twin)
     assert isinstance(drain, DrainNode) and drain.node == "n1" and why in drain.why
     assert twin.drains["n1"].by == BY
     twin.nodes["n1"] = whole
-    assert twin.settle() == [UNDRAIN]
+    assert twin.converge() == [UNDRAIN]
 
 
 @pytest.mark.parametrize(
@@ -70,26 +70,26 @@ def test_a_drain_comes_and_goes_with_its_cause(cause: Any, why: str) -> None:
 def test_other_taints_are_no_cause(taint: Taint) -> None:
     twin = cluster()
     put(twin, "n1", taints=(taint,))
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 def test_a_drain_of_a_person_stands_and_stays() -> None:
     twin = cluster()
     mine = twin.drains["n1"] = Drain(why="disk")
     put(twin, "n1", is_cordoned=True)
-    assert twin.settle() == []
+    assert twin.converge() == []
     put(twin, "n1", is_cordoned=False)
-    assert twin.settle() == [] and twin.drains["n1"] is mine
+    assert twin.converge() == [] and twin.drains["n1"] is mine
 
 
 def test_a_person_who_drains_what_is_drained_already_has_a_drain_that_stays() -> None:
     """The operator's own became theirs, and is not taken back with the cause."""
     twin = cluster()
     put(twin, "n1", is_cordoned=True)
-    twin.settle()
+    twin.converge()
     mine = twin.drains["n1"] = Drain(why="disk")
     put(twin, "n1", is_cordoned=False)
-    assert twin.settle() == [] and twin.drains["n1"] is mine
+    assert twin.converge() == [] and twin.drains["n1"] is mine
 
 
 def test_a_drain_that_a_person_takes_back_is_not_fought_about() -> None:
@@ -104,26 +104,26 @@ def test_a_drain_that_a_person_takes_back_is_not_fought_about() -> None:
         twin.drains.pop("n1", None)
     assert 9 <= count <= 11
     put(twin, "n1", is_deleted=True)
-    (drain,) = twin.settle()
+    (drain,) = twin.converge()
     assert isinstance(drain, DrainNode)
     twin.nodes["n1"] = whole
-    assert twin.settle() == [UNDRAIN]
+    assert twin.converge() == [UNDRAIN]
     put(twin, "n1", is_deleted=True)
-    assert len(twin.settle()) == 1, "the operator itself took the one before back"
+    assert len(twin.converge()) == 1, "the operator itself took the one before back"
 
 
 def test_a_drain_of_another_cluster_on_the_same_etcd_stays() -> None:
     twin = cluster()
     twin.drains["m7"] = Drain(why="its node is cordoned", by="kubernetes/cluster-2/")
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 def test_the_why_follows_the_cause() -> None:
     twin = cluster()
     put(twin, "n1", is_cordoned=True)
-    twin.settle()
+    twin.converge()
     put(twin, "n1", is_deleted=True)
-    (drain,) = twin.settle()
+    (drain,) = twin.converge()
     assert isinstance(drain, DrainNode) and "being deleted" in drain.why
 
 
@@ -137,7 +137,7 @@ def test_most_nodes_that_are_silent_are_not_taken_out(
     twin = cluster(count)
     for number in range(silent):
         put(twin, f"n{number}", is_ready=False)
-    settle_late(twin)
+    converge_late(twin)
     assert len(twin.drains) == drained
 
 
@@ -152,9 +152,9 @@ def test_nodes_that_fall_silent_and_come_back_one_by_one_are_not_taken_out() -> 
         twin.turn()
     twin.now_s += SILENT_NODE_S
     for number in range(3):
-        assert twin.settle() == []
+        assert twin.converge() == []
         put(twin, f"n{number}", is_ready=True)
-    assert twin.settle() == [] and twin.drains == {}
+    assert twin.converge() == [] and twin.drains == {}
 
 
 def test_a_node_that_is_not_ready_for_a_moment_is_not_taken_out() -> None:
@@ -169,31 +169,31 @@ def test_another_operator_keeps_the_drain_of_a_node_that_is_not_ready() -> None:
     """It remembers nothing, and need not wait again."""
     twin = cluster()
     put(twin, "n1", is_ready=False)
-    settle_late(twin)
+    converge_late(twin)
     twin.memory = OperatorMemory()
-    assert twin.settle() == [] and set(twin.drains) == {"n1"}
+    assert twin.converge() == [] and set(twin.drains) == {"n1"}
 
 
 def test_what_was_taken_out_before_most_fell_silent_stays_out() -> None:
     twin = cluster()
     put(twin, "n0", is_ready=False)
-    settle_late(twin)
+    converge_late(twin)
     put(twin, "n1", is_ready=False)
-    assert settle_late(twin) == [] and set(twin.drains) == {"n0"}
+    assert converge_late(twin) == [] and set(twin.drains) == {"n0"}
     put(twin, "n0", is_ready=True)
-    settle_late(twin)
+    converge_late(twin)
     assert set(twin.drains) == {"n1"}, "one of three again"
 
 
 def test_a_node_that_is_gone_is_drained_while_its_agent_or_pod_is_there() -> None:
     twin = cluster()
     del twin.nodes["n1"]
-    (drain,) = twin.settle()
+    (drain,) = twin.converge()
     assert isinstance(drain, DrainNode) and drain.why == "its node is gone from Kubernetes"
     del twin.pods["e/n1"]
-    assert twin.settle() == [], "its agent may still train"
+    assert twin.converge() == [], "its agent may still train"
     del twin.agents["n1"]
-    assert twin.settle() == [UNDRAIN]
+    assert twin.converge() == [UNDRAIN]
 
 
 def test_a_new_node_whose_pod_is_seen_first_is_not_drained() -> None:
@@ -201,14 +201,14 @@ def test_a_new_node_whose_pod_is_seen_first_is_not_drained() -> None:
     twin = cluster()
     twin.node("n7")
     whole = twin.nodes.pop("n7")
-    assert twin.settle() == []
+    assert twin.converge() == []
     twin.now_s += UNSEEN_NODE_S / 2
-    assert twin.settle() == []
+    assert twin.converge() == []
     twin.nodes["n7"] = whole
     twin.now_s += 2 * UNSEEN_NODE_S
-    assert twin.settle() == []
+    assert twin.converge() == []
     del twin.nodes["n7"]
-    (drain,) = twin.settle()
+    (drain,) = twin.converge()
     assert isinstance(drain, DrainNode) and drain.node == "n7"
 
 
@@ -217,36 +217,36 @@ def test_a_node_that_an_operator_never_saw_is_drained_after_a_while() -> None:
     twin = cluster()
     del twin.nodes["n1"]
     twin.memory = OperatorMemory()
-    assert twin.settle() == []
+    assert twin.converge() == []
     twin.now_s += UNSEEN_NODE_S
-    (drain,) = twin.settle()
+    (drain,) = twin.converge()
     assert isinstance(drain, DrainNode) and drain.why == "its node is gone from Kubernetes"
 
 
 def test_an_agent_outside_of_kubernetes_is_none_of_ours() -> None:
     twin = cluster()
     twin.agents["bare-metal"] = replace(twin.agents["n0"], node=NodeId("bare-metal"))
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 def test_nodes_without_an_agent_are_left_alone() -> None:
     twin = cluster()
     twin.node("control-plane", with_agent=False, is_cordoned=True)
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 def test_pods_without_our_label_are_none_of_ours() -> None:
     twin = cluster()
     twin.pods["e/n1"] = replace(twin.pods["e/n1"], labels={})
     del twin.nodes["n1"]
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 def test_without_etcd_nothing_is_drained() -> None:
     twin = cluster()
     twin.is_etcd_away = True
     put(twin, "n1", is_cordoned=True)
-    assert twin.settle() == []
+    assert twin.converge() == []
 
 
 def test_pods_of_elasticd_that_are_no_agents_make_no_node_ours() -> None:
@@ -257,4 +257,4 @@ def test_pods_of_elasticd_that_are_no_agents_make_no_node_ours() -> None:
     twin.pods["e/etcd-0"] = replace(
         twin.pods["e/n1"], name="etcd-0", node_name="control-plane", labels=labels
     )
-    assert twin.settle() == []
+    assert twin.converge() == []

@@ -30,7 +30,7 @@ def test_it_replays_to_the_same_actions() -> None:
 def test_a_line_without_a_change_is_short() -> None:
     twin = Twin()
     twin.create()
-    twin.settle()
+    twin.converge()
     seen = twin.see()
     text = line(seen, seen, (), now_s=1.0, now_unix_s=2.0)
     assert json.loads(text)["changes"] == {} and len(text) < 120

@@ -17,7 +17,7 @@ def cluster() -> tuple[Twin, str]:
     twin.node("n0", labels=LABELS)
     twin.node("n1", labels=LABELS, with_agent=False)
     uid = twin.create(spec={**SCRIPT, "nodeSelector": {"zone": "b", "rack": "7"}})
-    twin.settle()
+    twin.converge()
     return twin, uid
 
 
@@ -26,10 +26,10 @@ def test_a_node_is_told_the_labels_that_somebody_asks_for() -> None:
     twin, _ = cluster()
     assert twin.labels == {"n0": NodeLabels(labels={"zone": "a"}, by=BY)}
     twin.create("y", spec={**SCRIPT, "nodeSelector": {"gpu": "h100"}})
-    twin.settle()
+    twin.converge()
     assert twin.labels["n0"].labels == {"zone": "a", "gpu": "h100"}
     twin.nodes["n0"] = replace(twin.nodes["n0"], labels={"zone": "b", "rack": "7"})
-    twin.settle()
+    twin.converge()
     assert twin.labels["n0"].labels == {"zone": "b", "rack": "7"}
 
 
@@ -37,7 +37,7 @@ def test_labels_that_nobody_asks_for_any_more_are_taken_back() -> None:
     """With the last object, and with the node."""
     twin, uid = cluster()
     twin.delete(uid, force=True)
-    assert LabelNode(node=NodeId("n0"), labels={}, by=BY) in twin.settle()
+    assert LabelNode(node=NodeId("n0"), labels={}, by=BY) in twin.converge()
     assert not twin.labels
 
 
@@ -45,10 +45,10 @@ def test_an_agent_whose_node_is_gone_keeps_its_labels_while_it_lives() -> None:
     """Its drain is what takes it out."""
     twin, _ = cluster()
     del twin.nodes["n0"]
-    twin.settle()
+    twin.converge()
     assert twin.labels
     del twin.pods["e/n0"], twin.agents[NodeId("n0")]
-    twin.settle()
+    twin.converge()
     assert not twin.labels
 
 
@@ -57,9 +57,9 @@ def test_labels_that_somebody_else_wrote_are_left_alone() -> None:
     twin, uid = cluster()
     foreign = NodeLabels(labels={"zone": "z"}, by="kubernetes/another/")
     twin.labels[NodeId("n0")] = foreign
-    assert twin.settle() == []
+    assert twin.converge() == []
     twin.delete(uid, force=True)
-    twin.settle()
+    twin.converge()
     assert twin.labels[NodeId("n0")] == foreign
 
 
@@ -67,4 +67,4 @@ def test_a_cluster_without_selectors_writes_nothing() -> None:
     twin = Twin()
     twin.node("n0", labels=LABELS)
     twin.create()
-    assert not any(isinstance(action, LabelNode) for action in twin.settle())
+    assert not any(isinstance(action, LabelNode) for action in twin.converge())

@@ -212,7 +212,7 @@ class Twin:
         self.now_s += seconds
         return actions
 
-    def settle(self, limit: int = 12) -> list[Action]:
+    def converge(self, limit: int = 12) -> list[Action]:
         """Decide until there is nothing to do."""
         found: list[Action] = []
         for _ in range(limit):

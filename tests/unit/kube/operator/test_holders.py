@@ -56,13 +56,13 @@ def test_a_job_that_waits_says_who_has_the_nodes(scene: OperatorScene) -> None:
     """As `elasticd status` does: `kubectl describe` is where its owner looks."""
     scene.create("x", nodes={"min": 1, "max": 2})
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     for name in ("c", "b", "a"):  # In whatever order they come.
         scene.node(name, unschedulable=name == "c")
     (first,) = scene.jobs
     train(scene, first, "a", "b")
     scene.create("y")
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status("y")["message"] == (
         f"waiting for 1 more node: 0 of at least 1 ready; in use: a, b by {first}; draining: c"
     )
@@ -72,7 +72,7 @@ def test_a_job_for_which_there_are_too_few_nodes_says_so(scene: OperatorScene) -
     """Waiting does not help it, and `elasticd agent` is no command for a cluster."""
     scene.node("a")
     scene.create(nodes={"min": 3, "max": 4})
-    scene.settle(scene.begin())
+    scene.converge(scene.begin())
     assert scene.status()["message"] == (
         "waiting for 3 more nodes: 0 of at least 3 ready; there is 1 such node in all"
     )
@@ -82,17 +82,17 @@ def test_what_it_says_goes_with_what_it_waits_for(scene: OperatorScene) -> None:
     scene.node("a")
     scene.create("x")
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     (first,) = scene.jobs
     train(scene, first, "a")
     scene.create("y")
-    scene.settle(operator)
+    scene.converge(operator)
     (second,) = set(scene.jobs) - {first}
     ended = replace(scene.job_status(first), phase=Phase.SUCCEEDED)
     scene.put(scene.keys.status(first), ended)
     scene.end(first)
     train(scene, second, "a")
     scene.now_s += 10.0
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status("y")["phase"] == "Running"
     assert "in use" not in scene.status("y").get("message", "")

@@ -119,18 +119,18 @@ def test_event_that_a_watch_missed_is_found_by_the_next_list() -> None:
     scene = OperatorScene()
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     (job,) = scene.jobs
     scene.run(job)
-    scene.settle(operator)
+    scene.converge(operator)
     scene.store.drop_watches()
     scene.end(job)
     for watch in scene.store._watches:
         watch.missed.clear()
     scene.store.resume_watches()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status()["phase"] == "Running", "nobody has told of it"
     scene.now_s += RENEW_S
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status()["phase"] == "Succeeded"
     scene.close()

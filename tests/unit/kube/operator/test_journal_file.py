@@ -27,7 +27,7 @@ def test_what_it_wrote_replays(scene: OperatorScene, tmp_path: Path) -> None:
     operator = scene.begin(journal=journal)
     for number in range(4):
         scene.create(f"j{number}")
-        scene.settle(operator)
+        scene.converge(operator)
     for each in (path, tmp_path / "journal.1"):
         lines = each.read_text().splitlines()
         assert len(lines) > 1 and replay(lines) is None
@@ -42,7 +42,7 @@ def test_a_disk_that_refuses_ends_the_journal_alone(scene: OperatorScene, tmp_pa
     (folder / "journal").unlink()
     folder.rmdir()
     scene.create()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status()["job"]
 
 

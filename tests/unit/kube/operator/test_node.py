@@ -35,7 +35,7 @@ def test_a_job_whose_last_node_is_lost_while_it_is_stopped_is_ended(
     """Nobody is left who would read the wish: else the deleted object stayed for ever."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     job = the_job(scene)
     member = Member(
         node=NodeId("n"), incarnation=Incarnation("i.1"), host="n", address="a", port=1, slots=()
@@ -46,14 +46,14 @@ def test_a_job_whose_last_node_is_lost_while_it_is_stopped_is_ended(
         scene.put(scene.keys.want(job, writer), Want(writer=writer, is_stop=True))
     else:
         scene.delete()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.store.commit(Txn(then=(Delete(key=scene.keys.member(job, NodeId("n"))),)))
     for _ in range(4):
         operator.evaluate()
         scene.now_s += 2.0
     assert scene.jobs == [job], "a node whose lease was lost comes back, with workers that save"
     scene.now_s += 3.0
-    scene.settle(operator)
+    scene.converge(operator)
     assert not scene.jobs and (scene.get() is None) == (writer == "operator")
 
 
@@ -63,11 +63,11 @@ def test_a_job_that_nobody_serves_does_not_say_that_a_person_gave_it_up(
     """It is the operator that ends it, as after its deadline."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     job = the_job(scene)
     uid = (scene.get() or {})["metadata"]["uid"]
     stop_job(scene.store, scene.keys, job, uid, why=DEADLINE_WHY)
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status()["message"] == (
         f"It was stopped: {DEADLINE_WHY}. Given up by the operator on Kubernetes before a world "
         "had formed."
@@ -81,12 +81,12 @@ def test_a_node_is_told_its_labels_and_that_they_are_gone(scene: OperatorScene) 
     scene.api.hand_out()
     scene.create(nodeSelector={"zone": "a"})
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     key = scene.keys.labels_of(NodeId("n0"))
     item = scene.store.get(key)
     assert item is not None and decode(NodeLabels, item.value).labels == {"zone": "a"}
     scene.delete()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.store.get(key) is None
 
 
@@ -97,7 +97,7 @@ def test_node_that_is_silent_is_taken_out_though_other_objects_cannot_be_followe
     for name in ("n1", "n2", "n3"):
         scene.node(name)
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     for watch in scene.api._watches:
         if watch.kind == PODS:
             watch.trouble = "It may not list pods."

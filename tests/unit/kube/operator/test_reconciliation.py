@@ -51,7 +51,7 @@ def test_an_object_becomes_a_job_with_a_finalizer_and_replicas(scene: OperatorSc
     operator = scene.begin()
     operator.evaluate()
     assert metadata(scene)["finalizers"] == [FINALIZER] and not scene.jobs
-    scene.settle(operator)
+    scene.converge(operator)
     item = scene.store.get(scene.keys.spec(the_job(scene)))
     assert item is not None and decode(JobSpec, item.value).uid == metadata(scene)["uid"]
     assert (scene.get() or {})["spec"]["replicas"] == 4
@@ -62,7 +62,7 @@ def test_where_nothing_changes_nothing_is_asked_or_written(scene: OperatorScene)
     """Idle, the API server hears of the operator by its watches alone."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.api.calls.clear()
     before = scene.store.list("").revision
     for _ in range(60):
@@ -77,7 +77,7 @@ def test_a_change_of_phase_is_told_at_once_and_the_rest_after_ten_seconds(
     """A status that is written at each change of each number is a load for the API server."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.run(the_job(scene), nodes=2)
     operator.evaluate()
     assert scene.status()["phase"] == "Running" and scene.status()["nodes"] == 2
@@ -110,7 +110,7 @@ def test_a_job_that_is_over_shows_its_last_step(
     """Not the one that its nodes told when they were last asked, some steps before that."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     job = the_job(scene)
     scene.run(job)
     result = Result(
@@ -128,7 +128,7 @@ def test_a_scaled_object_scales_the_job(scene: OperatorScene) -> None:
     """`kubectl scale` writes `spec.replicas`, and the operator's want follows."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.run(the_job(scene))
     scene.edit({"spec": {"replicas": 2}})
     operator.evaluate()
@@ -140,7 +140,7 @@ def test_a_deleted_object_stays_until_its_job_has_stopped(scene: OperatorScene) 
     """Nobody loses a step because the object is gone before the agents have saved."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     job = the_job(scene)
     member = Member(
         node=NodeId("n"), incarnation=Incarnation("i.1"), host="n", address="a", port=1, slots=()
@@ -148,13 +148,13 @@ def test_a_deleted_object_stays_until_its_job_has_stopped(scene: OperatorScene) 
     scene.put(scene.keys.member(job, NodeId("n")), member)
     scene.run(job)
     scene.delete()
-    scene.settle(operator)
+    scene.converge(operator)
     item = scene.store.get(scene.keys.want(job, "operator"))
     assert item is not None and decode(Want, item.value).is_stop
     assert scene.get() is not None
     scene.store.commit(Txn(then=(Delete(key=scene.keys.member(job, NodeId("n"))),)))
     scene.end(job, Phase.STOPPED)
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.get() is None
 
 
@@ -162,9 +162,9 @@ def test_a_job_that_nobody_serves_is_ended_with_its_object(scene: OperatorScene)
     """There is no agent that would read the wish."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.delete()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.get() is None and not scene.jobs
 
 
@@ -173,10 +173,10 @@ def test_the_finalizer_of_another_controller_is_left_alone(scene: OperatorScene)
     scene.create()
     operator = scene.begin()
     scene.edit({"metadata": {"finalizers": ["others.dev/x"]}})
-    scene.settle(operator)
+    scene.converge(operator)
     assert metadata(scene)["finalizers"] == ["others.dev/x", FINALIZER]
     scene.delete()
-    scene.settle(operator)
+    scene.converge(operator)
     assert metadata(scene)["finalizers"] == ["others.dev/x"]
 
 
@@ -185,16 +185,16 @@ def test_a_cordoned_node_is_drained_and_comes_back(scene: OperatorScene) -> None
     scene.node("n1")
     scene.node("n2")
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.put(scene.keys.drain(NodeId("n2")), Drain(why="mine"))
     scene.objects.patch(NODES, Name("", "n1"), {"spec": {"unschedulable": True}})
     scene.api.hand_out()
-    scene.settle(operator)
+    scene.converge(operator)
     item = scene.store.get(scene.keys.drain(NodeId("n1")))
     assert item is not None and decode(Drain, item.value).by
     scene.objects.patch(NODES, Name("", "n1"), {"spec": {"unschedulable": None}})
     scene.api.hand_out()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.store.keys(scene.keys.drains) == [scene.keys.drain(NodeId("n2"))]
 
 
@@ -202,12 +202,12 @@ def test_an_event_is_told_once(scene: OperatorScene) -> None:
     """Also by an operator that begins anew: the same event is counted, and is no second one."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.run(the_job(scene))
-    scene.settle(operator)
+    scene.converge(operator)
     told = [(each["reason"], each["message"]) for each in scene.objects.items(EVENTS)]
     assert told and len(set(told)) == len(told)
-    scene.settle(operator)
+    scene.converge(operator)
     assert all(each["count"] == 1 for each in scene.objects.items(EVENTS))
 
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_is_said_in_the_status_and_never_submitted(scene: Operato
     scene.create("wrong", nodes={"min": 5, "max": 2})
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status("wrong")["phase"] == "Invalid" and scene.status("wrong")["message"]
     assert scene.status()["job"] == the_job(scene)
 
@@ -230,7 +230,7 @@ def test_an_api_server_that_is_away_is_left_alone_for_longer_and_longer(
     """The job trains on; afterwards its status is what it is then."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.api.go_away()
     assert operator.trouble
     scene.run(the_job(scene))
@@ -253,11 +253,11 @@ def test_node_that_is_silent_is_taken_out_while_the_api_server_answers_alone(
     for name in ("n1", "n2", "n3"):
         scene.node(name)
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     not_ready = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     scene.objects.patch(NODES, Name("", "n1"), not_ready, "status")
     scene.api.hand_out()
-    scene.settle(operator)
+    scene.converge(operator)
     if is_away:
         scene.api.go_away()
     for _ in range(60):
@@ -270,7 +270,7 @@ def test_an_etcd_that_is_away_changes_nothing_in_kubernetes(scene: OperatorScene
     """What was seen of it last stands; nobody says that a job is lost."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.run(the_job(scene))
     operator.evaluate()
     scene.store.go_away()
@@ -297,7 +297,7 @@ def test_the_next_leader_goes_on_where_the_one_before_was_killed(scene: Operator
         scene.store.expire(term.lease.id)
         scene.now_s += 1.0
     last = scene.begin()
-    scene.settle(last)
+    scene.converge(last)
     assert scene.status()["job"] == the_job(scene)
     assert metadata(scene)["finalizers"] == [FINALIZER]
 
@@ -325,10 +325,10 @@ def test_a_record_of_a_newer_version_is_no_reason_to_say_that_the_job_is_gone(
     """Its object stays as it is until somebody can read the record."""
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     job = the_job(scene)
     scene.run(job)
-    scene.settle(operator)
+    scene.converge(operator)
     newer = encode(scene.job_status(job)).replace(b'"schema":"1.0"', b'"schema":"99.0"')
     scene.store.commit(Txn(then=(Put(key=scene.keys.status(job), value=newer),)))
     with pytest.raises(NotSupported):

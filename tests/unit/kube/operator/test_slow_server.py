@@ -167,7 +167,7 @@ def test_a_status_that_cannot_be_written_holds_up_no_other(scene: OperatorScene)
     scene.create("bad")
     scene.create("good")
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status("good")["job"] == "team.good"
     assert not scene.status("bad")
 
@@ -189,7 +189,7 @@ def test_an_orphan_that_cannot_be_asked_for_does_not_hold_up_etcd(scene: Operato
     scene.node("n1")
     scene.create()
     operator = scene.begin()
-    scene.settle(operator)
+    scene.converge(operator)
     scene.edit({"metadata": {"finalizers": None}})
     scene.delete()
     api.is_silent = True
@@ -202,7 +202,7 @@ def test_an_orphan_that_cannot_be_asked_for_does_not_hold_up_etcd(scene: Operato
     assert scene.store.get(scene.keys.drain(NodeId("n1"))) is not None
     api.is_silent = False
     scene.now_s += 60.0
-    scene.settle(operator)
+    scene.converge(operator)
     assert not scene.jobs
 
 
@@ -224,5 +224,5 @@ def test_a_job_that_ended_before_etcds_watch_showed_it_is_not_run_again(
     assert not scene.jobs
     scene.store.resume_watches()
     scene.now_s += 60.0
-    scene.settle(operator)
+    scene.converge(operator)
     assert scene.status()["phase"] == "Succeeded"

@@ -113,7 +113,7 @@ def test_another_rank_gets_the_epoch_that_waits() -> None:
     with pytest.raises(Interrupted), entered(script.state):
         script.train(partial(_fail_in, script, 6))
     core = core_of(script.state)
-    core.settle_back()
+    core.rollback()
     assert (core.is_clean, core.position) == (True, (1, 0))
     core_of(other.state).load(core.tree(), core.position)
     trained(other)

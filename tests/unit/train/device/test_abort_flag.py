@@ -113,24 +113,24 @@ def test_wait_for_a_mark_is_not_for_what_was_queued_later(gpu: FakeGpu) -> None:
     group.form()
     mark = Mark(0)
     del gpu.calls[:]
-    group.settle(lambda: True, mark)
+    group.synchronize(lambda: True, mark)
     assert gpu.calls == [], "it makes no mark of its own"
     group.abort()
     with pytest.raises(GroupBroken):
-        group.settle(lambda: True, mark)
+        group.synchronize(lambda: True, mark)
     group.close()
 
 
 def test_look_at_the_peers_settles_nothing(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device has come to no more collectives by it."""
-    settled: list[int] = []
+    completed: list[int] = []
     group = made(gpu)
     group.form()
-    monkeypatch.setattr(group.arrival, "settled", settled.append)
-    group.settle(lambda: True, cuda.NOTHING)
-    assert settled == []
-    group.settle(lambda: True)
-    assert settled == [0]
+    monkeypatch.setattr(group.arrival, "completed", completed.append)
+    group.synchronize(lambda: True, cuda.NOTHING)
+    assert completed == []
+    group.synchronize(lambda: True)
+    assert completed == [0]
     group.close()
 
 
@@ -157,13 +157,13 @@ def test_wait_for_a_mark_settles_no_collective_that_came_later(
     mark = Mark(7)
     begun[0], gpu.compute.is_done = 9, False
     net(torch.ones(1, 2)).sum().backward()
-    group.settle(lambda: True, mark)
+    group.synchronize(lambda: True, mark)
     assert group.arrived() == 7
     gpu.compute.is_done = True
-    group.settle(lambda: True)
+    group.synchronize(lambda: True)
     gpu.compute.is_done, begun[0] = False, 11
     net(torch.ones(1, 2)).sum().backward()
-    group.settle(lambda: True, mark)
+    group.synchronize(lambda: True, mark)
     assert group.arrived() == 9, "a wait for an old mark takes nothing back"
     group.close()
 
@@ -175,10 +175,10 @@ def test_wait_that_the_end_of_the_world_cuts_short_settles_nothing(
     group, net = made(gpu), torch.nn.Linear(2, 2)
     group.form()
     group.arrival.watch([torch.optim.SGD(net.parameters())])
-    group.settle(lambda: True)
+    group.synchronize(lambda: True)
     begun[0], gpu.compute.is_done = 9, False
     net(torch.ones(1, 2)).sum().backward()
     for mark in (None, Mark(9, is_done=False)):
-        group.settle(lambda: False, mark)
+        group.synchronize(lambda: False, mark)
         assert group.arrived() == 7
     group.close()

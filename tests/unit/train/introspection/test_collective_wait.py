@@ -33,7 +33,7 @@ def step(wait: StepWait, clock: Clock, *, compute_s: float, waits_s: float) -> N
     wait.begin_collective()
     clock.now_s += waits_s
     wait.waited(began_s)
-    wait.settled()
+    wait.waited_for_future()
     end_step(wait, clock.now_s)
 
 
@@ -47,7 +47,7 @@ def test_collectives_that_python_waits_for_add_up(clock: Clock) -> None:
             clock.now_s += waits_s
             wait.waited(began_s)
             clock.now_s += 0.125  # A parameter's own time.
-        wait.settled()
+        wait.waited_for_future()
         end_step(wait, clock.now_s)
     found = wait.summary()
     assert (found.wait_s, found.step_s, found.steps) == (0.25, 0.625, 2)
@@ -66,7 +66,7 @@ def test_what_ddp_waits_for_ends_where_the_optimizer_may_step(
             wait.took_future()
             clock.now_s += 0.5  # The backward pass of the layers before.
         clock.now_s += 0.25
-        wait.settled()
+        wait.waited_for_future()
         clock.now_s += 1.0  # The optimizer.
         end_step(wait, clock.now_s)
     found = wait.summary()
@@ -84,7 +84,7 @@ def test_what_ddp_waits_for_ends_with_the_next_collective(clock: Clock) -> None:
         clock.now_s += 0.125
         wait.waited(began_s)
         clock.now_s += 1.0
-        wait.settled()
+        wait.waited_for_future()
         end_step(wait, clock.now_s)
     assert wait.summary().wait_s == 0.375
 
@@ -109,7 +109,7 @@ def test_collective_within_a_backward_pass_ends_no_wait(clock: Clock) -> None:
     x = torch.ones(1, requires_grad=True)
     Probe.apply(x).backward()  # type: ignore[no-untyped-call]
     clock.now_s += 0.25
-    wait.settled()
+    wait.waited_for_future()
     end_step(wait, clock.now_s)
     assert wait.total_s == 0.25
 

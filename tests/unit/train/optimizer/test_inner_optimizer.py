@@ -84,6 +84,6 @@ def test_what_is_too_large_for_a_copy_at_the_start_is_undone_too() -> None:
         watch.collectives += 1
         with pytest.raises(Interrupted):
             step(state, Killer(state, "step", 1))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)

@@ -95,7 +95,7 @@ def test_average_that_is_evaluated_is_not_taken_for_the_state(way: str, is_pause
                 raise Interrupted
         put_others(state, WAYS[way])
         raise Interrupted
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
     assert not core_of(state).has_stepped, "it would stand in for the state of a commit"
 
@@ -110,7 +110,7 @@ def test_pause_sees_that_some_parameters_were_replaced_and_not_put_back(way: str
         with state.pause("evaluation"):
             WAYS[way](state.model[1].weight).mul_(0.5)
             raise Interrupted
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
 
 
@@ -128,7 +128,7 @@ def test_pause_within_a_pause_ends_neither_it_nor_what_it_knows(way: str) -> Non
             assert watch.paused == ["evaluation", "saving", "evaluation"]
         assert watch.paused[-1] is None
         assert core_of(state).is_clean
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -150,7 +150,7 @@ def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: st
                     raise Interrupted
             with swapped(state, WAYS[way]):
                 raise Interrupted
-        core_of(state).settle_back()
+        core_of(state).rollback()
         assert core_of(state).is_clean
         assert same(facts(state), before)
 
@@ -167,7 +167,7 @@ def test_paused_evaluation_of_a_script_that_is_known_for_it_is_undone() -> None:
         with state.pause("evaluation"):
             put_others(state, counted)
             raise Interrupted
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -186,7 +186,7 @@ def test_what_is_written_at_each_step_is_undone_once_it_is_known() -> None:
             step()
         before = facts(state)
         step(Killer(state, "backward", STEP))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -201,7 +201,7 @@ def test_building_what_wraps_the_model_is_no_change() -> None:
         for each in state.model.parameters():
             each.detach().copy_(each.detach().clone())
         plain_step(state, Killer(state, "backward", 1))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -271,7 +271,7 @@ def test_second_write_to_a_part_of_a_parameter_is_seen_however_rare_they_are(way
         while state.step < killed_at:
             step()
         step(Killer(state, "backward", killed_at))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
     assert not core_of(state).has_stepped
 
@@ -287,7 +287,7 @@ def test_evaluation_in_a_pause_that_changes_a_part_and_does_not_put_it_back_is_s
         with state.pause("evaluation"):
             write_beyond_the_beginning(state, way)
             raise Interrupted
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
 
 

@@ -48,7 +48,7 @@ def test_stop_names_parameters_and_leaves_them_alone() -> None:
         with pytest.raises(FloatingPointError, match=r"model\.0\.weight, .*and 3 more \(6 of 6\)"):
             bad_step(state)
         assert not core_of(state).is_dirty
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert same(facts(state), before)
 
 
@@ -100,7 +100,7 @@ def test_interrupted_fused_step_does_not_scale_the_next_one_twice() -> None:
         with pytest.raises(Interrupted):
             scaler.step(state.optimizer)
     assert hasattr(state.optimizer, "grad_scale")
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not hasattr(state.optimizer, "grad_scale")
 
 
@@ -130,7 +130,7 @@ def test_bad_gradients_in_a_closure_stop_the_step() -> None:
 
         with pytest.raises(FloatingPointError, match=r"model\.weight"):
             step(state, bad)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -142,12 +142,12 @@ def test_step_waits_once_for_each_round_of_collectives() -> None:
         for step in range(3):
             watch.collectives += 1
             plain_step(state, lambda _: None)
-            assert watch.settled == step + 1
+            assert watch.synchronized == step + 1
         state.commit()
-        assert watch.settled == 4, "no optimizer step, as when a scaler skips it"
+        assert watch.synchronized == 4, "no optimizer step, as when a scaler skips it"
         watch.collectives += 1
         plain_step(state, lambda name: setattr(watch, "collectives", 9) if name == "step" else None)
-        assert watch.settled == 6, "a collective after the step is waited for by the commit"
+        assert watch.synchronized == 6, "a collective after the step is waited for by the commit"
 
 
 def test_step_whose_gradients_are_not_whole_changes_nothing() -> None:
@@ -174,9 +174,9 @@ def test_without_a_count_of_collectives_each_step_and_a_commit_without_one_wait(
     state = ready("ignore")
     with entered(state, Uncounted()) as watch:
         plain_step(state, lambda _: None)
-        assert watch.settled == 1
+        assert watch.synchronized == 1
         state.commit()
-        assert watch.settled == 2
+        assert watch.synchronized == 2
 
 
 def test_two_optimizers_can_be_interrupted_between_their_steps() -> None:
@@ -193,7 +193,7 @@ def test_two_optimizers_can_be_interrupted_between_their_steps() -> None:
         before = facts(state)
         with pytest.raises(Interrupted):
             step(state, Killer(state, "between", 4))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -257,7 +257,7 @@ def test_optimizers_that_take_turns_are_copied_until_both_were_seen_in_one_commi
         before = facts(state)
         with pytest.raises(Interrupted):
             step(state, Killer(state, "between", 6))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -271,7 +271,7 @@ def test_rank_that_was_once_interrupted_between_step_and_commit_is_prepared_for_
                 plain_step(state, lambda _: None)
             with pytest.raises(Interrupted):
                 plain_step(state, Killer(state, "step", state.step))
-        core_of(state).settle_back()
+        core_of(state).rollback()
         assert core_of(state).is_clean == is_clean
 
 
@@ -288,7 +288,7 @@ def test_subclass_whose_step_calls_the_class_above_is_one_step() -> None:
     state = ready("ignore", Sub, lr=0.1)
     with entered(state) as watch:
         plain_step(state, lambda _: None)
-        assert watch.settled == 1
+        assert watch.synchronized == 1
 
 
 def test_undo_restores_lazily_made_state_to_nothing() -> None:
@@ -378,12 +378,12 @@ def test_ranks_meet_once_for_a_step_before_anything_is_touched() -> None:
         for _ in range(3):
             plain_step(state, lambda _: None)
         assert meetings.count == 3
-        before, settled = facts(state), watch.settled
+        before, waits = facts(state), watch.synchronized
         meetings.is_broken = True
         with pytest.raises(RuntimeError, match="closed by peer"):
             plain_step(state, lambda _: None)
-        assert not core_of(state).is_dirty and watch.settled == settled + 1
-    core_of(state).settle_back()
+        assert not core_of(state).is_dirty and watch.synchronized == waits + 1
+    core_of(state).rollback()
     assert same(facts(state), before)
 
 

@@ -290,7 +290,7 @@ def test_module_state_within_another_state_keeps_the_versions_of_its_layers() ->
         mean = holder.inner.running_mean
         assert mean is not None
         mean.add_(1)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert mean.tolist() == [0, 0]
     assert type(holder.loaded) is OrderedDict
     assert vars(holder.loaded)["_metadata"][""]["version"] == 2

@@ -30,7 +30,7 @@ def test_rank_whose_own_kernels_hang_has_come_to_less(
 ) -> None:
     """Its CPU has begun as many as all others."""
     arrival, net = watched(gpu, monkeypatch)
-    arrival.settled(7)
+    arrival.completed(7)
     gpu.compute.is_done = False
     net(torch.ones(1, 2)).sum().backward()
     assert gpu.calls == [("record", "compute 1")]

@@ -112,7 +112,7 @@ def test_abort_from_another_thread_is_made_once(gpu: FakeGpu) -> None:
     assert "destroy" not in gpu.names()
 
 
-def test_settle_waits_on_the_workers_own_device(gpu: FakeGpu) -> None:
+def test_synchronize_waits_on_the_workers_own_device(gpu: FakeGpu) -> None:
     """For what its current stream was given: another device's would be empty."""
     group = made(gpu)
     group.form()
@@ -120,11 +120,11 @@ def test_settle_waits_on_the_workers_own_device(gpu: FakeGpu) -> None:
     gpu.compute.is_done = False
     done = threading.Event()
 
-    def settle() -> None:
-        group.settle(lambda: True)
+    def synchronize() -> None:
+        group.synchronize(lambda: True)
         done.set()
 
-    thread = threading.Thread(target=settle)
+    thread = threading.Thread(target=synchronize)
     thread.start()
     assert not done.wait(0.05), "its kernels still run"
     gpu.compute.is_done = True
@@ -142,7 +142,7 @@ def test_device_that_stands_still_has_come_to_what_was_settled_last(
     group, net = made(gpu), torch.nn.Linear(2, 2)
     group.form()
     group.arrival.watch([torch.optim.SGD(net.parameters())])
-    group.settle(lambda: True)
+    group.synchronize(lambda: True)
     begun[0], gpu.compute.is_done = 9, False
     net(torch.ones(1, 2)).sum().backward()
     assert group.arrived() == 7
@@ -151,14 +151,14 @@ def test_device_that_stands_still_has_come_to_what_was_settled_last(
     group.close()
 
 
-def test_settle_of_an_aborted_group_gives_no_step(gpu: FakeGpu) -> None:
+def test_synchronize_of_an_aborted_group_gives_no_step(gpu: FakeGpu) -> None:
     """The sums may lack a rank, whether the kernels ended or not."""
     group = made(gpu)
     group.form()
     gpu.compute.is_done = False
     threading.Timer(0.02, group.abort).start()
     with pytest.raises(GroupBroken):
-        group.settle(lambda: True)
+        group.synchronize(lambda: True)
     group.close()
 
 

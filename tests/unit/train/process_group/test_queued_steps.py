@@ -88,7 +88,7 @@ def test_step_behind_an_abort_changes_nothing_and_does_not_count(kind: str) -> N
         with pytest.raises(GroupBroken, match="left out"):
             state.commit()
         assert state.step == KNOWN and core_of(state).is_dirty
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
     assert same(facts(state), before)
 
@@ -101,7 +101,7 @@ def test_training_goes_on_as_if_there_had_been_no_abort(kind: str) -> None:
     with queued(broken) as flag:
         flag.hoist()
         step(broken)
-    core_of(broken).settle_back()
+    core_of(broken).rollback()
     with queued(broken):
         pass
     with queued(whole):
@@ -132,7 +132,7 @@ def test_step_that_was_made_and_not_committed_has_ended() -> None:
     with queued(state) as flag:
         step(state)
         flag.hoist()
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean and core_of(state).has_stepped
 
 
@@ -145,7 +145,7 @@ def test_second_step_of_a_commit_is_not_made_without_the_first() -> None:
         step(state)
         with pytest.raises(GroupBroken, match="left out"):
             step(state)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean and same(facts(state), before)
 
 
@@ -170,7 +170,7 @@ def test_what_is_written_after_a_step_that_was_left_out_belongs_to_no_step(
         write(state)
         with pytest.raises(GroupBroken):
             state.commit()
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean and not core_of(state).has_stepped
 
 
@@ -258,11 +258,11 @@ def test_what_others_have_a_part_in_waits(other: Callable[[State], None]) -> Non
     """The step waits before it is made, and the flag tells the optimizer nothing."""
     state, watch = ready(), FakeWatch()
     with queued(state, watch) as flag:
-        before, waited = owned(state), watch.settled
+        before, waited = owned(state), watch.synchronized
         watch.collectives += 1
         flag.hoist()
         other(state)
-        assert watch.settled > waited
+        assert watch.synchronized > waited
         assert not alike(owned(state), before)
         state.commit()
         assert not {"found_inf", "grad_scale"} & set(vars(state.optimizer))
@@ -323,9 +323,9 @@ class GpuWatch(FakeWatch):
         super().__init__()
         self.marks: list[DeviceMark | None] = []
 
-    def settle(self, mark: Any = None) -> None:
+    def synchronize(self, mark: Any = None) -> None:
         self.marks.append(mark)
-        super().settle()
+        super().synchronize()
 
 
 @contextmanager
@@ -414,7 +414,7 @@ def test_end_of_the_world_before_the_device_has_come_to_it_counts_nothing() -> N
             state.commit()
         assert state.step == KNOWN
     flag.has_come = True
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean and same(facts(state), before)
 
 
@@ -427,7 +427,7 @@ def test_end_of_the_world_behind_a_step_that_was_made_counts_it() -> None:
         with pytest.raises(Interrupted):
             state.commit()
         assert state.step == KNOWN + 1
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert core_of(state).is_clean
 
 
@@ -439,7 +439,7 @@ def test_device_that_never_says_what_it_did_has_no_state(monkeypatch: pytest.Mon
         flag.hoist()
         step(state)
         flag.has_come = False
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean and not core_of(state).has_stepped
 
 

@@ -17,7 +17,7 @@ from elasticd.keeper.client import KeeperGone
 from elasticd.keeper.wire import message as ms
 from elasticd.records.codec import to_plain
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.restore.checkpoint_choice import SETTLE_S, choose_checkpoint
+from elasticd.train.restore.checkpoint_choice import UPLOAD_WAIT_S, choose_checkpoint
 from elasticd.train.restore.exclusions import TRIES, Exclusions
 from elasticd.train.restore.model_match import CannotRestore
 from elasticd.train.restore.restore import RestoreResult, restore
@@ -124,7 +124,7 @@ def test_newer_one_that_is_not_whole_is_waited_for() -> None:
     stock.hold(9, 0)
     stock.settling = {19: snapshot_of(9)}
     assert chosen(stock) == ("storage", 9)
-    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0, SETTLE_S]
+    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0, UPLOAD_WAIT_S]
 
 
 @pytest.mark.parametrize("is_saved", [False, True])

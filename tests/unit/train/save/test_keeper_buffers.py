@@ -31,7 +31,7 @@ def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     case.saving.end()
 
 
-def is_settled(case: Case) -> None:
+def wait_for_buffers(case: Case) -> None:
     if case.saving._planning.ahead is not None:
         case.saving._planning.ahead.result()
 
@@ -43,7 +43,7 @@ def kinds(case: Case) -> list[type[Any]]:
 def test_first_commit_takes_both_buffers_and_snapshots_use_them(one: Case) -> None:
     one.begin()
     one.step()
-    is_settled(one)
+    wait_for_buffers(one)
     assert kinds(one).count(ms.Claim) == 2 and ms.Dropped in kinds(one)
     assert len(one.keeper.buffers) == 2
     for _ in range(2 * EVERY):
@@ -85,7 +85,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
     one.step()
     may_go_on.set()
     ahead.result()
-    is_settled(one)
+    wait_for_buffers(one)
     while one.state.position[0] < EVERY:
         entries = one.step()
     assert same(one.keeper.state(one.keeper.taken[-1]), entries)
@@ -106,7 +106,7 @@ def test_no_snapshot_is_due_while_memory_is_taken(one: Case) -> None:
         one.step()
     assert one.steps == [] and one.said == []
     may_go_on.set()
-    is_settled(one)
+    wait_for_buffers(one)
     del one.keeper.answers[ms.Claim]
     for _ in range(EVERY):
         one.step()

@@ -9,7 +9,7 @@ from elasticd.checkpoint.format.share_layout import Slab, laid_out
 from elasticd.train.save.memory_pace import (
     COST_LIMIT,
     LEAST,
-    UNSETTLED,
+    WARMUP_STEPS,
     UNTOUCHED,
     USUAL,
     MemoryPace,
@@ -52,7 +52,7 @@ class Rank:
                 self.taken.append(self.step)
         return self.taken[before:]
 
-    def settled(self) -> list[int]:
+    def steady_intervals(self) -> list[int]:
         """Return the steps between two snapshots when the first ones have been measured."""
         self.train(20 * (UNTOUCHED + LEAST))
         found = self.train(200)
@@ -62,25 +62,25 @@ class Rank:
 def test_none_is_taken_before_a_step_without_one_is_known() -> None:
     """The first steps of a generation are slower than others, and are not compared with."""
     rank = Rank(whole=1)
-    assert rank.train(UNSETTLED + USUAL) == []
-    assert rank.train(1) == [UNSETTLED + USUAL + 1]
+    assert rank.train(WARMUP_STEPS + USUAL) == []
+    assert rank.train(1) == [WARMUP_STEPS + USUAL + 1]
 
 
 def test_every_step_has_one_where_that_costs_nothing() -> None:
     """As was asked for."""
-    assert set(Rank(whole=1).settled()) == {1}
+    assert set(Rank(whole=1).steady_intervals()) == {1}
 
 
 @pytest.mark.parametrize("whole", [2, 3, 7])
 def test_next_one_begins_when_the_one_before_is_whole(whole: int) -> None:
     """Not earlier, however little it costs: the newest whole one would be written over."""
-    assert set(Rank(whole=whole).settled()) == {whole}
+    assert set(Rank(whole=whole).steady_intervals()) == {whole}
 
 
 @pytest.mark.parametrize("longer_s", [0.004, 0.012, 0.047, 0.207])
 def test_interval_grows_until_the_cost_is_within_the_limit(longer_s: float) -> None:
     """And no further than it must."""
-    (interval,) = set(Rank(whole=1, longer_s=longer_s).settled())
+    (interval,) = set(Rank(whole=1, longer_s=longer_s).steady_intervals())
     assert longer_s / (interval * STEP_S) <= COST_LIMIT + 1e-9
     assert interval == 1 or longer_s / ((interval - 1) * STEP_S) > COST_LIMIT
 
@@ -88,7 +88,7 @@ def test_interval_grows_until_the_cost_is_within_the_limit(longer_s: float) -> N
 def test_one_slow_snapshot_changes_nothing() -> None:
     """A machine that did something else for a moment says nothing of the next one."""
     rank = Rank(whole=1)
-    rank.settled()
+    rank.steady_intervals()
     rank.longer_s = 3.0
     rank.train(1)
     rank.longer_s = 0.0
@@ -103,31 +103,31 @@ def test_first_snapshots_do_not_count() -> None:
         rank.train(1)
     rank.train(1)
     rank.longer_s = 0.0
-    assert set(rank.settled()) == {1}
+    assert set(rank.steady_intervals()) == {1}
 
 
 def test_next_generation_begins_with_half_the_interval_of_this_one() -> None:
     """Its first snapshot is that of its second step: in the first, memory is asked for."""
     before = Rank(whole=1, longer_s=0.047)
-    assert set(before.settled()) == {10}
+    assert set(before.steady_intervals()) == {10}
     rank = Rank(whole=1, longer_s=0.047, earlier=before.pace)
     assert rank.train(15) == [2, 7, 12]
-    assert set(rank.settled()) == {10}
+    assert set(rank.steady_intervals()) == {10}
 
 
 def test_what_the_generation_before_measured_is_only_assumed() -> None:
     """In another world a snapshot costs something else, and so does a step."""
     before = Rank(whole=1, longer_s=0.047)
-    before.settled()
-    assert set(Rank(whole=1, earlier=before.pace).settled()) == {1}
+    before.steady_intervals()
+    assert set(Rank(whole=1, earlier=before.pace).steady_intervals()) == {1}
     dear = Rank(whole=4, longer_s=0.1, earlier=Rank(whole=1).pace)
-    assert set(dear.settled()) == set(Rank(whole=4, longer_s=0.1).settled())
+    assert set(dear.steady_intervals()) == set(Rank(whole=4, longer_s=0.1).steady_intervals())
 
 
 def test_assumption_that_nobody_measures_does_not_last() -> None:
     """Where one world follows the other quickly, snapshots come more and more often."""
     pace = Rank(whole=1, longer_s=0.047)
-    pace.settled()
+    pace.steady_intervals()
     intervals = []
     for _ in range(4):
         pace = Rank(whole=1, longer_s=0.047, earlier=pace.pace)
@@ -140,7 +140,7 @@ def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
     """Once each, with what was measured, and again only when it has changed a lot."""
     rank = Rank(whole=1, longer_s=0.012)
     said: list[str] = []
-    rank.train(UNSETTLED + USUAL + 1)
+    rank.train(WARMUP_STEPS + USUAL + 1)
     rank.pace.use(PARTS, 2)
     rank.pace.say(said.append)
     (plan,) = said
@@ -167,7 +167,7 @@ def test_that_it_fits_is_said_too() -> None:
     """So that nobody has to guess."""
     rank = Rank(whole=1)
     said: list[str] = []
-    rank.settled()
+    rank.steady_intervals()
     rank.pace.use(PARTS, 1)
     rank.pace.say(said.append)
     assert said[1].startswith("A snapshot of every step fits: ")
@@ -176,7 +176,7 @@ def test_that_it_fits_is_said_too() -> None:
 def test_step_that_is_committed_again_is_not_a_fast_one() -> None:
     """The end of an epoch commits the same step twice."""
     rank = Rank(whole=1)
-    for _ in range(UNSETTLED + USUAL + 1):
+    for _ in range(WARMUP_STEPS + USUAL + 1):
         rank.train(1)
         rank.pace.stepped(rank.step, rank.now_s + 0.0001)
     assert rank.pace.step_s == pytest.approx(STEP_S)
@@ -189,13 +189,13 @@ SENT_BYTES = 2 * LAYOUT.size
 def test_interval_is_no_less_than_what_the_bandwidth_allows() -> None:
     """From the first plan on, and whatever was measured; without a bound nothing is added."""
     rank = Rank(whole=1, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
-    rank.train(UNSETTLED + USUAL)
+    rank.train(WARMUP_STEPS + USUAL)
     assert rank.pace.interval == 1
     rank.pace.use(PARTS, 2)
     assert rank.pace.interval == rank.pace.sent_steps == 5
-    assert set(rank.settled()) == {5}
+    assert set(rank.steady_intervals()) == {5}
     free = Rank(whole=1)
-    free.train(UNSETTLED + USUAL)
+    free.train(WARMUP_STEPS + USUAL)
     free.pace.use(PARTS, 2)
     assert free.pace.interval == free.pace.sent_steps == 1
 
@@ -205,17 +205,17 @@ def test_bound_that_fits_into_a_longer_interval_changes_nothing(
     whole: int, longer_s: float
 ) -> None:
     """What a snapshot costs, or takes until it is whole, asks for more than the bandwidth."""
-    wanted = set(Rank(whole=whole, longer_s=longer_s).settled())
+    wanted = set(Rank(whole=whole, longer_s=longer_s).steady_intervals())
     rank = Rank(whole=whole, longer_s=longer_s, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
     rank.pace.use(PARTS, 2)
-    assert set(rank.settled()) == wanted
+    assert set(rank.steady_intervals()) == wanted
 
 
 def test_bandwidth_that_does_not_fit_is_said() -> None:
     """In the plan, and with the interval that was chosen for it."""
     rank = Rank(whole=5, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
     said: list[str] = []
-    rank.train(UNSETTLED + USUAL + 1)
+    rank.train(WARMUP_STEPS + USUAL + 1)
     for _ in range(100):
         rank.pace.use(PARTS, 2)
         rank.pace.say(said.append)
@@ -231,7 +231,7 @@ def test_bandwidth_that_does_not_fit_is_said() -> None:
 def test_another_process_as_rank_0_goes_on_from_the_same_interval() -> None:
     """One that was another rank knows what a step takes, too; a new one measures that first."""
     before = Rank(whole=1, longer_s=0.047)
-    assert set(before.settled()) == {10}
+    assert set(before.steady_intervals()) == {10}
     follower = MemoryPace()
     for step in range(1, 20):
         follower.stepped(step, step * STEP_S)
@@ -242,4 +242,4 @@ def test_another_process_as_rank_0_goes_on_from_the_same_interval() -> None:
     new.pace = MemoryPace(interval=follower.interval)
     taken = new.train(25)
     assert [after - before for before, after in pairwise(taken)] == [5, 5, 5]
-    assert taken[0] == UNSETTLED + USUAL + 1
+    assert taken[0] == WARMUP_STEPS + USUAL + 1

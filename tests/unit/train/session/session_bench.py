@@ -95,7 +95,7 @@ class FakeWire:
 class FakeGroup:
     def __init__(self) -> None:
         self.aborted = threading.Event()
-        self.settled: list[bool] = []
+        self.synchronized: list[bool] = []
         self.named: list[int] = []
         self.others: int | None = 0
         """The latest step that another rank names; None: it never says one."""
@@ -126,8 +126,8 @@ class FakeGroup:
         self.is_agreed.wait(PATIENCE_S)
         return max(least, self.others) if self.others is not None else None
 
-    def settle(self, is_current: Callable[[], bool], mark: object = None) -> bool:
-        self.settled.append(is_current())
+    def synchronize(self, is_current: Callable[[], bool], mark: object = None) -> bool:
+        self.synchronized.append(is_current())
         return self.has_ended()
 
 
@@ -165,7 +165,7 @@ class Bench:
     def step(self, number: int) -> None:
         """What one step of a script calls."""
         self.session.delivered()
-        self.session.settle()
+        self.session.synchronize()
         self.session.committed((number, 0))
         self.session.check(number)
 

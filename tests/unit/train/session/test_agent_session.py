@@ -127,7 +127,7 @@ def test_future_that_was_taken_before_a_commit_is_no_wait_of_the_next_step(
     wait.waited(time.monotonic() - 5.0)
     wait.took_future()
     bench.session.committed((1, 0))
-    wait.settled()
+    wait.waited_for_future()
     assert wait.total_s == wait.blocked_s >= 5.0
     assert [blocked_s for blocked_s, _ in wait.ends] == [wait.blocked_s]
 
@@ -148,7 +148,7 @@ def test_change_at_once_aborts_the_group_and_ends_the_generation(bench: Bench) -
     assert bench.session.is_stale(1)
     for leave_point in (
         bench.session.delivered,
-        bench.session.settle,
+        bench.session.synchronize,
         lambda: bench.session.check(1),
         lambda: bench.session.check(1),
     ):
@@ -300,7 +300,7 @@ def test_planned_change_does_not_stop_an_optimizer(bench: Bench) -> None:
     bench.begin(step=4)
     bench.session.delivered()
     bench.hears(enter(2, at_step=4))
-    bench.session.settle()
+    bench.session.synchronize()
     with pytest.raises(Interrupted):
         bench.session.check(5)
 

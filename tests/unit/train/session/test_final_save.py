@@ -40,12 +40,12 @@ class Case:
         longer = ms.Awaited(is_durable=False, why="It takes longer than that.")
         return self.answers.pop(0) if self.answers else longer
 
-    def settle(
+    def wait_until_durable(
         self, *, is_agreed: bool = True, saved_step: int = 9, restored_step: int = -1,
         is_wanted: bool = True,
     ) -> tuple[int, int, str]:  # fmt: skip
         saving = SimpleNamespace(run=2, saved_step=saved_step, client=self.keeper.connect())
-        self.final_save.settle(
+        self.final_save.wait_until_durable(
             saving,
             generation=4,
             step=9,
@@ -69,7 +69,7 @@ def test_it_is_over_when_the_snapshot_is_durable(case: Case) -> None:
         ms.Awaited(is_durable=False, why="It takes longer than that."),
         ms.Awaited(is_durable=True),
     ]
-    assert case.settle() == (9, 9, "")
+    assert case.wait_until_durable() == (9, 9, "")
     questions = case.keeper.of(ms.Await)
     assert [each.snapshot for each in questions] == [Snapshot(run=2, generation=4, step=9)] * 2
     assert case.final_save.sentence(9) == "saved at step 9, nothing is lost"
@@ -80,7 +80,7 @@ def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
     """Then the newest that is durable counts."""
     case.durable_step = 4
     begun_s = case.clock.now_s
-    assert case.settle() == (9, 4, NOT_IN_TIME)
+    assert case.wait_until_durable() == (9, 4, NOT_IN_TIME)
     assert case.clock.now_s == begun_s + WITHIN_S
     assert case.final_save.is_late
 
@@ -88,28 +88,28 @@ def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
 def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
     """This one's has not; where neither knows any there is none."""
     case.logged_step = 5
-    assert case.settle(is_agreed=False) == (9, 5, NOT_AGREED)
+    assert case.wait_until_durable(is_agreed=False) == (9, 5, NOT_AGREED)
     case.logged_step = -1
-    assert case.settle(is_agreed=False) == (9, -1, NOT_AGREED)
+    assert case.wait_until_durable(is_agreed=False) == (9, -1, NOT_AGREED)
 
 
 def test_reason_of_the_keeper_is_told_at_once(case: Case) -> None:
     case.answers = [ms.Awaited(is_durable=False, why="The bucket is full.")]
-    assert case.settle(restored_step=3) == (9, 3, "The bucket is full")
+    assert case.wait_until_durable(restored_step=3) == (9, 3, "The bucket is full")
     assert not case.final_save.is_late
 
 
 def test_nobody_waits_for_a_snapshot_that_is_not_of_all(case: Case) -> None:
     """Nor for one that this rank could not take."""
     case.durable_step = 6
-    assert case.settle(is_agreed=False) == (9, 6, NOT_AGREED)
-    assert case.settle(saved_step=6) == (9, 6, NOT_TAKEN)
+    assert case.wait_until_durable(is_agreed=False) == (9, 6, NOT_AGREED)
+    assert case.wait_until_durable(saved_step=6) == (9, 6, NOT_TAKEN)
     assert not case.keeper.of(ms.Await)
 
 
 def test_other_news_ends_the_wait(case: Case) -> None:
     """A world that is to be entered, say."""
-    assert case.settle(is_wanted=False) == (9, -1, NOT_IN_TIME)
+    assert case.wait_until_durable(is_wanted=False) == (9, -1, NOT_IN_TIME)
     assert not case.keeper.of(ms.Await)
 
 
@@ -118,7 +118,7 @@ def test_keeper_that_is_gone_is_not_asked_for_ever(case: Case) -> None:
         raise Unavailable("It has gone.")
 
     case.keeper.answers[ms.Await] = case.keeper.answers[ms.Ask] = gone
-    assert case.settle(restored_step=3) == (9, 3, "It has gone")
+    assert case.wait_until_durable(restored_step=3) == (9, 3, "It has gone")
 
 
 def test_rank_that_came_to_no_step_says_so(case: Case) -> None:

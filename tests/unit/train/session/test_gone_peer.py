@@ -80,7 +80,7 @@ def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
     bench.begin()
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
-        bench.session.settle()
+        bench.session.synchronize()
 
 
 def test_step_is_made_when_all_that_its_collectives_gave_has_come(
@@ -91,8 +91,8 @@ def test_step_is_made_when_all_that_its_collectives_gave_has_come(
     bench.session.committed((1, 0))
     bench.group.is_whole = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
-    bench.session.settle()
-    bench.session.settle()  # The same step has another optimizer.
+    bench.session.synchronize()
+    bench.session.synchronize()  # The same step has another optimizer.
 
 
 def test_one_step_only_is_made_when_a_rank_is_gone(
@@ -104,10 +104,10 @@ def test_one_step_only_is_made_when_a_rank_is_gone(
     bench.session.committed((1, 0))
     bench.group.is_whole = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
-    bench.session.settle()
+    bench.session.synchronize()
     bench.session.committed((2, 0))
     with pytest.raises(GroupBroken):
-        bench.session.settle()
+        bench.session.synchronize()
 
 
 def test_step_of_a_rank_that_stood_still_is_not_made(
@@ -121,7 +121,7 @@ def test_step_of_a_rank_that_stood_still_is_not_made(
     bench.group.is_whole = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
-        bench.session.settle()
+        bench.session.synchronize()
 
 
 def test_step_is_made_when_a_rank_left_as_agreed(
@@ -131,7 +131,7 @@ def test_step_is_made_when_a_rank_left_as_agreed(
     bench.begin()
     bench.hears(Leave(at_step=1))
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
-    bench.session.settle()
+    bench.session.synchronize()
 
 
 def test_step_is_made_although_what_was_agreed_comes_later_than_news_do(
@@ -144,7 +144,7 @@ def test_step_is_made_although_what_was_agreed_comes_later_than_news_do(
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     later = threading.Timer(0.2, bench.group.is_agreed.set)
     later.start()
-    bench.session.settle()
+    bench.session.synchronize()
     later.join()
 
 
@@ -158,7 +158,7 @@ def test_no_step_is_made_by_a_rank_that_had_no_word_from_the_others(
     bench.hears(Leave(at_step=1))
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
-        bench.session.settle()
+        bench.session.synchronize()
 
 
 def test_news_that_come_after_the_end_of_the_connection_decide(
@@ -169,4 +169,4 @@ def test_news_that_come_after_the_end_of_the_connection_decide(
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     bench.wire.tell(enter(2))
     with pytest.raises(Interrupted):
-        bench.session.settle()
+        bench.session.synchronize()

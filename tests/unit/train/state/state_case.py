@@ -31,7 +31,7 @@ class FakeWatch:
         self.collectives = 0
         self.committed_at: list[tuple[int, int]] = []
         self.paused: list[str | None] = []
-        self.settled = 0
+        self.synchronized = 0
 
     def check(self, step: int) -> None:
         if self.is_over:
@@ -40,8 +40,8 @@ class FakeWatch:
     def committed(self, position: tuple[int, int]) -> None:
         self.committed_at.append(position)
 
-    def settle(self, mark: object = None) -> None:
-        self.settled += 1
+    def synchronize(self, mark: object = None) -> None:
+        self.synchronized += 1
         self.check(0)
 
     def pause(self, why: str | None) -> None:
@@ -72,7 +72,7 @@ def world(rank: int = 0, size: int = 1, generation: int = 1) -> World:
 def entered(state: State, watch: FakeWatch | None = None) -> Iterator[FakeWatch]:
     """Be in `train`, as `run` does it."""
     watch = watch or FakeWatch()
-    core_of(state).settle_back()
+    core_of(state).rollback()
     core_of(state).enter(world(), watch)
     try:
         yield watch
@@ -101,7 +101,7 @@ def train(case: Case, *, at: At = lambda _: None, steps: int = STEPS) -> int:
         except Interrupted:
             interrupts += 1
             assert interrupts < 10
-        core_of(state).settle_back()
+        core_of(state).rollback()
         assert core_of(state).is_clean
 
 

@@ -102,8 +102,8 @@ def test_rank_that_was_given_a_state_trains_on_as_its_source(
     source, target = ready(make, dtype), ready(make, dtype)
     train(*source, seed=1, steps=2)
     train(*target, seed=2, steps=had_steps)
-    core_of(source[0]).settle_back()
-    core_of(target[0]).settle_back()
+    core_of(source[0]).rollback()
+    core_of(target[0]).rollback()
     assert core_of(target[0]).is_clean
     core_of(target[0]).load(copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position)
     assert types(target[1]) == types(source[1])
@@ -119,7 +119,7 @@ def test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean(make: Make)
     train(state, optimizer, weight, seed=1, steps=2)
     before, tensors = types(optimizer), [each.clone() for each in core_of(state).tree().tensors]
     for _ in range(2):
-        core_of(state).settle_back()
+        core_of(state).rollback()
         assert core_of(state).is_clean
         assert types(optimizer) == before
         for one, other in zip(core_of(state).tree().tensors, tensors, strict=True):

@@ -36,7 +36,7 @@ def entered(state: State, rank: int, size: int) -> Iterator[FakeWatch]:
     """Be in `train`; these processes go on to other scenes."""
     watch = FakeWatch()
     try:
-        core_of(state).settle_back()
+        core_of(state).rollback()
         core_of(state).enter(world(rank, size), watch)
         yield watch
     finally:
@@ -180,7 +180,7 @@ def train_frozen(rank: int, width: int, frozen: str) -> list[bool]:
         for each, is_still in zip(_parameters(state.model), is_frozen, strict=True):
             if is_still:
                 each.to_local().add_(1.0)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     after = [each.to_local() for each in _parameters(state.model)]
     same = [torch.equal(a, b) for a, b in zip(before, after, strict=True)]
     return [core_of(state).is_clean, *same]

@@ -177,7 +177,7 @@ def test_rank_that_loads_steps_as_its_source(case: Callable[[], State], had_step
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rank_that_goes_back_steps_as_one_that_was_not_disturbed(case: Callable[[], State]) -> None:
     state = go(case(), 2)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert same(facts(go(state, 2)), facts(go(case(), 4)))
 
 

@@ -53,7 +53,7 @@ def test_one_optimizer_pays_for_no_copy_once_its_habits_are_known() -> None:
         assert all(not undo._copies for undo in core_of(state).guard._undo.values())
         with pytest.raises(Interrupted):
             plain_step(state, Killer(state, "step", 3))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
     assert core_of(state).has_stepped
 
@@ -87,7 +87,7 @@ def test_large_change_without_a_copy_makes_the_rank_dirty_not_wrong() -> None:
     state, step = averaged(6000)
     with pytest.raises(Interrupted), entered(state):
         step(state, Killer(state, "average", 0))
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
 
 
@@ -114,7 +114,7 @@ def test_half_an_optimizer_step_is_undone_or_leaves_the_rank_dirty() -> None:
                 plain_step(state, lambda _: None)
             with pytest.raises(CallError, match="half done"):
                 state.commit()
-        core_of(state).settle_back()
+        core_of(state).rollback()
         assert core_of(state).is_clean == is_clean
         assert not core_of(state).has_stepped
         if is_clean:
@@ -129,7 +129,7 @@ def test_parameters_that_somebody_else_changed_make_a_rank_dirty() -> None:
             plain_step(state, lambda _: None)
         with torch.no_grad():
             next(state.model.parameters()).zero_()
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
 
 
@@ -140,7 +140,7 @@ def test_loading_into_an_optimizer_makes_a_rank_dirty_until_it_commits() -> None
         for _ in range(3):
             plain_step(state, lambda _: None)
         state.optimizer.load_state_dict(state.optimizer.state_dict())
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
 
 
@@ -208,7 +208,7 @@ def test_failing_commit_leaves_the_rank_dirty() -> None:
         failing.is_failing = False
         with pytest.raises(ZeroDivisionError), entered(state):
             plain_step(state, lambda _: None)
-    core_of(state).settle_back()
+    core_of(state).rollback()
     assert not core_of(state).is_clean
     assert not core_of(state).has_stepped
     with entered(state):

@@ -90,9 +90,9 @@ def test_rank_that_is_ahead_or_dirty_takes_over_an_older_state() -> None:
     train(target, steps=4)
     with pytest.raises(Interrupted), entered(target[0]):
         plain_step(target[0], Killer(target[0], "step", 4))
-    core_of(target[0]).settle_back()
+    core_of(target[0]).rollback()
     core_of(target[0]).load(copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position)
-    core_of(target[0]).settle_back()
+    core_of(target[0]).rollback()
     assert core_of(target[0]).is_clean
     train(source)
     train(target)
@@ -132,7 +132,7 @@ def test_load_that_failed_in_the_middle_leaves_the_rank_dirty() -> None:
         core_of(target[0]).load(
             copy.deepcopy(core_of(source[0]).tree()), core_of(source[0]).position
         )
-    core_of(target[0]).settle_back()
+    core_of(target[0]).rollback()
     assert not core_of(target[0]).is_clean
 
 

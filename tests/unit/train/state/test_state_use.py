@@ -146,7 +146,7 @@ def test_epochs_end_with_a_commit_that_is_no_step() -> None:
                     if strike == "after" and epoch == 1:
                         raise Interrupted
         except Interrupted:
-            core_of(state).settle_back()
+            core_of(state).rollback()
     assert core_of(state).position == (4, 2)
     assert state.seen == (6, 22, 6, 22)
     assert passes == [0, 0, 1, 1]
@@ -303,7 +303,7 @@ def test_rank_that_a_group_of_the_scripts_own_interrupts_after_its_step_is_known
     for is_known in (False, True):
         with entered(state) as watch, pytest.raises(Interrupted):
             steps(watch)
-        core_of(state).settle_back()
+        core_of(state).rollback()
         assert core_of(state).is_clean is is_known
         assert core_of(state).has_stepped is not is_known
         core_of(state).guard.reset()

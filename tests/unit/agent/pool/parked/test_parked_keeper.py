@@ -18,7 +18,7 @@ from elasticd_agent.pool.parked.parked_keeper import (
     FORGET_S,
     LOSSES_LIMIT,
     ROOM_TICK_S,
-    SETTLE_S,
+    BACKOFF_S,
     SHORTAGE_S,
     SURPLUS_S,
     ParkedKeeper,
@@ -87,10 +87,10 @@ def bench() -> Iterator[Bench]:
 
 def test_none_is_forked_before_the_last_launch_has_settled(bench: Bench) -> None:
     """Nor when no worker runs."""
-    bench.keeper.settle(bench.now_s)
-    bench.now_s += SETTLE_S / 2
+    bench.keeper.back_off(bench.now_s)
+    bench.now_s += BACKOFF_S / 2
     assert not bench.tend()
-    bench.now_s += SETTLE_S
+    bench.now_s += BACKOFF_S
     assert not bench.tend(wanted=0)
     assert not bench.tend(wanted=None), "another zygote is being made"
     pids = bench.park()
@@ -196,7 +196,7 @@ def test_none_is_parked_of_a_source_whose_forks_take_too_much(
     (pid,) = bench.tend()
     wait_until(lambda: bench.tend() == {pid} and not is_alive(pid), because="it is too large")
     bench.reap()
-    bench.now_s += 10 * SETTLE_S
+    bench.now_s += 10 * BACKOFF_S
     assert not bench.tend()
     (told,) = bench.said
     assert isinstance(told, NotParked) and "MiB" in told.why
@@ -209,10 +209,10 @@ def test_after_twelve_losses_in_a_row_none_is_parked(bench: Bench) -> None:
         (pid,) = bench.tend()
         os.kill(pid, signal.SIGKILL)
         bench.reap()
-        bench.now_s += 2 * SETTLE_S
+        bench.now_s += 2 * BACKOFF_S
     for _ in range(3):
         assert not bench.tend()
-        bench.now_s += 2 * SETTLE_S
+        bench.now_s += 2 * BACKOFF_S
     (told,) = bench.said
     assert isinstance(told, NotParked) and "it ended" in told.why
     bench.said.clear()
@@ -227,7 +227,7 @@ def test_those_that_are_lost_at_once_are_one_loss(bench: Bench) -> None:
         os.waitpid(pid, 0)
         bench.keeper.bury(pid, bench.now_s)
         bench.now_s += 0.01
-    bench.now_s += 2 * SETTLE_S
+    bench.now_s += 2 * BACKOFF_S
     bench.park()
 
 
@@ -246,7 +246,7 @@ def test_one_that_differs_from_its_source_is_no_loss(
 def test_those_that_are_too_many_are_ended_when_the_node_is_quiet(bench: Bench) -> None:
     """A job has shrunk, or has ended; but a recovery that has no worker yet needs them."""
     pids = bench.park(3)
-    bench.keeper.settle(bench.now_s)
+    bench.keeper.back_off(bench.now_s)
     assert bench.tend(wanted=0) == pids
     bench.now_s += SURPLUS_S
     assert bench.tend(wanted=None) == pids
