@@ -23,7 +23,7 @@ from elasticd_agent.job.job_guard import JobGuard
 from elasticd_agent.job.runner import Runner
 from elasticd_agent.job.worker_dispatch import WorkerDispatch
 from elasticd_agent.lease.license import Licenses
-from elasticd_agent.liveness.progress_answer import RankHeard
+from elasticd_agent.liveness.progress_answer import RankState
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.loop.resync_watch import ResyncWatch, drain_listing
 from elasticd_agent.metrics.job_meters import JobMeters
@@ -71,7 +71,7 @@ class Agent:
         self._runners: dict[JobName, Runner] = {}
         self._guard = JobGuard(self._inbox.put, self._runners)
         self._keys = Keys(self._settings.cluster)
-        self._comebacks = Rejoins(self._inbox.put, self._store, self._keys)
+        self._rejoins = Rejoins(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._children = children or Children()
         self._fork_server = fork_server_client(
@@ -157,7 +157,7 @@ class Agent:
         for watch in self._listings:
             watch.take_due()
         self._demands.take_due()
-        self._is_dirty |= self._comebacks.take_due()
+        self._is_dirty |= self._rejoins.take_due()
         if self._is_dirty:
             self._is_dirty = False
             self._reconcile()
@@ -165,7 +165,7 @@ class Agent:
 
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]
-        times += [self._comebacks.wake_s, self._end_by_s, self._registration.wake_s]
+        times += [self._rejoins.wake_s, self._end_by_s, self._registration.wake_s]
         times += [self._demands.wake_s, *(watch.wake_s for watch in self._listings)]
         wake = min((t for t in times if t is not None), default=None)
         return None if wake is None else max(0.0, wake - now_s())
@@ -201,7 +201,7 @@ class Agent:
         spec, _ = self._specs.pop(job, (None, 0))
         if spec is not None:
             self._past.pop(spec.uid, None)
-        self._comebacks.drop(job)
+        self._rejoins.drop(job)
         self._meters.forget(job)
         if job in self._runners:
             self._runners[job].reread_status()
@@ -242,7 +242,7 @@ class Agent:
         runner = self._runners.get(job)
         return runner.workers if runner is not None else self._kept.get(job)
 
-    def _progress_of(self, job: JobName) -> tuple[RankHeard, ...]:
+    def _progress_of(self, job: JobName) -> tuple[RankState, ...]:
         runner = self._runners.get(job)
         return runner.workers.rank_states() if runner is not None else ()
 
@@ -283,7 +283,7 @@ class Agent:
         elif retired.rejoin_after_s is not None:
             jitter_s = secrets.randbelow(REJOIN_JITTER_MS) / 1000
             delay_s = retired.rejoin_after_s + jitter_s
-            self._comebacks.add(job, delay_s, has_to_reach=retired.is_cut_off)
+            self._rejoins.add(job, delay_s, has_to_reach=retired.is_cut_off)
 
     def _forget(self, spec: JobSpec) -> None:
         """Forget the job, unless another job of the same name has begun by now."""
@@ -295,17 +295,17 @@ class Agent:
         claims = [
             self._claim(spec, order)
             for job, (spec, order) in self._specs.items()
-            if job not in self._comebacks or job in self._kept
+            if job not in self._rejoins or job in self._kept
         ]
         contested = rivals(claims, self._settings.slots)
         self._demands.watch({job: self._specs[job][0] for job in contested})
         for job, slots in allot(claims, self._settings.slots).items():
             runner = self._runners.get(job)
-            if job in self._comebacks or job in self._closings:
+            if job in self._rejoins or job in self._closings:
                 continue  # Its workers keep their places meanwhile.
             if self._are_held(slots, job):
                 continue  # When the runner that holds them is removed, we come here again.
-            if runner is None and slots and self._comebacks.may_join(job):
+            if runner is None and slots and self._rejoins.may_join(job):
                 self._join(*self._specs[job], slots)
             elif runner is not None and not slots:
                 runner.feed(ev.LeaveRequested(reason=Reason.NODE_LEFT))
@@ -356,7 +356,7 @@ class Agent:
                 self._kept[spec.name] = kept
             if spec.name == self._settings.job:
                 self._fail(f"This node cannot serve the job: {exc}.")
-            self._comebacks.add(spec.name, JOIN_RETRY_S)
+            self._rejoins.add(spec.name, JOIN_RETRY_S)
             return
         self._runners[spec.name] = runner
         if self._licenses.is_fenced:

@@ -13,7 +13,7 @@ from typing import get_args
 from elasticd.channel import wire
 
 __all__ = [
-    "BURY",
+    "REAP",
     "FORK",
     "ORDER_FDS",
     "PACKET_BYTES",
@@ -33,7 +33,7 @@ SERVER_VARIABLE = "ELASTICD_FORK_SERVER"
 """Names the socket of a fork server that serves more than one agent of this machine."""
 
 FORK = b"fork"
-BURY = b"bury"
+REAP = b"bury"  # The wire keeps its word: the server may be of another version.
 ORDER_FDS = 4
 """The order, the pool's end of its connection to the agent, its log, the end of a pipe."""
 PACKET_BYTES = 16_384

@@ -140,9 +140,9 @@ class Daemon:
                             earliest_s = time.monotonic() + self._gap_s
                         if again_s is not None:
                             due_s = min(due_s, time.monotonic() + again_s)
-                    self._say(UNSURE if self._election.is_unsure else "")
+                    self._log_trouble(UNSURE if self._election.is_unsure else "")
                 except ElasticdError as exc:
-                    self._say(str(exc))
+                    self._log_trouble(str(exc))
                 except Exception:  # A bug of ours: jobs keep their size, and somebody is told.
                     log.exception("evaluation.failed")
                 self.leads = self._election.term is not None
@@ -192,15 +192,15 @@ class Daemon:
             except CallError:
                 raise
             except ElasticdError as exc:
-                self._say(str(exc))
+                self._log_trouble(str(exc))
             else:
-                self._say("")
+                self._log_trouble("")
                 return
             # The watch of the election wakes it as soon as etcd is there.
             self._news.wait(pause_s)
             pause_s = min(2.0 * pause_s, LONGEST_RETRY_S)
 
-    def _say(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         """Log a trouble once, and its end."""
         was_well = self.trouble in ("", UNASKED)
         if trouble and was_well:

@@ -229,7 +229,7 @@ def test_end_of_a_program_is_heard_while_a_server_holds_its_connection(
                 cwd=str(tmp_path),
                 preload=(),
                 needs_torch=False,
-                heard=heard.put,
+                on_message=heard.put,
                 log_path=str(tmp_path / "pool.log"),
                 children=ChildrenOfTest(),
                 fork_server=client,

@@ -30,7 +30,7 @@ def test_stopped_pool_does_not_hold_up_its_agent(
         env=dict(os.environ),
         cwd=str(tmp_path),
         preload=(),
-        heard=heard.put,
+        on_message=heard.put,
         log_path=str(tmp_path / "pool.log"),
         children=Children(),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent"]
 
-DOORS_RETRY_S = 1.0
+PROBE_RETRY_S = 1.0
 
 
 class Agent:
@@ -320,7 +320,7 @@ class Agent:
             silent = self.node.sim.silent
             is_cut = names is None or others & silent or (others and self.node.name in silent)
             self._is_cut_off = bool(is_cut)
-            self._clock.after(DOORS_RETRY_S if is_cut else 0.0, self.when_able(self._come_back))
+            self._clock.after(PROBE_RETRY_S if is_cut else 0.0, self.when_able(self._come_back))
 
         self.node.link.call(lambda: list(self._etcd.table("member")), self.answer(look))
 

@@ -91,11 +91,11 @@ class Newest:
     """The finite ones among the script's scalars."""
 
     @classmethod
-    def of(cls, told: Beat | Progressed) -> "Newest":
+    def of(cls, progress: Beat | Progressed) -> "Newest":
         """Return how many ranks `samples` covers: a script of restart mode knows only its own."""
-        finite = {name: value for name, value in told.scalars.items() if math.isfinite(value)}
-        samples = told.samples if isinstance(told, Beat) else 0
-        return cls(step=told.step, samples=samples, scalars=finite)
+        finite = {name: value for name, value in progress.scalars.items() if math.isfinite(value)}
+        samples = progress.samples if isinstance(progress, Beat) else 0
+        return cls(step=progress.step, samples=samples, scalars=finite)
 
 
 class JobAccount:
@@ -190,7 +190,7 @@ class JobAccount:
             self._charge_steps(slot, track, sums, step=beat.step, until_s=until_s)
 
     def count_reported_steps(
-        self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float
+        self, slot: Slot, nonce: Nonce, progress: Progressed, now_s: float
     ) -> bool:
         """Count exactly the steps that a script of restart mode reports.
 
@@ -201,21 +201,21 @@ class JobAccount:
             return False
         is_first = not track.is_told or track.nonce != nonce
         self.has_steps = True
-        self._newest = told
-        newest_s = now_s - max(0.0, told.told_ago_s)
+        self._newest = progress
+        newest_s = now_s - max(0.0, progress.told_ago_s)
         if is_first:
             track.nonce, track.is_told, track.measured = nonce, True, {}
-            track.step = track.first_step = told.first_step
+            track.step = track.first_step = progress.first_step
             # It ran all the time, and this was its way to the first step.
-            first_s = newest_s - max(0.0, told.stepping_s)
+            first_s = newest_s - max(0.0, progress.stepping_s)
             track.way_s = max(0.0, first_s - held.since_s)
             self._change[track.way] = self._change.get(track.way, 0.0) + track.way_s
             self._charge(slot, first_s, [(track.way, math.inf)])
             self._begin_generation(self.generations.newest)
-        track.step_s = told.step_s
-        if told.step > track.step:
-            sums = {TimeCause.SAVE: told.save_s}
-            self._charge_steps(slot, track, sums, step=told.step, until_s=newest_s)
+        track.step_s = progress.step_s
+        if progress.step > track.step:
+            sums = {TimeCause.SAVE: progress.save_s}
+            self._charge_steps(slot, track, sums, step=progress.step, until_s=newest_s)
         running = [each for each in self._tracks.values() if each.is_running]
         return is_first and all(each.is_told for each in running)
 

@@ -96,7 +96,7 @@ class Runner:
             forwarding=host.forwarding.of(spec.name),
         )
         self.account = host.accounts.of(spec, now_s())
-        self.workers.attached.heard = self._beat
+        self.workers.attached.on_beat = self._beat
         folder = host.run_folder / spec.name
         self._incidents = Incidents(self.account, folder, self._etcd_effects.perform)
         self._recording = recording_of(self.account, host, incarnation)
@@ -288,13 +288,13 @@ class Runner:
         self._gentle.append((now_s() + effect.grace_s - end_s, replace(effect, grace_s=end_s)))
         return True
 
-    def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
-        is_first = self.account.count_reported_steps(slot, nonce, told, now_s())
+    def _progressed(self, slot: Slot, nonce: Nonce, progress: Progressed) -> None:
+        is_first = self.account.count_reported_steps(slot, nonce, progress, now_s())
         if is_first and (more := self._incidents.report_again()) is not None:
             self._meter.count_more(*more)
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
-            self._meter.count_progress(worker.rank, worker.generation, told)
+            self._meter.count_progress(worker.rank, worker.generation, progress)
 
     def _stepped(self, event: ev.WorkerStepped, at_s: float) -> None:
         """Take note of steps: they end a change that was reported before any worker called

@@ -39,13 +39,13 @@ class WorkerDispatch:
 
     def _spoke(self, pid: int, message: FromWorker) -> None:
         """Take in a worker's message; the monitor's thread calls this."""
-        self._post(partial(self._hear, pid, message))
+        self._post(partial(self._dispatch, pid, message))
 
     def _judged(self, verdict: Verdict) -> None:
         """Take in a verdict about a worker; the monitor's thread calls this."""
         self._post(partial(self._judge, verdict))
 
-    def _hear(self, pid: int, message: FromWorker) -> None:
+    def _dispatch(self, pid: int, message: FromWorker) -> None:
         if (workers := self._of(pid)) is not None:
             self._guard.run(workers.spec.name, partial(workers.attached.receive, pid, message))
 

@@ -119,7 +119,7 @@ class PeerLinks:
             dial_s = self._dial()
             self._drop_unnamed()
             pause_s = self._wait_s(probe_s, again_s, dial_s)
-            self._selector.serve(pause_s, self._accept, self._hear)
+            self._selector.serve(pause_s, self._accept, self._read_hello)
         self._selector.close()
 
     def _wait_s(self, *pauses_s: float | None) -> float | None:
@@ -144,7 +144,7 @@ class PeerLinks:
         return bool(self._suspects)
 
     def _ask(self, peer: Peer, pauses_s: tuple[float, ...]) -> None:
-        answer = _knock(peer.address, peer.port)
+        answer = _try_connect(peer.address, peer.port)
         if answer is _Answer.REFUSED:
             self._accuse(peer)
         elif answer is _Answer.ACCEPTED and pauses_s:
@@ -211,7 +211,7 @@ class PeerLinks:
         self._unnamed[link] = link.begun_s + HELLO_LIMIT_S
         self._selector.register(sock, link)
 
-    def _hear(self, link: _PeerLink, _: int) -> None:
+    def _read_hello(self, link: _PeerLink, _: int) -> None:
         try:
             heard = link.sock.recv(_HELLO_LIMIT_BYTES)
         except BlockingIOError:
@@ -271,10 +271,10 @@ def is_refused(address: str, port: int) -> bool:
     """Return True if the machine answers that nobody listens there, and False if that cannot be
     known.
     """
-    return _knock(address, port) is _Answer.REFUSED
+    return _try_connect(address, port) is _Answer.REFUSED
 
 
-def _knock(address: str, port: int) -> _Answer:
+def _try_connect(address: str, port: int) -> _Answer:
     try:
         socket.create_connection((address, port), timeout=PROBE_TIMEOUT_S).close()
     except ConnectionRefusedError:

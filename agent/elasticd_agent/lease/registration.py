@@ -285,7 +285,7 @@ class Registration:
         """
         pause_s = self._effect_thread.failed_writes.failed(OF_THE_NODE, what, exc)
         if not pause_s:
-            self._say(what, why=str(exc))
+            self._warn_once(what, why=str(exc))
         return max(RETRY_S, pause_s)
 
     def _written(self, what: str) -> None:
@@ -294,9 +294,9 @@ class Registration:
 
     def _say_taken(self, other: Node) -> None:
         where = host_port(other.address, other.port)
-        self._say("node.name_taken", by=where, host=other.host, pid=other.pid)
+        self._warn_once("node.name_taken", by=where, host=other.host, pid=other.pid)
 
-    def _say(self, event: str, **more: object) -> None:
+    def _warn_once(self, event: str, **more: object) -> None:
         """Log a warning, once for as long as it stays the same."""
         text = f"{event} {more}"
         if text != self._said:

@@ -27,19 +27,19 @@ LATE_PAUSE_S = 0.1
 
 
 class WorkerMonitor:
-    """Listen to the workers and judge them. `heard` and `judged` are called from its thread, with
-    each verdict once.
+    """Listen to the workers and judge them. `on_message` and `judged` are called from its thread,
+    with each verdict once.
     """
 
     def __init__(
         self,
         life: Life,
-        heard: Callable[[int, FromWorker], None],
+        on_message: Callable[[int, FromWorker], None],
         judged: Callable[[Verdict], None],
         search_path: str,
     ) -> None:
         """`search_path` is the agent's PATH, on which py-spy is looked for."""
-        self._on_heard, self._on_judged = heard, judged
+        self._on_message, self._on_judged = on_message, judged
         self._jobs: dict[int, JobName] = {}
         self._lock = Lock()
         """Guards the detector alone."""
@@ -103,7 +103,7 @@ class WorkerMonitor:
             self._stacks.take_answer(pid, message.text)
         elif message is not None:
             # Its end is told by the pool as well.
-            self._on_heard(pid, message)
+            self._on_message(pid, message)
 
     def _tick(self) -> float | None:
         """Look once; return the seconds until the next look, None for not before the next

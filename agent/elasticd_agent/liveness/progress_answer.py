@@ -15,14 +15,14 @@ from pathlib import Path
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import to_plain
 
-__all__ = ["RankHeard", "progress_answer"]
+__all__ = ["RankState", "progress_answer"]
 
 _DURABLE = "elasticd_checkpoint_durable_timestamp_seconds"
 _HELD_UP = "elasticd_checkpoint_snapshots_held_up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankHeard:
+class RankState:
     """The facts about a rank, and the files to which its output goes."""
 
     progress: RankProgress
@@ -31,7 +31,7 @@ class RankHeard:
     """Where this node's keeper of checkpoints writes its metrics; None: the job saves nothing."""
 
 
-def progress_answer(ranks: Collection[RankHeard]) -> bytes:
+def progress_answer(ranks: Collection[RankState]) -> bytes:
     """Return the progress of these ranks as JSON, in the order of the ranks."""
     told = {path: _keeper_metrics(path) for path in {rank.keeper_metrics for rank in ranks}}
     found = [

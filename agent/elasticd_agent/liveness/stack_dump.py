@@ -212,7 +212,7 @@ class _Spy:
             except subprocess.TimeoutExpired:
                 self._why = "it was not done in time"
                 process.kill()
-                Thread(target=_bury, args=(process,), name="py-spy-end", daemon=True).start()
+                Thread(target=_reap, args=(process,), name="py-spy-end", daemon=True).start()
             else:
                 self._why = f"exit code {process.returncode}" if process.returncode else ""
         text = os.pread(self._out, TEXT_LIMIT_BYTES, 0).decode(errors="replace")
@@ -226,7 +226,7 @@ def _find_py_spy(search_path: str) -> str:
     return shutil.which("py-spy", path=beside) or shutil.which("py-spy", path=search_path) or ""
 
 
-def _bury(process: subprocess.Popen[bytes]) -> None:
+def _reap(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(PY_SPY_TIMEOUT_S)
 

@@ -26,7 +26,7 @@ from elasticd.records.ids import Life
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
 
-__all__ = ["WorkerSockets", "Heard"]
+__all__ = ["WorkerSockets", "OnWorkerMessage"]
 
 STRANGER_TIMEOUT_S = 2.0
 """The pool's word of a start takes milliseconds, seconds on a machine under heavy load."""
@@ -39,7 +39,7 @@ _CHUNK_BYTES = 65_536
 _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 2.0
 
-Heard: TypeAlias = Callable[[int, FromWorker | None], None]
+OnWorkerMessage: TypeAlias = Callable[[int, FromWorker | None], None]
 
 log = get_logger()
 
@@ -52,7 +52,7 @@ class _WorkerSocket:
     pid: int
     until_s: float
     """A stranger is closed then."""
-    heard: LineReader = field(default_factory=lambda: LineReader(LINE_LIMIT_BYTES))
+    reader: LineReader = field(default_factory=lambda: LineReader(LINE_LIMIT_BYTES))
     out: bytearray = field(default_factory=bytearray)
     is_writing: bool = False
     is_attached: bool = False
@@ -63,7 +63,7 @@ class _WorkerSocket:
 class WorkerSockets:
     """The listening socket and all connections, in one thread.
 
-    That thread calls `heard` with each message, and at last with None, when the connection has
+    That thread calls `on_message` with each message, and at last with None, when the connection has
     ended. It does so for a process number only between `allow` and `forget`, and Attached comes
     first. A script of restart mode that reports its progress never attaches, so its end is not
     reported. The thread also calls `tick`, each time after it has read everything that had come:
@@ -72,11 +72,15 @@ class WorkerSockets:
     """
 
     def __init__(
-        self, life: Life, heard: Heard, *, tick: Callable[[], float | None] = lambda: None
+        self,
+        life: Life,
+        on_message: OnWorkerMessage,
+        *,
+        tick: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.name = f"elasticd-{life}-{secrets.token_hex(8)}"
         """The name of the abstract socket, without the zero byte at its begin."""
-        self._heard, self._tick = heard, tick
+        self._on_message, self._tick = on_message, tick
         self._tick_at_s: float | None = None
         self._has_heard = False
         self._lock = Lock()
@@ -103,8 +107,8 @@ class WorkerSockets:
         self._selector.wake()
 
     def forget(self, pid: int) -> None:
-        """Drop a worker's further messages; messages that `heard` already got may still be on their
-        way.
+        """Drop a worker's further messages; messages that `on_message` already got may still
+        be on their way.
         """
         with self._lock:
             self._allowed.discard(pid)
@@ -232,12 +236,12 @@ class WorkerSockets:
         if not heard:
             self._drop(link)
             return
-        link.heard.feed(heard)
-        for line in link.heard.lines():
+        link.reader.feed(heard)
+        for line in link.reader.lines():
             self._take(link, line)
             if link.is_closed or link.is_doomed or self._is_closing:
                 return
-        if link.heard.is_too_long:
+        if link.reader.is_too_long:
             self._drop(link, "It sent a line without an end.")
 
     def _take(self, link: _WorkerSocket, line: bytes) -> None:
@@ -246,14 +250,14 @@ class WorkerSockets:
             self._drop(link, "It sent what is no message.")
         elif isinstance(message, Progressed) and not link.is_attached:
             self._has_heard = True
-            self._heard(link.pid, message)
+            self._on_message(link.pid, message)
         elif isinstance(message, Attached) == link.is_attached:
             self._drop(link, "It did not say Attached, once and first.")
         else:
             if not link.is_attached and not self._attach(link):
                 return
             self._has_heard = True
-            self._heard(link.pid, message)
+            self._on_message(link.pid, message)
 
     def _attach(self, link: _WorkerSocket) -> bool:
         """Make this socket its process's connection; False if the process is not known any more."""
@@ -280,7 +284,7 @@ class WorkerSockets:
             log.warning("attachment.dropped", pid=link.pid, why=why)
         if is_current and not self._is_closing:
             self._has_heard = True
-            self._heard(link.pid, None)
+            self._on_message(link.pid, None)
 
 
 def _send(sock: socket.socket, data: bytes) -> int:

@@ -158,7 +158,7 @@ class JobMeter:
         self._counts.samples += max(0, beat.samples - since_samples)
         self._name(beat)
 
-    def count_progress(self, rank: Rank, generation: Generation, told: Progressed) -> None:
+    def count_progress(self, rank: Rank, generation: Generation, progress: Progressed) -> None:
         """Count the progress that a script of restart mode reports; its processes are of one
         generation.
         """
@@ -167,19 +167,19 @@ class JobMeter:
         before = self._told if self._told_in == generation else Progressed(step=0)
         # The first call says that a step has ended, whatever its number is.
         before_steps = before.step - before.first_step + 1 if before is self._told else 0
-        steps = max(0, told.step - told.first_step + 1 - before_steps)
+        steps = max(0, progress.step - progress.first_step + 1 - before_steps)
         self._counts.steps += steps
-        self._counts.step_seconds += steps * told.step_s
-        self._counts.samples += max(0, told.samples - before.samples)
-        self._told_in, self._told, self._has_moved = generation, told, False
+        self._counts.step_seconds += steps * progress.step_s
+        self._counts.samples += max(0, progress.samples - before.samples)
+        self._told_in, self._told, self._has_moved = generation, progress, False
         self._beat = Beat(
             generation=generation,
-            step=told.step,
-            step_s=told.step_s,
+            step=progress.step,
+            step_s=progress.step_s,
             batches=0,
             sequence=0,
-            epoch=told.epoch,
-            scalars=told.scalars,
+            epoch=progress.epoch,
+            scalars=progress.scalars,
         )
         self._name(self._beat)
 

@@ -47,20 +47,20 @@ class EndedJobs:
 
     def open(self) -> None:
         if self._keep_s > 0.0:
-            self._look_soon()
+            self._prune_soon()
 
     def close(self) -> None:
         self._is_closed = True
 
-    def _look_soon(self) -> None:
+    def _prune_soon(self) -> None:
         # Not all agents at the same moment: all but one of them would have looked in vain.
         self._after(self._step_s * random.uniform(1.0, 1.2), self._send)  # noqa: S311
 
     def _send(self) -> None:
         if not self._is_closed:
-            self._effect_thread.send(self._look, self._looked, self._not_looked)
+            self._effect_thread.send(self._list_and_prune, self._pruned, self._not_pruned)
 
-    def _look(self) -> tuple[JobName, ...]:
+    def _list_and_prune(self) -> tuple[JobName, ...]:
         self._seen, removed = count_up(
             self._store,
             self._keys,
@@ -71,11 +71,11 @@ class EndedJobs:
         )
         return removed
 
-    def _looked(self, removed: tuple[JobName, ...]) -> None:
+    def _pruned(self, removed: tuple[JobName, ...]) -> None:
         for job in removed:
             log.info("job.pruned", job=job)
-        self._look_soon()
+        self._prune_soon()
 
-    def _not_looked(self, error: ElasticdError) -> None:
+    def _not_pruned(self, error: ElasticdError) -> None:
         log.warning("job.not_pruned", why=str(error))
-        self._look_soon()
+        self._prune_soon()

@@ -125,9 +125,9 @@ class JobList:
     def _after_list(self) -> None:
         """Check, after the reads for the first list, whether all of its jobs were read."""
         if not self._is_told:
-            self._effect_thread.send(lambda: None, self._look_known, self._look_known)
+            self._effect_thread.send(lambda: None, self._recheck_unread, self._recheck_unread)
 
-    def _look_known(self, _: object) -> None:
+    def _recheck_unread(self, _: object) -> None:
         # A job that ended while its spec was asked for anew is in nobody's way.
         if self._unread & self._known.keys():
             later(RETRY_S, self._after_list)

@@ -28,7 +28,7 @@ from elasticd_agent.output_watch.stdout_copy import StdoutCopy
 from elasticd_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
-    from elasticd_agent.liveness.progress_answer import RankHeard
+    from elasticd_agent.liveness.progress_answer import RankState
     from elasticd_agent.metrics.job_meters import Readings
     from elasticd_agent.node.ended_jobs import EndedJobs
     from elasticd_agent.node.http_front import HttpFront
@@ -50,7 +50,7 @@ class Presence:
     on_peer_broke: Callable[[NodeId, Life], None]
     on_lease_lost: Callable[[], None]
     on_lease_found: Callable[[], None]
-    on_progress_asked: "Callable[[JobName], tuple[RankHeard, ...]]"
+    on_progress_asked: "Callable[[JobName], tuple[RankState, ...]]"
     on_metrics_asked: "Callable[[], Readings]"
 
     def __init__(

@@ -26,7 +26,7 @@ from elasticd_agent.loop.clock import now_s
 
 __all__ = ["Rejoins"]
 
-DOORS_RETRY_S = 5.0
+PROBE_RETRY_S = 5.0
 """Between two looks whether those who could not reach us can be reached."""
 JOINS_AT_ONCE = 10
 JOIN_WINDOW_S = 10.0
@@ -37,7 +37,7 @@ log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Comeback:
+class _PendingRejoin:
     due_s: float
     has_to_reach: bool
 
@@ -49,7 +49,7 @@ class Rejoins:
         self, post: Callable[[Callable[[], None]], None], store: Store, keys: Keys
     ) -> None:
         self._post, self._store, self._keys = post, store, keys
-        self._waiting: dict[JobName, _Comeback] = {}
+        self._waiting: dict[JobName, _PendingRejoin] = {}
         self._joins_s: dict[JobName, list[float]] = {}
 
     def __contains__(self, job: JobName) -> bool:
@@ -62,7 +62,7 @@ class Rejoins:
 
     def add(self, job: JobName, delay_s: float, *, has_to_reach: bool = False) -> None:
         """Come back after so long; `has_to_reach` the members, if that is why we were left out."""
-        self._waiting[job] = _Comeback(due_s=now_s() + delay_s, has_to_reach=has_to_reach)
+        self._waiting[job] = _PendingRejoin(due_s=now_s() + delay_s, has_to_reach=has_to_reach)
 
     def may_join(self, job: JobName) -> bool:
         """Count one more join of this job; return False if it was joined too often for now."""
@@ -85,27 +85,27 @@ class Rejoins:
         due = [(job, one) for job, one in self._waiting.items() if one.due_s <= now_s()]
         for job, one in due:
             if one.has_to_reach:
-                self._knock(job, one)
+                self._probe_peers(job, one)
             else:
                 del self._waiting[job]
         return any(job not in self._waiting for job, _ in due)
 
-    def _knock(self, job: JobName, one: _Comeback) -> None:
+    def _probe_peers(self, job: JobName, one: _PendingRejoin) -> None:
         """Try to reach everybody, on a thread: the owner waits for no network."""
-        one.due_s = now_s() + DOORS_RETRY_S
+        one.due_s = now_s() + PROBE_RETRY_S
 
-        def tell() -> None:
+        def probe() -> None:
             try:
                 items = self._store.list(self._keys.members(job)).items
                 lost = unreachable(peer_of(member) for member in _readable(items))
             except ElasticdError as exc:
                 log.warning("peers.not_read", job=job, why=str(exc))
                 return
-            self._post(partial(self._knocked, job, one, lost))
+            self._post(partial(self._probed, job, one, lost))
 
-        Thread(target=tell, name="doors", daemon=True).start()
+        Thread(target=probe, name="doors", daemon=True).start()
 
-    def _knocked(self, job: JobName, one: _Comeback, lost: tuple[NodeId, ...]) -> None:
+    def _probed(self, job: JobName, one: _PendingRejoin, lost: tuple[NodeId, ...]) -> None:
         if self._waiting.get(job) is not one:
             return
         log.info("peers.probed", job=job, unreachable=lost)

@@ -53,14 +53,14 @@ class _Watched:
 
 
 class OutputWatch:
-    """Watches one job's output. Its thread calls `told`, begins with the first process, and ends
+    """Watches one job's output. Its thread calls `on_news`, begins with the first process, and ends
     with `close`.
     """
 
     def __init__(
         self,
         limits: OutputLimits,
-        told: Callable[[News], None],
+        on_news: Callable[[News], None],
         steps_told: Callable[[int], int] = lambda pid: 0,
         forwarding: JobForwarding | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ class OutputWatch:
         `forwarding` copies output elsewhere; it gets the same processes.
         """
         self._forwarding = forwarding
-        self._limits, self._told, self._steps_told = limits, told, steps_told
+        self._limits, self._on_news, self._steps_told = limits, on_news, steps_told
         self._has_room_limit = limits.room_bytes > 0
         self._lock = Lock()
         self._watched: dict[int, _Watched] = {}
@@ -82,7 +82,7 @@ class OutputWatch:
     def watch(self, pid: int, files: WorkerFiles) -> None:
         """Look at where a process writes, or writes from now on."""
         with self._lock:
-            self._let_go(pid)
+            self._unwatch(pid)
             self._watched[pid] = _Watched(files)
         if self._forwarding is not None:
             self._forwarding.follow(pid, files)
@@ -97,11 +97,11 @@ class OutputWatch:
     def forget(self, pid: int) -> None:
         """It has ended; what it wrote last is noted at the next look."""
         with self._lock:
-            self._let_go(pid)
+            self._unwatch(pid)
         if self._forwarding is not None:
             self._forwarding.forget(pid)
 
-    def _let_go(self, pid: int) -> None:
+    def _unwatch(self, pid: int) -> None:
         before = self._watched.pop(pid, None)
         if before is not None:
             self._left.append(before)
@@ -126,7 +126,7 @@ class OutputWatch:
             # Who was forgotten, or writes elsewhere by now, is not judged by what it wrote before.
             current = {pid: n for pid, n in sizes.items() if self._watched.get(pid) is watched[pid]}
         for news in self._silence.poll(current, at_s):
-            self._told(news)
+            self._on_news(news)
 
     def _look_at(self, watched: _Watched, at_s: float) -> int:
         """Return how much a process has written, of both streams."""

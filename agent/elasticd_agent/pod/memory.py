@@ -73,7 +73,7 @@ class OomKills:
         `code` is an exit code, or minus the number of a signal.
         """
         with self._lock:
-            self._look()
+            self._measure()
             is_killed = code == SIGKILLED
             if not is_killed:
                 self._unclaimed = 0  # One of its own, like a data loader's: it raised for that.
@@ -88,7 +88,7 @@ class OomKills:
         )
         return f"Out of memory: the kernel killed this process for want of memory; {room}."
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         found = self._count() or 0
         now_s = self._now_s()
         if found > self._seen:

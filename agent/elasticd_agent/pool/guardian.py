@@ -64,9 +64,9 @@ class Guardian:
         self._agent = agent
         self._launcher = launcher
         self._warmth = warmth
-        self._stores = StoreKeeper(launcher, self._tell)
-        self._zygotes = ZygoteKeeper(plan, self._tell) if plan is not None else None
-        self._parked = ParkedKeeper(launcher, self._tell)
+        self._stores = StoreKeeper(launcher, self._send)
+        self._zygotes = ZygoteKeeper(plan, self._send) if plan is not None else None
+        self._parked = ParkedKeeper(launcher, self._send)
         self._children: dict[str, Child] = {}
         self._given_up: set[int] = set()
         """Killed, not gone, and reported all the same."""
@@ -78,9 +78,9 @@ class Guardian:
         """Serve the agent until the agent is gone and no process of any worker is left.
 
         Raises:
-            BornChild: in a forked worker, which must leave this stack at once.
+            InForkedWorker: in a forked worker, which must leave this stack at once.
         """
-        self._tell(
+        self._send(
             PoolReady(
                 pid=os.getpid(),
                 import_s=self._warmth.import_s,
@@ -91,15 +91,15 @@ class Guardian:
             self._zygotes.recall()
         while not (self._is_ending and not self._children):
             self._wait()
-            self._hear_agent()
+            self._read_agent()
             for child in self._children.values():
-                self._hear_worker(child)
+                self._read_worker(child)
             self._reap()
             self._check_clocks()
             self._sweep()
-            self._stores.tend(time.monotonic())
+            self._stores.reconcile(time.monotonic())
             if self._zygotes is not None:
-                self._zygotes.tend(time.monotonic())
+                self._zygotes.reconcile(time.monotonic())
             self._park()
         for pid in children_of(os.getpid()):
             Subtree().kill(pid)
@@ -138,7 +138,7 @@ class Guardian:
 
     # --- what others say ----------------------------------------------------------------------
 
-    def _hear_agent(self) -> None:
+    def _read_agent(self) -> None:
         self._agent.flush()
         lines = self._agent.read_lines()
         if self._agent.is_over:
@@ -161,7 +161,7 @@ class Guardian:
                 case License():
                     self._license_until_s = message.until_s
                 case KeepStores():
-                    self._stores.keep(message)
+                    self._stores.apply(message)
 
     def _start(self, start: Start) -> None:
         refusal = self._refusal(start)
@@ -171,7 +171,7 @@ class Guardian:
             except OSError as exc:
                 refusal = f"No process could be started: {exc.strerror or exc}."
         if refusal:
-            self._tell(StartFailed(worker=start.worker, message=refusal))
+            self._send(StartFailed(worker=start.worker, message=refusal))
 
     def _launch(self, start: Start) -> Child:
         """Start a worker: a parked one, else a fork of the zygote, else a fork of the pool."""
@@ -189,13 +189,13 @@ class Guardian:
         children, zygotes = self._children.values(), self._zygotes
         is_quiet = all(child.has_answered and not child.is_ending for child in children)
         if zygotes is None:
-            self._parked.tend(time.monotonic(), len(children) if is_quiet else None)
+            self._parked.reconcile(time.monotonic(), len(children) if is_quiet else None)
             return
         wanted = len(children) if is_quiet and not zygotes.is_changing else None
         source = zygotes.source
         for child in children:
             source = zygotes.source_of(child.start)  # The next ones are as the last one was.
-        self._parked.tend(time.monotonic(), wanted, source, zygotes.park)
+        self._parked.reconcile(time.monotonic(), wanted, source, zygotes.park)
 
     def _refusal(self, start: Start) -> str:
         if self._is_ending:
@@ -219,7 +219,7 @@ class Guardian:
         kill_at_s = time.monotonic() + stop.grace_s
         child.kill_at_s = kill_at_s if child.kill_at_s is None else min(child.kill_at_s, kill_at_s)
 
-    def _hear_worker(self, child: Child) -> None:
+    def _read_worker(self, child: Child) -> None:
         for line in child.report.read_lines():
             try:
                 message = unpack_from_pool(line)
@@ -232,17 +232,17 @@ class Guardian:
                     self._zygotes.learn(message, child.start, time.monotonic())
                 case StartFailed() if not child.has_answered:
                     child.has_answered = child.is_refused = True
-                    self._tell(replace(message, worker=child.name))
+                    self._send(replace(message, worker=child.name))
                 case Raised():
                     self._answer(child)
-                    self._tell(replace(message, worker=child.name))
+                    self._send(replace(message, worker=child.name))
         if child.report.is_over:
             self._answer(child)  # An exec closes the pipe without a word: the command runs.
 
     def _answer(self, child: Child) -> None:
         if not child.has_answered:
             child.has_answered = True
-            self._tell(Started(worker=child.name, pid=child.pid))
+            self._send(Started(worker=child.name, pid=child.pid))
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -256,17 +256,17 @@ class Guardian:
             if pid == 0:
                 return
             self._given_up.discard(pid)
-            self._parked.bury(pid, time.monotonic())
+            self._parked.on_exit(pid, time.monotonic())
             if self._zygotes is not None:
-                self._zygotes.bury(pid)
+                self._zygotes.on_exit(pid)
             if pid == self._stores.pid:
-                self._stores.bury(time.monotonic())
+                self._stores.on_exit(time.monotonic())
             elif pid in by_pid:
                 child = by_pid.pop(pid)
                 child.code = os.waitstatus_to_exitcode(status)
                 child.expect_end()
                 self._parked.back_off(time.monotonic())
-                self._hear_worker(child)  # Its last words come before its end.
+                self._read_worker(child)  # Its last words come before its end.
                 self._answer(child)
 
     def _check_clocks(self) -> None:
@@ -298,7 +298,7 @@ class Guardian:
             del self._children[child.name]
             child.report.close()
             if not child.is_refused:
-                self._tell(Exited(worker=child.name, code=child.code or 0))
+                self._send(Exited(worker=child.name, code=child.code or 0))
 
     def _owner_of_orphan(self, pid: int) -> Child | None:
         """Return the worker from which a child of the pool descends; None if the pool forked it
@@ -334,7 +334,7 @@ class Guardian:
         for child in self._children.values():
             child.kill()
 
-    def _tell(self, message: FromPool) -> None:
+    def _send(self, message: FromPool) -> None:
         self._agent.write(pack(message))
 
 

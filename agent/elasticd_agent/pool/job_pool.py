@@ -9,7 +9,7 @@ from elasticd.channel.pool import PoolFailed
 from elasticd.channel.wire import pack
 from elasticd.errors import EnvironmentProblem
 from elasticd_agent.pool.guardian import Guardian
-from elasticd_agent.pool.launch import BornChild, Launcher
+from elasticd_agent.pool.launch import InForkedWorker, Launcher
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process.inheritance import open_fds
 from elasticd_agent.pool.warmup import warm_up
@@ -67,7 +67,7 @@ def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str])
         )
     try:
         Guardian(Link(options.agent_fd), launcher, warmth, plan).run()
-    except BornChild as child:
+    except InForkedWorker as child:
         start, report_fd, heritage = child.start, child.report_fd, child.heritage
     else:
         os._exit(0)

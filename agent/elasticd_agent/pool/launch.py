@@ -1,8 +1,8 @@
 """Start the process of a worker: a fork of the warm pool, or a spawn where a fork is unsafe.
 
-Forked children do not run inside the pool's stack. `BornChild` carries them up to `__main__`, so
-that the interpreter ends a worker by itself, as it would have ended the script: exit code, atexit,
-threads, flushing. Rejected: to run the script where the fork returns and to call os._exit()
+Forked children do not run inside the pool's stack. `InForkedWorker` carries them up to `__main__`,
+so that the interpreter ends a worker by itself, as it would have ended the script: exit code,
+atexit, threads, flushing. Rejected: to run the script where the fork returns and to call os._exit()
 afterwards, because all of that would have to be written again.
 """
 
@@ -23,7 +23,7 @@ from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process.inheritance import shed
 
-__all__ = ["BornChild", "Heritage", "Launcher", "exec_worker", "fork", "import_roots"]
+__all__ = ["InForkedWorker", "Heritage", "Launcher", "exec_worker", "fork", "import_roots"]
 
 _SPAWN_WORKER = (
     "import sys; sys.path[:0] = sys.argv[1:3]; "
@@ -39,7 +39,7 @@ _SPAWNED_INPUT_FD = 3
 _SPAWNED_OUTPUT_FD = 4
 
 
-class BornChild(BaseException):
+class InForkedWorker(BaseException):
     """Raised in a forked worker only; not an Exception, so that nothing on the way handles it."""
 
     def __init__(self, start: Start, report_fd: int, heritage: "Heritage") -> None:
@@ -70,8 +70,8 @@ class Launcher:
     def launch(self, start: Start) -> Child:
         """Start a worker.
 
-        Raises: OSError: the system gives no process. BornChild: in the new process, which leaves
-        the pool's loop by this exception.
+        Raises: OSError: the system gives no process. InForkedWorker: in the new process, which
+        leaves the pool's loop by this exception.
         """
         read_fd, write_fd = os.pipe()
         try:
@@ -81,7 +81,7 @@ class Launcher:
             os.close(write_fd)
             raise
         if pid == 0:
-            raise BornChild(start, write_fd, Heritage(kept_fds=self.kept_fds))
+            raise InForkedWorker(start, write_fd, Heritage(kept_fds=self.kept_fds))
         os.close(write_fd)
         return Child(start=start, pid=pid, report=Link(read_fd))
 

@@ -39,7 +39,7 @@ def serve(read_fd: int, write_fd: int) -> None:
                 return
             orders.feed(chunk)
             for line in orders.lines():
-                shelf.obey(json.loads(line))
+                shelf.apply(json.loads(line))
         shelf.fill()
         os.write(write_fd, json.dumps(shelf.fresh).encode() + b"\n")
 
@@ -63,7 +63,7 @@ class _Shelf:
     def is_full(self) -> bool:
         return len(self.fresh) >= self._count
 
-    def obey(self, order: dict[str, Any]) -> None:
+    def apply(self, order: dict[str, Any]) -> None:
         self._count = int(order["count"])
         gone = {*order["used"], *order["close"]}
         self.fresh = [port for port in self.fresh if port not in gone]

@@ -22,10 +22,10 @@ the node's CPU."""
 
 
 class StoreKeeper:
-    def __init__(self, launcher: Launcher, tell: Callable[[FromPool], None]) -> None:
+    def __init__(self, launcher: Launcher, send: Callable[[FromPool], None]) -> None:
         self.pid: int | None = None
         self._launcher = launcher
-        self._tell = tell
+        self._send = send
         self._link: Link | None = None
         self._count = 0
         self._host = ""
@@ -38,14 +38,14 @@ class StoreKeeper:
     def links(self) -> tuple[Link, ...]:
         return () if self._link is None else (self._link,)
 
-    def keep(self, message: KeepStores) -> None:
+    def apply(self, message: KeepStores) -> None:
         self._count = message.count
         self._host = message.host
         self._are_ports = message.are_ports
-        self.tend(self._start_at_s)
+        self.reconcile(self._start_at_s)
         self._order(used=message.used, close=message.close)
 
-    def tend(self, now_s: float) -> None:
+    def reconcile(self, now_s: float) -> None:
         """Start the host if it is due, and pass on the host's reports."""
         if self._link is not None:
             for line in self._link.read_lines():
@@ -60,7 +60,7 @@ class StoreKeeper:
                 return
             self._order()
 
-    def bury(self, now_s: float) -> None:
+    def on_exit(self, now_s: float) -> None:
         """Take note that the host ended, and its stores with it."""
         self.pid = None
         for link in self.links:
@@ -90,4 +90,4 @@ class StoreKeeper:
     def _publish(self, fresh: tuple[StoreAddress, ...]) -> None:
         if fresh != self._fresh:
             self._fresh = fresh
-            self._tell(StoresReady(stores=fresh))
+            self._send(StoresReady(stores=fresh))

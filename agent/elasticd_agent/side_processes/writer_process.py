@@ -143,7 +143,7 @@ class WriterProcess:
     def _watch(self) -> None:
         """Thread: run writers until the end, and wait for the last one too."""
         try:
-            self._look_after()
+            self._supervise()
         finally:
             with self._lock:
                 process = self._process
@@ -152,7 +152,7 @@ class WriterProcess:
                 process.wait()
                 self._children.forget(process.pid)
 
-    def _look_after(self) -> None:
+    def _supervise(self) -> None:
         """Start a writer for the client that connects, see its end, and start it again for the
         next.
         """

@@ -81,7 +81,7 @@ class AttachedWorkers:
         """Called when a worker enters a world, and when its group forms, breaks or is left."""
         self.left: Callable[[int, ch.Left], None] = lambda pid, message: None
         """Called with each goodbye before it is an event."""
-        self.heard: Callable[[Slot, Nonce, ch.Beat], None] = lambda slot, nonce, beat: None
+        self.on_beat: Callable[[Slot, Nonce, ch.Beat], None] = lambda slot, nonce, beat: None
         """Called with each heartbeat before it is an event."""
         self.rank_heard: Callable[[Rank, ch.Beat, int], None] = lambda rank, beat, step: None
         """Called with each heartbeat in a world: its rank, and the steps when its group formed."""
@@ -281,23 +281,25 @@ class AttachedWorkers:
             )
         )
 
-    def _tell_progress(self, known: _Known, told: ch.Progressed) -> None:
+    def _tell_progress(self, known: _Known, message: ch.Progressed) -> None:
         if known.is_attached:
             return  # It came to `elasticd.run` since, whose heartbeats know better.
         known.progress = replace(
             known.progress,
-            step=told.step,
+            step=message.step,
             is_told=True,
-            epoch=told.epoch,
-            step_s=told.step_s,
-            committed_at_s=now_s() - told.told_ago_s,
-            scalars={name: value for name, value in told.scalars.items() if math.isfinite(value)},
-            not_finite=_not_finite(known, told.scalars, told.step),
+            epoch=message.epoch,
+            step_s=message.step_s,
+            committed_at_s=now_s() - message.told_ago_s,
+            scalars={
+                name: value for name, value in message.scalars.items() if math.isfinite(value)
+            },
+            not_finite=_not_finite(known, message.scalars, message.step),
         )
-        self.progressed(known.slot, known.nonce, told)
+        self.progressed(known.slot, known.nonce, message)
 
     def _beat(self, known: _Known, beat: ch.Beat) -> None:
-        self.heard(known.slot, known.nonce, replace(beat, committed_ago_s=_ago_s(beat)))
+        self.on_beat(known.slot, known.nonce, replace(beat, committed_ago_s=_ago_s(beat)))
         before, rank = known.progress, known.ranks.get(beat.generation)
         if beat.generation:
             known.progress = _further(known, beat)

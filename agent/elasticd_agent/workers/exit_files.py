@@ -42,13 +42,13 @@ class ExitFiles:
                 return self._read((name,), code)
             case ch.Exited(worker=name, code=code):
                 has_finished = code == 0 and self._is_in_world(name)
-                told = {name: ExitReport()} if has_finished else self._read((name,), code)
+                reports = {name: ExitReport()} if has_finished else self._read((name,), code)
                 self._raised.pop(name, None)  # Names are not used again.
-                return told
+                return reports
             case None:
-                told = self._read(tuple(self._processes), SIGKILLED)
+                reports = self._read(tuple(self._processes), SIGKILLED)
                 self._raised.clear()
-                return told
+                return reports
             case _:
                 return {}
 
@@ -57,20 +57,20 @@ class ExitFiles:
         return process is not None and process.generation != 0
 
     def _read(self, names: tuple[str, ...], code: int) -> dict[str, ExitReport]:
-        told = self._read_files(names)
+        reports = self._read_files(names)
         if why := self._oom_kills.sentence_of(code):
-            told = {name: _killed(each, why) for name, each in told.items()}
-        return told
+            reports = {name: _killed(each, why) for name, each in reports.items()}
+        return reports
 
     def _read_files(self, names: tuple[str, ...]) -> dict[str, ExitReport]:
-        told: dict[str, ExitReport] = {}
+        reports: dict[str, ExitReport] = {}
 
         def read() -> None:
             for name in names:
                 process = self._processes.get(name)
                 if process is not None:
                     files = process.files
-                    told[name] = exit_report_of(self._raised.get(name), files.error, files.err)
+                    reports[name] = exit_report_of(self._raised.get(name), files.error, files.err)
 
         reader = Thread(target=read, name="accounts", daemon=True)
         try:
@@ -80,12 +80,12 @@ class ExitFiles:
         else:
             reader.join(READ_LIMIT_S)
         late = ExitReport(exception="", traceback="Its files could not be read in time.")
-        return {name: told.get(name, late) for name in names}
+        return {name: reports.get(name, late) for name in names}
 
 
-def _killed(told: ExitReport, why: str) -> ExitReport:
+def _killed(report: ExitReport, why: str) -> ExitReport:
     """Return why the worker was killed, after the last lines of its log; an earlier exception is
     not the reason.
     """
-    shown = f"{told.traceback.rstrip()}\n{why}".lstrip()
-    return replace(told, exception=why, where="", traceback=shown)
+    shown = f"{report.traceback.rstrip()}\n{why}".lstrip()
+    return replace(report, exception=why, where="", traceback=shown)

@@ -38,12 +38,12 @@ class ExitReport:
 
 def exit_report_of(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport:
     """Return the best account of a failure that there is; nothing in it can control a terminal."""
-    told = _best(raised, error_file, err_path)
+    report = _best(raised, error_file, err_path)
     return replace(
-        told,
-        exception=_plain(told.exception),
-        where=_plain(told.where),
-        traceback=_plain(told.traceback),
+        report,
+        exception=_plain(report.exception),
+        where=_plain(report.where),
+        traceback=_plain(report.traceback),
     )
 
 
@@ -57,11 +57,13 @@ def _best(raised: Raised | None, error_file: Path, err_path: Path) -> ExitReport
             ends_job=raised.ends_job,
             has_lost_state=raised.has_lost_state,
         )
-    told = _recorded(error_file) or _logged(err_path)
-    if raised is None or told.exception:
-        return told
+    report = _recorded(error_file) or _logged(err_path)
+    if raised is None or report.exception:
+        return report
     # It called for its exit; why, it may have printed.
-    return replace(told, exception=raised.exception, where=raised.where, has_group=raised.has_group)
+    return replace(
+        report, exception=raised.exception, where=raised.where, has_group=raised.has_group
+    )
 
 
 def not_started(entry: str, why: str) -> ExitReport:
@@ -69,10 +71,10 @@ def not_started(entry: str, why: str) -> ExitReport:
     return ExitReport(exception=why, where=f"start of {entry}", traceback=why, has_group=False)
 
 
-def is_echo(told: ExitReport) -> bool:
+def is_echo(report: ExitReport) -> bool:
     """Return whether this end looks like the consequence of another rank's death."""
-    has_words = told.exception and not _is_exit(told.exception)
-    said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
+    has_words = report.exception and not _is_exit(report.exception)
+    said = f"{report.exception}\n{_message(report.traceback)}" if has_words else report.traceback
     return TEXT_WORDS.search(said) is not None
 
 
@@ -126,11 +128,11 @@ def _recorded(path: Path) -> ExitReport | None:
     if isinstance(message, str):
         return ExitReport(exception=message[:500])
     try:
-        told = _from_traceback(str(message["extraInfo"]["py_callstack"]))
-        exception = str(message["message"]).strip()[:500] or told.exception
+        report = _from_traceback(str(message["extraInfo"]["py_callstack"]))
+        exception = str(message["message"]).strip()[:500] or report.exception
     except (KeyError, TypeError):
         return None
-    return ExitReport(exception=exception, where=told.where, traceback=told.traceback)
+    return ExitReport(exception=exception, where=report.where, traceback=report.traceback)
 
 
 def _from_traceback(text: str) -> ExitReport:

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Lock
 
 from elasticd.channel.fork_server import (
-    BURY,
     FORK,
+    REAP,
     Buried,
     ForkOrder,
     ForkRefused,
@@ -42,9 +42,9 @@ log = get_logger()
 class ForkedPool:
     """A pool that is a child of the fork server; has what `WarmPool` uses of a Popen."""
 
-    def __init__(self, pid: int, pid_fd: int, bury: Callable[[int], None]) -> None:
+    def __init__(self, pid: int, pid_fd: int, wait_until_gone: Callable[[int], None]) -> None:
         self.pid = pid
-        self._pid_fd, self._bury = pid_fd, bury
+        self._pid_fd, self._wait_until_gone = pid_fd, wait_until_gone
         self._lock = Lock()
         self._is_over = False
 
@@ -68,7 +68,7 @@ class ForkedPool:
         with self._lock:
             self._is_over = True
             os.close(self._pid_fd)
-        self._bury(self.pid)
+        self._wait_until_gone(self.pid)
 
     def _send(self, number: signal.Signals) -> None:
         # The descriptor's number may be another file's once it is closed.
@@ -197,7 +197,9 @@ class ForkServerClient:
                     give_first_limit(pid)
                     with suppress(BrokenPipeError):  # It was killed; its connection says so.
                         os.write(we_write, b"\n")
-                    return ForkedPool(pid, pid_fd, lambda pid: self._bury(connection, pid))
+                    return ForkedPool(
+                        pid, pid_fd, lambda pid: self._wait_until_gone(connection, pid)
+                    )
                 case ForkRefused(why=why, is_stale=is_stale), _:
                     log.info("pool.not_forked", job=job, why=why)
                     if is_stale and not self._path:
@@ -210,13 +212,13 @@ class ForkServerClient:
             self._give_up(connection, f"{type(exc).__name__}: {exc}")
             return None
 
-    def _bury(self, connection: ForkServerConnection, pid: int) -> None:
+    def _wait_until_gone(self, connection: ForkServerConnection, pid: int) -> None:
         """Return when nothing is left of a pool that has ended, as far as anybody can tell.
 
         If its server has ended, what the pool has left behind is our child, and the next to end.
         """
         try:
-            answer, _ = connection.ask(BURY + b"%d" % pid)
+            answer, _ = connection.ask(REAP + b"%d" % pid)
             if answer != Buried(pid=pid):
                 raise InvariantBroken(f"The fork server answers {answer}.")
         except (OSError, InvariantBroken) as exc:

@@ -203,9 +203,11 @@ class HangReporter:
             for each in found
         ]
         path = self._path(generation)
-        self._monitor.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
+        self._monitor.write_stacks(
+            path, standing, lambda: self._post(partial(self._kill_due, held))
+        )
 
-    def _let_go(self, held: Sequence[WorkerProcess]) -> None:
+    def _kill_due(self, held: Sequence[WorkerProcess]) -> None:
         """Kill those of the examined workers whose stop became due during the examination."""
         names = {id(process): name for name, process in self._processes.items()}
         for process in held:

@@ -97,16 +97,16 @@ class Learning:
     is_module: bool
 
 
-Heard = Callable[[FromPool | PoolNotStarted | None], None]
+OnPoolMessage = Callable[[FromPool | PoolNotStarted | None], None]
 
 
 class WarmPool:
     """One pool process, from its folder to its end.
 
-    One thread calls `prepare`, starts the process, listens to it and sees it end. It calls `heard`
-    with each message, and at last with None; or with `PoolNotStarted` and nothing else. The same
-    thread does all of that because the kernel ties the pool's parent-death signal to the thread
-    that started it, so that one must live as long as the pool.
+    One thread calls `prepare`, starts the process, listens to it and sees it end. It calls
+    `on_message` with each message, and at last with None; or with `PoolNotStarted` and nothing
+    else. The same thread does all of that because the kernel ties the pool's parent-death signal to
+    the thread that started it, so that one must live as long as the pool.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class WarmPool:
         preload: tuple[str, ...],
         needs_torch: bool = True,
         learning: Learning | None = None,
-        heard: Heard,
+        on_message: OnPoolMessage,
         log_path: str,
         children: Children,
         prepare: Callable[[], None] | None = None,
@@ -154,7 +154,7 @@ class WarmPool:
             is_module=learning is not None and learning.is_module,
             learn_in=str(learning.folder) if learning is not None else "",
         )
-        self._children, self._prepare, self._heard = children, prepare, heard
+        self._children, self._prepare, self._on_message = children, prepare, on_message
         self.process: subprocess.Popen[bytes] | ForkedPool | None = None
         """None until it is started."""
         self._is_closing = Event()
@@ -230,7 +230,7 @@ class WarmPool:
             process = self._start()
         except (OSError, ValueError) as exc:
             self._sock.close()
-            self._heard(PoolNotStarted(message=_why(exc)))
+            self._on_message(PoolNotStarted(message=_why(exc)))
             return
         try:
             if process is not None:
@@ -240,7 +240,7 @@ class WarmPool:
             if process is not None:
                 self._end(process)
             self._sock.close()
-            self._heard(None)
+            self._on_message(None)
 
     def _start(self) -> subprocess.Popen[bytes] | ForkedPool | None:
         """Start the process; None if nobody wants it any more.
@@ -306,7 +306,7 @@ class WarmPool:
                 elif isinstance(message, NotParked):
                     log.info("pool.not_parked", why=message.why)
                 else:
-                    self._heard(message)
+                    self._on_message(message)
 
     def _end(self, process: subprocess.Popen[bytes] | ForkedPool) -> None:
         """Wait for the pool's end, and make sure that none of its workers lives on unnoticed."""
@@ -354,7 +354,7 @@ def open_pool(
     environ: Mapping[str, str],
     run_folder: Path,
     log_path: Path,
-    heard: Heard,
+    on_message: OnPoolMessage,
     children: Children,
     prepare: Callable[[], None],
     fork_server: ForkServerClient | None,
@@ -374,7 +374,7 @@ def open_pool(
         preload=spec.preload,
         needs_torch=not spec.needs_no_torch,
         learning=learning,
-        heard=heard,
+        on_message=on_message,
         log_path=str(log_path),
         children=children,
         prepare=prepare,

@@ -6,7 +6,7 @@ from pathlib import Path
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
-from elasticd_agent.liveness.progress_answer import RankHeard
+from elasticd_agent.liveness.progress_answer import RankState
 from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers.attached_workers import WorkerProgress
@@ -17,7 +17,7 @@ __all__ = [
     "WorkerProcess",
     "failure_of",
     "hang_of",
-    "heard_of",
+    "rank_state",
     "pool_failure",
     "standing_of",
 ]
@@ -57,7 +57,11 @@ class WorkerProcess:
 
 
 def failure_of(
-    home: Home, process: WorkerProcess, code: int, told: ExitReport, progress: WorkerProgress | None
+    home: Home,
+    process: WorkerProcess,
+    code: int,
+    report: ExitReport,
+    progress: WorkerProgress | None,
 ) -> Failure:
     """Return how the worker ended, with the worker's own report."""
     return Failure(
@@ -71,32 +75,34 @@ def failure_of(
         nonce=process.nonce,
         exit_code=code if code >= 0 else None,
         signal=signal_name(code),
-        exception=told.exception,
-        where=told.where,
-        traceback=told.traceback,
+        exception=report.exception,
+        where=report.where,
+        traceback=report.traceback,
         log_path=str(process.files.err),
-        is_secondary=is_echo(told) and code not in (-9, -15),
-        has_group=told.has_group,
-        ends_job=told.ends_job,
-        has_lost_state=told.has_lost_state,
+        is_secondary=is_echo(report) and code not in (-9, -15),
+        has_group=report.has_group,
+        ends_job=report.ends_job,
+        has_lost_state=report.has_lost_state,
         step=progress.step if progress is not None else None,
     )
 
 
-def heard_of(
+def rank_state(
     process: WorkerProcess,
     progress: WorkerProgress | None,
     now_s: float,
     keeper_metrics: Path | None = None,
-) -> RankHeard:
+) -> RankState:
     """Return where it stands in its world, for people; `progress` is None if it
     reported nothing.
     """
-    told = RankProgress(rank=process.rank, generation=process.generation, pid=process.pid or 0)
+    rank_progress = RankProgress(
+        rank=process.rank, generation=process.generation, pid=process.pid or 0
+    )
     if progress is not None:
         at_s = progress.committed_at_s
-        told = replace(
-            told,
+        rank_progress = replace(
+            rank_progress,
             step=progress.step,
             is_told=progress.is_told,
             epoch=progress.epoch,
@@ -110,8 +116,8 @@ def heard_of(
             scalars=progress.scalars,
             not_finite=progress.not_finite,
         )
-    return RankHeard(
-        progress=told,
+    return RankState(
+        progress=rank_progress,
         outputs=(process.files.out, process.files.err),
         keeper_metrics=keeper_metrics,
     )

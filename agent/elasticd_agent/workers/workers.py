@@ -15,7 +15,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.liveness.hang_detector import Verdict
 from elasticd_agent.liveness.monitor import WorkerMonitor
-from elasticd_agent.liveness.progress_answer import RankHeard
+from elasticd_agent.liveness.progress_answer import RankState
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.output_watch.stdout_copy import JobForwarding
 from elasticd_agent.pod.orphans import Children
@@ -30,7 +30,7 @@ from elasticd_agent.workers.fresh_stores import FreshStores
 from elasticd_agent.workers.hang_report import HangReporter, is_final, output_limits
 from elasticd_agent.workers.pool_client import PoolNotStarted, PoolTrouble, WarmPool, open_pool
 from elasticd_agent.workers.stall_probe import StallProbe
-from elasticd_agent.workers.worker_process import Home, WorkerProcess, failure_of, heard_of
+from elasticd_agent.workers.worker_process import Home, WorkerProcess, failure_of, rank_state
 
 __all__ = ["Workers"]
 
@@ -226,10 +226,10 @@ class Workers:
         """
         return any(self._processes[name].slot == slot for name in self._own_errors)
 
-    def rank_states(self) -> tuple[RankHeard, ...]:
+    def rank_states(self) -> tuple[RankState, ...]:
         """Return where the ranks here stand, and where each writes to."""
         return tuple(
-            heard_of(
+            rank_state(
                 process,
                 self.attached.shown_progress(process.pid),
                 now_s(),
@@ -267,7 +267,7 @@ class Workers:
             environ=self._environ,
             run_folder=self._run_folder,
             log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
-            heard=self._overhear,
+            on_message=self._on_pool_message,
             children=self._children,
             prepare=self._prepare_folder,
             fork_server=self._fork_server,
@@ -278,16 +278,16 @@ class Workers:
         self._setup.prepare_folder()
         self._beside.open()
 
-    def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:
+    def _on_pool_message(self, message: ch.FromPool | PoolNotStarted | None) -> None:
         """Pass on a message of the pool; the pool's thread calls this."""
         if isinstance(message, PoolNotStarted):
             trouble = PoolTrouble(why=message.message)
             self._post(lambda: self._break(trouble))
             return
-        told = self._exit_files.of(message)
-        self._post(lambda: self._hear(message, told))
+        reports = self._exit_files.of(message)
+        self._post(lambda: self._handle(message, reports))
 
-    def _hear(self, message: ch.FromPool | None, told: Mapping[str, ExitReport]) -> None:
+    def _handle(self, message: ch.FromPool | None, reports: Mapping[str, ExitReport]) -> None:
         spec = self._spec
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
@@ -316,20 +316,20 @@ class Workers:
                 self._start_failed(name, why)
             case ch.Raised(worker=name):
                 process = self._processes[name]
-                failure = self._failure(name, message.code, told[name])
+                failure = self._failure(name, message.code, reports[name])
                 if not failure.is_secondary:
                     self._own_errors.add(name)
                 self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
             case ch.Exited(worker=name, code=code):
-                self._exited(name, code, told[name])
+                self._exited(name, code, reports[name])
             case None:
-                self._pool_ended(told)
+                self._pool_ended(reports)
 
-    def _exited(self, name: str, code: int, told: ExitReport) -> None:
+    def _exited(self, name: str, code: int, report: ExitReport) -> None:
         process = self._processes[name]
         # A worker that was only being prepared owes us a call of `elasticd.run`, also with exit 0.
         is_early = process.generation == 0 and process.pid is not None
-        failure = self._failure(name, code, told) if code != 0 or is_early else None
+        failure = self._failure(name, code, report) if code != 0 or is_early else None
         del self._processes[name]
         if process.pid is not None:
             self.final_saves.forget(process.pid)
@@ -347,10 +347,10 @@ class Workers:
         log.error("worker.not_started", rank=process.rank, generation=process.generation, why=why)
         self._exited(name, 127, not_started(self._spec.entry, why))
 
-    def _failure(self, name: str, code: int, told: ExitReport) -> Failure:
+    def _failure(self, name: str, code: int, report: ExitReport) -> Failure:
         process = self._processes[name]
         progress = self.attached.progress_of(process.pid) if process.pid is not None else None
-        return failure_of(self.home, process, code, told, progress)
+        return failure_of(self.home, process, code, report, progress)
 
     def judge(self, verdict: Verdict) -> None:
         """Act on a verdict about a worker of this job; on a standstill only when the other nodes of
@@ -380,13 +380,13 @@ class Workers:
         if process := self._processes.get(name):
             self._end(name, process.stop_grace_s)
 
-    def _pool_ended(self, told: Mapping[str, ExitReport]) -> None:
+    def _pool_ended(self, reports: Mapping[str, ExitReport]) -> None:
         """Report all workers as killed and begin anew, since no worker outlives its pool."""
         self._is_pool_ready = self._is_pool_listening = False
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))
         for name in list(self._processes):
-            self._exited(name, -9, told.get(name, ExitReport()))
+            self._exited(name, -9, reports.get(name, ExitReport()))
         self._stores.lose()
         self._break(PoolTrouble())
 

@@ -111,7 +111,7 @@ def _cannot_be_had(size: int, exc: OSError) -> EnvironmentProblem:
     )
 
 
-def _let_go() -> None:
+def _unmap() -> None:
     """Drop the memory in a forked process, both here and in `mmap`'s copies.
 
     The descriptor numbers stay occupied, by /dev/null, so that a later close cannot hit another's
@@ -128,4 +128,4 @@ def _let_go() -> None:
             os.close(nothing)
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_unmap)

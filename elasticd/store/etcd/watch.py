@@ -215,7 +215,7 @@ class WatchHub:
         while self._wait_until_listed():
             stream = None
             try:
-                self._knock()
+                self._check_member()
                 stream = self._open()
                 for answer in stream:
                     failures = 0
@@ -227,7 +227,7 @@ class WatchHub:
                 if not self._is_closed:
                     self._connection.leave(stream.channel, is_silent=False)
             except ElasticdError:
-                pass  # From the knock: nobody there; try again below.
+                pass  # From the check: no member answers; try again below.
             finally:
                 self._end(stream)
             failures += 1
@@ -242,7 +242,7 @@ class WatchHub:
             )
             return not self._is_closed
 
-    def _knock(self) -> None:
+    def _check_member(self) -> None:
         """Find a member with a quorum, renew the token, and check whether etcd's past
         is the same.
         """

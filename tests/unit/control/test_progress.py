@@ -16,7 +16,7 @@ from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.liveness.progress_answer import RankHeard, progress_answer
+from elasticd_agent.liveness.progress_answer import RankState, progress_answer
 from tests.fixtures.http_server import log_server
 from tests.fixtures.patience import patience_s
 from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put, world
@@ -77,7 +77,7 @@ def test_agent_of_rank_0_tells_where_its_ranks_stand(agent: Node, tmp_path: Path
     (tmp_path / "out").write_text("hello")
     paths = (tmp_path / "out", tmp_path / "none")
     other = dataclasses.replace(PLAIN, rank=Rank(1))
-    heard = [RankHeard(progress=p, outputs=paths) for p in (other, PLAIN)]
+    heard = [RankState(progress=p, outputs=paths) for p in (other, PLAIN)]
     agent.found = progress_answer(heard)
     found = read(agent.server.port)
     assert agent.asked == [JOB]
@@ -97,7 +97,7 @@ def test_agent_tells_how_old_the_newest_checkpoint_is(agent: Node, tmp_path: Pat
     ):
         metrics.write_text(text)
         agent.found = progress_answer(
-            [RankHeard(progress=PLAIN, outputs=(), keeper_metrics=metrics)]
+            [RankState(progress=PLAIN, outputs=(), keeper_metrics=metrics)]
         )
         ages.append(read(agent.server.port)[0].checkpoint_ago_s)
     assert ages[0] is not None and 60.0 <= ages[0] < 100.0
@@ -115,7 +115,7 @@ def test_agent_tells_that_snapshots_wait_for_an_upload(agent: Node, tmp_path: Pa
     ):
         metrics.write_text(text)
         agent.found = progress_answer(
-            [RankHeard(progress=PLAIN, outputs=(), keeper_metrics=metrics)]
+            [RankState(progress=PLAIN, outputs=(), keeper_metrics=metrics)]
         )
         said.append(read(agent.server.port)[0].is_held_up)
     assert said == [True, False, False]
@@ -123,7 +123,7 @@ def test_agent_tells_that_snapshots_wait_for_an_upload(agent: Node, tmp_path: Pa
 
 def test_another_node_is_asked_where_the_first_does_not_answer(agent: Node) -> None:
     """It is gone, or has nothing to say yet."""
-    agent.found = progress_answer([RankHeard(progress=PLAIN, outputs=())])
+    agent.found = progress_answer([RankState(progress=PLAIN, outputs=())])
     assert read(1, agent.server.port) == (PLAIN,)
     agent.found = None
     assert read(agent.server.port) == ()
@@ -133,9 +133,9 @@ def test_ranks_of_every_node_are_told_in_order(agent: Node, tmp_path: Path) -> N
     """Process numbers are known on their own node alone; one that is gone is left out."""
     other = Node(tmp_path)
     agent.found = progress_answer(
-        [RankHeard(progress=dataclasses.replace(PLAIN, rank=Rank(1), pid=7), outputs=())]
+        [RankState(progress=dataclasses.replace(PLAIN, rank=Rank(1), pid=7), outputs=())]
     )
-    other.found = progress_answer([RankHeard(progress=PLAIN, outputs=())])
+    other.found = progress_answer([RankState(progress=PLAIN, outputs=())])
     try:
         found = read(agent.server.port, 1, other.server.port, of=read_ranks)
     finally:

@@ -15,7 +15,7 @@ from elasticd.errors import EnvironmentProblem
 from elasticd_agent.pool.fork_server.fork_check import ServerFacts
 from elasticd_agent.pool.fork_server.forked_pool import set_up_pool
 from elasticd_agent.pool.fork_server.installation import installation
-from elasticd_agent.pool.fork_server.server import BornPool, ForkServer
+from elasticd_agent.pool.fork_server.server import ForkServer, InForkedPool
 from elasticd_agent.pool.fork_server.surroundings import surroundings
 from elasticd_agent.pool.job_pool import run_pool
 from elasticd_agent.pool.process import mark
@@ -52,8 +52,8 @@ def main() -> None:
     kept_fds = frozenset(open_fds() - {given.fd, given.listen_fd, 0, 1, 2})
     try:
         server.run()
-    except BornPool as born:
-        options = set_up_pool(born, environment_room, kept_fds)
+    except InForkedPool as forked:
+        options = set_up_pool(forked, environment_room, kept_fds)
     else:
         os._exit(0)
     run_pool(options, mark_room=mark_room, pythonpath=pythonpath)

@@ -6,7 +6,7 @@ import time
 
 from elasticd.records.job import EntryKind
 from elasticd.telemetry.process_title import set_title
-from elasticd_agent.pool.fork_server.server import BornPool
+from elasticd_agent.pool.fork_server.server import InForkedPool
 from elasticd_agent.pool.job_pool import PoolOptions
 from elasticd_agent.pool.process.inheritance import open_fds, restore_signals
 from elasticd_agent.pool.process.mark import write_environment
@@ -16,7 +16,9 @@ from elasticd_agent.pool.zygote.learned_set import Script
 __all__ = ["set_up_pool"]
 
 
-def set_up_pool(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int]) -> PoolOptions:
+def set_up_pool(
+    forked: InForkedPool, room: tuple[int, int], kept_fds: frozenset[int]
+) -> PoolOptions:
     """Leave the server's session, descriptors, signals and environment; return the pool's options.
 
     Expects all signals blocked. `room` is the memory in which /proc shows the environment,
@@ -25,19 +27,19 @@ def set_up_pool(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int])
     closes the pool's connection. The process ends here if the agent gave this pool up before the
     pool could know.
     """
-    order = born.order
+    order = forked.order
     os.setsid()
     adopt_orphans()  # A fork does not inherit it.
     null_fd = os.open(os.devnull, os.O_RDONLY)
-    for fd, number in ((null_fd, 0), (born.log_fd, 1), (born.log_fd, 2)):
+    for fd, number in ((null_fd, 0), (forked.log_fd, 1), (forked.log_fd, 2)):
         os.dup2(fd, number)
-    for fd in open_fds() - kept_fds - {0, 1, 2, born.agent_fd, born.release_fd}:
+    for fd in open_fds() - kept_fds - {0, 1, 2, forked.agent_fd, forked.release_fd}:
         os.close(fd)
     restore_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if not os.read(born.release_fd, 1):
+    if not os.read(forked.release_fd, 1):
         os._exit(0)
-    os.close(born.release_fd)
+    os.close(forked.release_fd)
     os.environ.clear()
     os.environ.update(order.env)
     time.tzset()
@@ -49,7 +51,7 @@ def set_up_pool(born: BornPool, room: tuple[int, int], kept_fds: frozenset[int])
         folder=order.folder,
     )
     return PoolOptions(
-        agent_fd=born.agent_fd,
+        agent_fd=forked.agent_fd,
         preload=(),
         folder=order.folder,
         learn_in=order.learn_in,

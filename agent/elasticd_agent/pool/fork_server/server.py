@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass, replace
 
 from elasticd.channel.fork_server import (
-    BURY,
     FORK,
     ORDER_FDS,
     PACKET_BYTES,
+    REAP,
     Buried,
     ForkOrder,
     ForkRefused,
@@ -36,13 +36,13 @@ from elasticd_agent.pool.launch import fork
 from elasticd_agent.pool.process.process_table import children_of
 from elasticd_agent.pool.process.subtree import Subtree
 
-__all__ = ["BornPool", "ForkServer"]
+__all__ = ["InForkedPool", "ForkServer"]
 
 _ROUNDS = 20
 _PAUSE_S = 0.01
 
 
-class BornPool(BaseException):
+class InForkedPool(BaseException):
     """Raised in a forked pool only; not an Exception, so that nothing on the way handles it."""
 
     def __init__(self, order: ForkOrder, agent_fd: int, log_fd: int, release_fd: int) -> None:
@@ -64,13 +64,13 @@ class ForkServer:
     def run(self) -> None:
         """Serve until the owner is gone.
 
-        Raises: BornPool: in a forked pool, which must leave this stack at once.
+        Raises: InForkedPool: in a forked pool, which must leave this stack at once.
         """
         clients = {self.owner.fileno(): self.owner}
-        self._tell(self.owner, ServerReady(import_s=self.import_s))
+        self._send(self.owner, ServerReady(import_s=self.import_s))
         try:
             self._loop(clients)
-        except BornPool:
+        except InForkedPool:
             # The pool closes their descriptors by number, and opens others with these numbers.
             for each in (*clients.values(), *([self.listener] if self.listener else ())):
                 each.detach()
@@ -89,7 +89,7 @@ class ForkServer:
             if wake_fd in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_fd, 4096)
-                _bury(pools)
+                _reap(pools)
             if self.listener is not None and self.listener.fileno() in ready:
                 self._accept(clients)
             for fd in ready & clients.keys():
@@ -107,7 +107,7 @@ class ForkServer:
                 client.close()
                 return
             clients[client.fileno()] = client
-            self._tell(client, ServerReady(import_s=self.import_s))
+            self._send(client, ServerReady(import_s=self.import_s))
 
     def _serve(self, client: socket.socket, pools: set[int]) -> bool:
         """Answer one packet; return False if the connection is over."""
@@ -120,10 +120,10 @@ class ForkServer:
         try:
             if packet == FORK and len(fds) == ORDER_FDS:
                 return self._fork(client, fds, pools)
-            if packet.startswith(BURY):
+            if packet.startswith(REAP):
                 # What is left of a pool is ended before anybody may begin another.
-                _bury(pools)
-                return self._tell(client, Buried(pid=int(packet.removeprefix(BURY))))
+                _reap(pools)
+                return self._send(client, Buried(pid=int(packet.removeprefix(REAP))))
             return False  # The end, or a client of another version.
         except ValueError:
             return False
@@ -136,23 +136,23 @@ class ForkServer:
         try:
             order = unpack_order(os.pread(order_fd, os.fstat(order_fd).st_size, 0))
         except InvariantBroken as exc:
-            return self._tell(client, ForkRefused(why=str(exc)))
+            return self._send(client, ForkRefused(why=str(exc)))
         refused = refusal(order, replace(self.facts, surroundings=surroundings()), installation())
         if refused is not None:
-            return self._tell(client, refused)
+            return self._send(client, refused)
         try:
             pid = fork()
         except OSError as exc:
-            return self._tell(client, ForkRefused(why=f"no process could be made: {exc.strerror}"))
+            return self._send(client, ForkRefused(why=f"no process could be made: {exc.strerror}"))
         if pid == 0:
             # `_serve` closes what came with the packet, on the way out of here too.
-            raise BornPool(order, *map(os.dup, pool_fds))
+            raise InForkedPool(order, *map(os.dup, pool_fds))
         pools.add(pid)
         try:
             pid_fd = os.pidfd_open(pid)
         except OSError as exc:  # A kernel before 5.3, or no descriptor is left.
             os.kill(pid, signal.SIGKILL)
-            return self._tell(client, ForkRefused(why=f"pidfd_open: {exc.strerror}"))
+            return self._send(client, ForkRefused(why=f"pidfd_open: {exc.strerror}"))
         try:
             socket.send_fds(client, [pack(PoolForked(pid=pid))], [pid_fd])
         except OSError:
@@ -162,7 +162,7 @@ class ForkServer:
         return True
 
     @staticmethod
-    def _tell(client: socket.socket, message: FromServer) -> bool:
+    def _send(client: socket.socket, message: FromServer) -> bool:
         try:
             client.send(pack(message), socket.MSG_NOSIGNAL)
         except OSError:
@@ -170,7 +170,7 @@ class ForkServer:
         return True
 
 
-def _bury(pools: set[int]) -> None:
+def _reap(pools: set[int]) -> None:
     """Reap the pools that have ended, and kill the processes that they left behind.
 
     The children of a killed pool's workers, in sessions of their own, become children of this

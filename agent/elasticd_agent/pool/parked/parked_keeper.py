@@ -14,7 +14,7 @@ from signal import SIGKILL
 
 from elasticd.channel.pool import FromPool, NotParked, PoolParked, Start
 from elasticd_agent.pool.child import Child
-from elasticd_agent.pool.launch import BornChild, Heritage, Launcher, fork
+from elasticd_agent.pool.launch import Heritage, InForkedWorker, Launcher, fork
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.parked.memory_room import PARKED_LIMIT, PRIVATE_LIMIT_BYTES, why_no_room
 from elasticd_agent.pool.parked.order import hand_over, has_same_inheritance, is_waiting
@@ -55,7 +55,7 @@ class _Parked:
 @dataclass(slots=True)
 class ParkedKeeper:
     launcher: Launcher
-    tell: Callable[[FromPool], None]
+    send: Callable[[FromPool], None]
     why_no_room: Callable[[], str] = why_no_room
     _parked: list[_Parked] = field(default_factory=list)
     _changed_s: float = -inf
@@ -95,7 +95,7 @@ class ParkedKeeper:
         self._changed_s = now_s
         self._due_s = now_s + BACKOFF_S
 
-    def tend(
+    def reconcile(
         self,
         now_s: float,
         wanted: int | None,
@@ -109,10 +109,10 @@ class ParkedKeeper:
         the zygote from which the next workers come, 0 the pool itself. `ask` has the zygote fork a
         process that talks over this descriptor.
 
-        Raises: BornChild: in a worker that was parked.
+        Raises: InForkedWorker: in a worker that was parked.
         """
         for each in list(self._parked):
-            self._hear(each, now_s)
+            self._read_reports(each, now_s)
             if each not in self._parked:
                 continue
             if each.source != source:
@@ -127,7 +127,7 @@ class ParkedKeeper:
         if wanted and are_ready and len(self._parked) >= wanted and not self._is_told:
             self._is_told = True
             size = max(each.size_bytes for each in self._parked)
-            self.tell(PoolParked(workers=len(self._parked), private_bytes=size))
+            self.send(PoolParked(workers=len(self._parked), private_bytes=size))
         is_due = now_s >= self._due_s and are_ready
         if now_s - self._lost_s >= FORGET_S:
             self._losses = 0
@@ -165,7 +165,7 @@ class ParkedKeeper:
             return Child(start=start, pid=each.pid, report=Link(report_fd))
         return None
 
-    def bury(self, pid: int, now_s: float) -> None:
+    def on_exit(self, pid: int, now_s: float) -> None:
         """Take note that a child of the pool was reaped."""
         self._ended.discard(pid)
         for each in list(self._parked):
@@ -190,7 +190,7 @@ class ParkedKeeper:
                 if pid == 0:
                     kept_fds = self.launcher.kept_fds
                     start, report_fd, _ = wait_for_order(theirs, kept_fds, self.launcher.pool_pid)
-                    raise BornChild(start, report_fd, Heritage(kept_fds=kept_fds))
+                    raise InForkedWorker(start, report_fd, Heritage(kept_fds=kept_fds))
         except OSError:
             os.close(ours)
             raise
@@ -201,7 +201,7 @@ class ParkedKeeper:
         self._is_told = False
         self._parked.append(_Parked(link=Link(ours), source=source, forked_s=now_s, pid=pid))
 
-    def _hear(self, parked: _Parked, now_s: float) -> None:
+    def _read_reports(self, parked: _Parked, now_s: float) -> None:
         for line in parked.link.read_lines():
             said = int(line) if line.strip().isdigit() else 0
             found = look_up(said)
@@ -248,7 +248,7 @@ class ParkedKeeper:
         """Log why no worker is parked, each reason once."""
         if reason not in self._told_reasons:
             self._told_reasons.add(reason)
-            self.tell(NotParked(why=reason))
+            self.send(NotParked(why=reason))
 
     def _end(self, parked: _Parked) -> None:
         if parked.pid:

@@ -57,13 +57,13 @@ class ModuleReport:
 
     def watch(self) -> None:
         """Look for the modules now and then, until the report is sent."""
-        gc.callbacks.append(self._look)
+        gc.callbacks.append(self._on_gc)
         before = gc.get_threshold()
         if before[0] > _YOUNG_OBJECTS:
             self._threshold = before
             gc.set_threshold(_YOUNG_OBJECTS, *before[1:])
 
-    def _look(self, phase: str, _: Mapping[str, object]) -> None:
+    def _on_gc(self, phase: str, _: Mapping[str, object]) -> None:
         if phase != "stop" or (now_s := self._clock()) < self._next_s:
             return
         self._next_s = now_s + _LOOK_EVERY_S
@@ -77,8 +77,8 @@ class ModuleReport:
         before, self._threshold = self._threshold, None
         if before is not None and gc.get_threshold() == (_YOUNG_OBJECTS, *before[1:]):
             gc.set_threshold(*before)
-        if self._look in gc.callbacks:
-            gc.callbacks.remove(self._look)
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
 
     def is_due(self, now_s: float) -> bool:
         """Return whether the script has trained for a while."""

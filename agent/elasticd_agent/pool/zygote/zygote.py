@@ -20,7 +20,7 @@ from typing import NoReturn
 from elasticd.channel.pool import Start
 from elasticd.channel.wire import pack
 from elasticd.telemetry.process_title import set_title
-from elasticd_agent.pool.launch import BornChild, Heritage, exec_worker, fork
+from elasticd_agent.pool.launch import Heritage, InForkedWorker, exec_worker, fork
 from elasticd_agent.pool.parked.parked_process import wait_for_order
 from elasticd_agent.pool.process.inheritance import open_fds, shed, wait_for_adoption
 from elasticd_agent.pool.process.niceness import can_undo
@@ -70,7 +70,7 @@ def be_zygote(
 ) -> NoReturn:
     """Be the zygote in a child that was just forked from the pool.
 
-    Raises: BornChild: in a worker that was forked from here.
+    Raises: InForkedWorker: in a worker that was forked from here.
     """
     try:
         shed({*kept_fds, control_fd}, pool_pid)
@@ -84,7 +84,7 @@ def be_zygote(
         # What the pool itself had loaded stands before any file of the script, as ever.
         added = _packages() - before
         _serve(order.script, loaded, added, control_fd, pool_pid=pool_pid)
-    except BornChild:
+    except InForkedWorker:
         raise
     except BaseException as exc:
         with suppress(OSError):
@@ -109,18 +109,18 @@ def _load(order: ZygoteOrder, control_fd: int, priority: int) -> Loaded:
             differing=frozenset(learned.differing),
             set_by_script=order.set_by_script,
             is_careful=order.is_careful,
-            began=lambda package: _say(control_fd, Importing(package=package)),
+            began=lambda package: _send(control_fd, Importing(package=package)),
             priority=priority,
         )
     except Unsound as exc:
-        _say(control_fd, Failed(package=exc.package, why=exc.why, learned=learned))
+        _send(control_fd, Failed(package=exc.package, why=exc.why, learned=learned))
         os._exit(1)
     if mine := shadowed(_packages() - before, order.script.first_folder):
         why = f"what is imported includes {', '.join(sorted(mine))}, as is in the script's folder"
-        _say(control_fd, Failed(why=why, learned=learned))
+        _send(control_fd, Failed(why=why, learned=learned))
         os._exit(1)
     if not answers(priority):
-        _say(control_fd, Failed(why="no forked process answers", learned=learned))
+        _send(control_fd, Failed(why="no forked process answers", learned=learned))
         os._exit(1)
     save(path, learned)
     ready = Ready(
@@ -129,7 +129,7 @@ def _load(order: ZygoteOrder, control_fd: int, priority: int) -> Loaded:
         reads=tuple(sorted(loaded.reads)),
         learned=learned,
     )
-    _say(control_fd, ready)
+    _send(control_fd, ready)
     return loaded
 
 
@@ -149,7 +149,7 @@ def _serve(
             )
             if shadowed(packages, script.first_folder):
                 exec_worker(start, order_fd, report_fd, pool_pid)  # Files came since the import.
-            raise BornChild(start, report_fd, heritage)
+            raise InForkedWorker(start, report_fd, heritage)
         _, status = os.waitpid(pid, 0)
         if status != 0:
             return
@@ -193,7 +193,7 @@ def _stand_by(
     order_fd, report_fd, go_fd = fds
     pid = fork()
     if pid != 0:
-        _say(control_fd, pid)
+        _send(control_fd, pid)
         os._exit(0)
     if os.read(go_fd, 1) != b"g":
         os._exit(1)  # The pool has given us up.
@@ -205,7 +205,7 @@ def _packages() -> frozenset[str]:
     return frozenset(package_of(name) for name in sys.modules)
 
 
-def _say(control_fd: int, word: object) -> None:
+def _send(control_fd: int, word: object) -> None:
     line = str(word).encode() + b"\n" if isinstance(word, int) else pack(word)
     while line:
         line = line[os.write(control_fd, line) :]

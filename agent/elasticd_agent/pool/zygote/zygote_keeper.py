@@ -68,7 +68,7 @@ class _Zygote:
 @dataclass(slots=True)
 class ZygoteKeeper:
     plan: ZygotePlan
-    tell: Callable[[FromPool], None]
+    send: Callable[[FromPool], None]
     _serving: _Zygote | None = None
     _making: _Zygote | None = None
     _next: ZygoteOrder | None = None
@@ -120,10 +120,10 @@ class ZygoteKeeper:
         """Begin to import the packages that the node knows from an earlier run."""
         self._next = ZygoteOrder(script=self.plan.script, record_folder=self.plan.record_folder)
 
-    def learn(self, told: ModulesLoaded, start: Start, now_s: float) -> None:
+    def learn(self, report: ModulesLoaded, start: Start, now_s: float) -> None:
         """Add the modules that a worker that trains has loaded."""
         more = self._learned.with_more(
-            told.modules, variables=told.variables, differing=self._differing(start)
+            report.modules, variables=report.variables, differing=self._differing(start)
         )
         if more != self._learned and set(more.modules) != set(self._learned.modules):
             self._due_s = now_s + DEBOUNCE_S
@@ -131,18 +131,18 @@ class ZygoteKeeper:
                 script=self.plan.script,
                 record_folder=self.plan.record_folder,
                 learned=more,
-                set_by_script=dict(told.variables),
+                set_by_script=dict(report.variables),
             )
         self._learned = more
 
-    def tend(self, now_s: float) -> None:
+    def reconcile(self, now_s: float) -> None:
         """Read the reports of the zygote that is being made, and begin the steps that are due.
 
-        Raises: BornChild: in a worker that was forked from a zygote.
+        Raises: InForkedWorker: in a worker that was forked from a zygote.
         """
         for each in (self._serving, self._making):
             if each is not None:
-                self._hear(each, now_s)
+                self._read_reports(each, now_s)
         is_late = self._making is not None and now_s - self._making.heard_s > SILENCE_LIMIT_S
         if is_late and self._making is not None:
             self._discard(self._making)
@@ -173,7 +173,7 @@ class ZygoteKeeper:
         self._has_answered = True
         return child
 
-    def bury(self, pid: int) -> None:
+    def on_exit(self, pid: int) -> None:
         """Take note that a child of the pool was reaped."""
         self._ended.discard(pid)
         for each in (self._serving, self._making):
@@ -203,7 +203,7 @@ class ZygoteKeeper:
         os.close(control_fd)
         return _Zygote(pid=pid, link=Link(ours_fd), order=order, heard_s=now_s)
 
-    def _hear(self, zygote: _Zygote, now_s: float) -> None:
+    def _read_reports(self, zygote: _Zygote, now_s: float) -> None:
         for line in zygote.link.read_lines():
             try:
                 word = unpack_word(line)
@@ -248,7 +248,7 @@ class ZygoteKeeper:
             ),
             left_out={**ready.learned.left_out, **self._learned.left_out},
         )
-        self.tell(
+        self.send(
             PoolLearned(
                 pid=zygote.pid,
                 modules=ready.modules,

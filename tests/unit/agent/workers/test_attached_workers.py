@@ -46,7 +46,7 @@ def test_what_is_read_late_is_as_old_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     """The agent was stopped: its workers had ended seconds before it read of their last commit."""
     monkeypatch.setattr("elasticd_agent.workers.attached_workers.now_s", lambda: 17.0)
     node, heard = Node(), []
-    node.attached.heard = lambda slot, nonce, beat: heard.append(beat.committed_ago_s)
+    node.attached.on_beat = lambda slot, nonce, beat: heard.append(beat.committed_ago_s)
     node.beat(3, committed_ago_s=0.5, sent_s=12.0)
     node.beat(3, committed_ago_s=0.5, sent_s=17.1)
     node.beat(3, committed_ago_s=0.5)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from elasticd.channel.fork_server import BURY, Buried, ServerReady
+from elasticd.channel.fork_server import REAP, Buried, ServerReady
 from elasticd.channel.wire import pack
 from elasticd_agent.workers import fork_server_connection
 from elasticd_agent.workers.fork_server_connection import ForkServerConnection
@@ -41,11 +41,11 @@ def test_late_answer_is_nobodys(ends: Ends) -> None:
     ours, theirs = ends
     connection = connected(ours)
     with pytest.raises(TimeoutError):
-        connection.ask(BURY + b"1")
+        connection.ask(REAP + b"1")
     with suppress(BrokenPipeError):
         theirs.send(pack(Buried(pid=1)), socket.MSG_NOSIGNAL)
     with pytest.raises(OSError):  # noqa: PT011  # of the system's words, whichever comes first
-        connection.ask(BURY + b"2")
+        connection.ask(REAP + b"2")
 
 
 def test_server_that_is_given_up_is_killed_at_once(ends: Ends) -> None:

@@ -15,10 +15,10 @@ from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import Launcher, fork
 from elasticd_agent.pool.parked import order, parked_keeper, parked_process
 from elasticd_agent.pool.parked.parked_keeper import (
+    BACKOFF_S,
     FORGET_S,
     LOSSES_LIMIT,
     ROOM_TICK_S,
-    BACKOFF_S,
     SHORTAGE_S,
     SURPLUS_S,
     ParkedKeeper,
@@ -49,15 +49,15 @@ class Bench:
         launcher = Launcher(can_fork=True, can_park=True, pool_pid=os.getpid(), kept_fds=())
         self.keeper = ParkedKeeper(launcher, self.said.append, lambda: self.shortage)
 
-    def tend(self, wanted: int | None = 1, source: int = 0) -> set[int]:
-        self.keeper.tend(self.now_s, wanted, source)
+    def reconcile(self, wanted: int | None = 1, source: int = 0) -> set[int]:
+        self.keeper.reconcile(self.now_s, wanted, source)
         return self.keeper.pids
 
     def park(self, count: int = 1) -> set[int]:
         """Have some parked; returns their numbers once they wait."""
 
         def is_told() -> bool:
-            self.tend(count)
+            self.reconcile(count)
             return bool(self.said)
 
         wait_until(is_told, because="none is parked")
@@ -69,7 +69,7 @@ class Bench:
     def reap(self) -> None:
         for pid in self.keeper.pids:
             os.waitpid(pid, 0)
-            self.keeper.bury(pid, self.now_s)
+            self.keeper.on_exit(pid, self.now_s)
 
 
 def stop(pid: int) -> None:
@@ -89,19 +89,19 @@ def test_none_is_forked_before_the_last_launch_has_settled(bench: Bench) -> None
     """Nor when no worker runs."""
     bench.keeper.back_off(bench.now_s)
     bench.now_s += BACKOFF_S / 2
-    assert not bench.tend()
+    assert not bench.reconcile()
     bench.now_s += BACKOFF_S
-    assert not bench.tend(wanted=0)
-    assert not bench.tend(wanted=None), "another zygote is being made"
+    assert not bench.reconcile(wanted=0)
+    assert not bench.reconcile(wanted=None), "another zygote is being made"
     pids = bench.park()
-    assert bench.tend() == pids, "there are more than workers"
+    assert bench.reconcile() == pids, "there are more than workers"
 
 
 def test_those_of_an_older_zygote_are_ended(bench: Bench) -> None:
     """The next workers come from another process, which has loaded more."""
     (pid,) = bench.park()
     assert bench.keeper.launch(START, 7, bench.now_s) is None
-    bench.tend(wanted=None, source=7)
+    bench.reconcile(wanted=None, source=7)
     wait_until(lambda: not is_alive(pid), because="it is of an older zygote")
 
 
@@ -117,8 +117,8 @@ def test_one_that_stands_still_is_ended_and_runs_nothing(
     assert bench.keeper.launch(START, 0, bench.now_s) is None
     assert bench.keeper.pids == {pid}, "nobody knows of it until it is reaped"
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    bench.keeper.bury(pid, bench.now_s)
-    assert not bench.tend(), "the next one is forked at once"
+    bench.keeper.on_exit(pid, bench.now_s)
+    assert not bench.reconcile(), "the next one is forked at once"
 
 
 def test_one_that_has_answered_runs_nothing_before_it_is_told_to() -> None:
@@ -165,7 +165,7 @@ def test_first_one_that_is_silent_is_the_last_that_is_asked(
     assert len(asked) == 1
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-        bench.keeper.bury(pid, bench.now_s)
+        bench.keeper.on_exit(pid, bench.now_s)
     assert not bench.keeper.pids
 
 
@@ -193,11 +193,11 @@ def test_none_is_parked_of_a_source_whose_forks_take_too_much(
 ) -> None:
     """The agent is told of it once."""
     monkeypatch.setattr(parked_keeper, "PRIVATE_LIMIT_BYTES", 1)
-    (pid,) = bench.tend()
-    wait_until(lambda: bench.tend() == {pid} and not is_alive(pid), because="it is too large")
+    (pid,) = bench.reconcile()
+    wait_until(lambda: bench.reconcile() == {pid} and not is_alive(pid), because="it is too large")
     bench.reap()
     bench.now_s += 10 * BACKOFF_S
-    assert not bench.tend()
+    assert not bench.reconcile()
     (told,) = bench.said
     assert isinstance(told, NotParked) and "MiB" in told.why
 
@@ -206,12 +206,12 @@ def test_after_twelve_losses_in_a_row_none_is_parked(bench: Bench) -> None:
     """The agent is told the reason, once."""
     for _ in range(LOSSES_LIMIT):
         assert not bench.said
-        (pid,) = bench.tend()
+        (pid,) = bench.reconcile()
         os.kill(pid, signal.SIGKILL)
         bench.reap()
         bench.now_s += 2 * BACKOFF_S
     for _ in range(3):
-        assert not bench.tend()
+        assert not bench.reconcile()
         bench.now_s += 2 * BACKOFF_S
     (told,) = bench.said
     assert isinstance(told, NotParked) and "it ended" in told.why
@@ -225,7 +225,7 @@ def test_those_that_are_lost_at_once_are_one_loss(bench: Bench) -> None:
     for pid in bench.park(LOSSES_LIMIT):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        bench.keeper.bury(pid, bench.now_s)
+        bench.keeper.on_exit(pid, bench.now_s)
         bench.now_s += 0.01
     bench.now_s += 2 * BACKOFF_S
     bench.park()
@@ -240,19 +240,19 @@ def test_one_that_differs_from_its_source_is_no_loss(
         (pid,) = bench.park()
         assert bench.keeper.launch(START, 0, bench.now_s) is None
         os.waitpid(pid, 0)
-        bench.keeper.bury(pid, bench.now_s)
+        bench.keeper.on_exit(pid, bench.now_s)
 
 
 def test_those_that_are_too_many_are_ended_when_the_node_is_quiet(bench: Bench) -> None:
     """A job has shrunk, or has ended; but a recovery that has no worker yet needs them."""
     pids = bench.park(3)
     bench.keeper.back_off(bench.now_s)
-    assert bench.tend(wanted=0) == pids
+    assert bench.reconcile(wanted=0) == pids
     bench.now_s += SURPLUS_S
-    assert bench.tend(wanted=None) == pids
-    bench.tend(wanted=1)
+    assert bench.reconcile(wanted=None) == pids
+    bench.reconcile(wanted=1)
     wait_until(lambda: sum(map(is_alive, pids)) == 1, because="two are too many")
-    bench.tend(wanted=0)
+    bench.reconcile(wanted=0)
     wait_until(lambda: not any(map(is_alive, pids)), because="there is no worker")
 
 
@@ -260,7 +260,7 @@ def test_a_pool_parks_so_many_at_most(bench: Bench, monkeypatch: pytest.MonkeyPa
     """A node of very many small workers is not doubled."""
     monkeypatch.setattr(parked_keeper, "PARKED_LIMIT", 2)
     pids = bench.park(9)
-    assert len(pids) == 2 and bench.tend(9) == pids
+    assert len(pids) == 2 and bench.reconcile(9) == pids
 
 
 def test_where_memory_is_short_none_is_parked_until_there_is_more(bench: Bench) -> None:
@@ -268,24 +268,24 @@ def test_where_memory_is_short_none_is_parked_until_there_is_more(bench: Bench) 
     (pid,) = bench.park()
     bench.shortage = "there is none"
     bench.now_s += 2 * ROOM_TICK_S
-    bench.tend()
+    bench.reconcile()
     wait_until(lambda: not is_alive(pid), because="it takes memory that workers need")
     bench.reap()
     bench.now_s += 2 * ROOM_TICK_S
-    assert not bench.tend()
+    assert not bench.reconcile()
     assert bench.said == [NotParked(why="there is none")]
     bench.said.clear()
     bench.shortage = ""
     bench.now_s += SHORTAGE_S / 2
-    assert not bench.tend(), "what they took may be all that was missing"
+    assert not bench.reconcile(), "what they took may be all that was missing"
     bench.now_s += SHORTAGE_S
     bench.park()
 
 
 def test_what_one_takes_is_told(bench: Bench) -> None:
     """It is far from the limit; it has one thread and a name that `ps` shows."""
-    (pid,) = bench.tend()
-    wait_until(lambda: bool(bench.tend() and bench.said), because="none is parked")
+    (pid,) = bench.reconcile()
+    wait_until(lambda: bool(bench.reconcile() and bench.said), because="none is parked")
     (told,) = bench.said
     assert isinstance(told, PoolParked)
     assert told.workers == 1 and told.private_bytes > 0

@@ -9,7 +9,7 @@ POOL = """
 import gc, os
 from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
-from elasticd_agent.pool.launch import BornChild, Heritage
+from elasticd_agent.pool.launch import InForkedWorker, Heritage
 from elasticd_agent.pool.zygote import zygote_keeper
 from elasticd_agent.pool.zygote.learned_set import Script
 
@@ -24,7 +24,7 @@ def be_worker(order, control_fd, *, pool_pid, kept_fds):
     for number in range(3, 100):
         if number != null:
             os.dup2(null, number)
-    raise BornChild(start, null, Heritage(kept_fds=frozenset(), environment={}))
+    raise InForkedWorker(start, null, Heritage(kept_fds=frozenset(), environment={}))
 
 zygote_keeper.be_zygote = be_worker
 plan = zygote_keeper.ZygotePlan(
@@ -34,11 +34,11 @@ plan = zygote_keeper.ZygotePlan(
     kept_fds=(),
     environment={},
 )
-keeper = zygote_keeper.ZygoteKeeper(plan=plan, tell=lambda word: None)
+keeper = zygote_keeper.ZygoteKeeper(plan=plan, send=lambda word: None)
 keeper.recall()
 try:
-    keeper.tend(0.0)
-except BornChild:
+    keeper.reconcile(0.0)
+except InForkedWorker:
     pass
 else:
     os.wait()
