@@ -7,7 +7,7 @@ from typing import Any
 from elasticd.errors import InvariantBroken
 from elasticd.records.codec import from_plain, to_plain
 
-__all__ = ["LINE_LIMIT_BYTES", "pack", "unpack"]
+__all__ = ["LINE_LIMIT_BYTES", "pack", "tag", "unpack"]
 
 LINE_LIMIT_BYTES = 4_000_000
 """The limit of a line: room for the largest environment that Linux allows a process at its
@@ -16,7 +16,13 @@ start."""
 
 def pack(message: object) -> bytes:
     """Return one line, with its newline."""
-    return json.dumps([type(message).__name__, to_plain(message)]).encode() + b"\n"
+    return json.dumps([tag(type(message)), to_plain(message)]).encode() + b"\n"
+
+
+def tag(kind: type) -> str:
+    """Return the name of this kind of message on the wire: its `TAG`, or else its class's name."""
+    name: str = getattr(kind, "TAG", kind.__name__)
+    return name
 
 
 def unpack(line: bytes, kinds: Mapping[str, type]) -> Any:

@@ -155,40 +155,42 @@ class Service:
             case ms.Claim():
                 buffer, memory = self.vault.claim(worker, question.plan)
                 return ms.Claimed(buffer=buffer), memory
-            case ms.Dropped():
+            case ms.ReleaseBuffer():
                 self.vault.drop(worker, question.plan)
                 return ms.Done(), None
-            case ms.Meet():
-                return ms.Met(door=self.receiver.door() if self.receiver else None), None
+            case ms.GetAddress():
+                return ms.Address(door=self.receiver.address() if self.receiver else None), None
             case ms.Mirror():
                 if self.sender is not None:
                     self.sender.use(worker, question.door)
                 return ms.Done(), None
-            case ms.Taken():
+            case ms.SaveSnapshot():
                 self._take(worker, question)
                 return ms.Done(), None
-            case ms.Ask():
-                return self._standing(worker), None
-            case ms.HowFar():
+            case ms.GetStatus():
+                return self._status(worker), None
+            case ms.GetProgress():
                 done, total = self.saver.progress
                 return ms.Progress(done_bytes=done, total_bytes=total), None
-            case ms.Await():
+            case ms.WaitDurable():
                 job = self.saver.wait(question.snapshot, question.timeout_s)
                 if job is None:
                     is_known = self.saver.is_known(question.snapshot)
-                    return ms.Awaited(is_durable=False, why=ms.LONGER if is_known else _LOST), None
+                    return ms.Durability(
+                        is_durable=False, why=ms.LONGER if is_known else _LOST
+                    ), None
                 is_durable = job.outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY)
-                return ms.Awaited(is_durable=is_durable, why=job.why), None
+                return ms.Durability(is_durable=is_durable, why=job.why), None
             case _:
                 return self._restore(worker, question)
 
-    def _standing(self, worker: int) -> ms.Standing:
+    def _status(self, worker: int) -> ms.Status:
         awaits_upload = self.vault.awaits_upload(worker)
         self.metrics.held_up(awaits_upload or self.vault.awaits_upload())
         if awaits_upload and not self._has_no_room.is_set():
             self._has_no_room.set()
             self.saver.note(_NO_ROOM)
-        return ms.Standing(
+        return ms.Status(
             is_busy=self.saver.is_busy,
             durable_step=self.saver.durable_step,
             awaits_upload=awaits_upload,
@@ -221,7 +223,7 @@ class Service:
                 return self._map(question.held)
         raise InvariantBroken(f"no answer to {type(question).__name__}")
 
-    def _take(self, worker: int, taken: ms.Taken) -> None:
+    def _take(self, worker: int, taken: ms.SaveSnapshot) -> None:
         plan = self.vault.plan_of(worker, taken.plan)
         header = None
         if plan.tensors or plan.share == 0:

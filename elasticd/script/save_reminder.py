@@ -39,7 +39,7 @@ def remind(
     from elasticd.keeper.wire import message as ms
 
     with suppress(ElasticdError), closing(Client(keeper, limit_s=START_S)) as client:
-        standing = client.ask(ms.Ask(), ms.Standing, timeout_s=ANSWER_S)
+        standing = client.ask(ms.GetStatus(), ms.Status, timeout_s=ANSWER_S)
         if standing.durable_step < 0 and not standing.is_busy:
             write(
                 "elasticd: nothing was saved, though --checkpoint was given: call "

@@ -115,7 +115,7 @@ class Checkpoints:
         Exceptions from here come from the script's own objects.
         """
         self._is_sharded |= self._state.is_sharded
-        self._remnants.collect(self._state, self.is_alike, self._run)
+        self._remnants.collect(self._state, self.is_replicated, self._run)
 
     def survey(self, group: Group, decision: SourceDecision) -> None:
         """Find out whether all ranks together have a state that none of them has alone."""
@@ -202,7 +202,7 @@ class Checkpoints:
         self._saving.begin(
             group.store,
             self._state,
-            self.is_alike,
+            self.is_replicated,
             rank=world.rank,
             generation=world.generation,
             nodes=decision.nodes,
@@ -257,7 +257,7 @@ class Checkpoints:
         self._session.pause("the last state is being saved")
         step = self._state.position[0]
         try:
-            if step > saving.saved_step and (guard.is_dirty or guard.touch.has_moved()):
+            if step > saving.saved_step and (guard.is_dirty or guard.touch.differs()):
                 # With the position of the last commit it would be the state of no step.
                 saving.say(
                     f"The parameters were changed after the last commit (step {step}), so they are "
@@ -273,7 +273,7 @@ class Checkpoints:
     def _run(self) -> int:
         return self._saving.run if self._saving is not None else 0
 
-    def is_alike(self, tree: Tree) -> list[bool]:
+    def is_replicated(self, tree: Tree) -> list[bool]:
         """Return for each tensor whether it is the same on all ranks that have the state."""
         return alike(tree, self._state.guard.optimizers)
 

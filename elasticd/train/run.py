@@ -159,7 +159,7 @@ class _Run:
             device=device(),
             timeout_s=timeout_s,
             env=os.environ,
-            on_abort=self._flag.hoist if self._flag is not None else None,
+            on_abort=self._flag.set if self._flag is not None else None,
         )
         self._session.use(group)
         is_done = False
@@ -278,7 +278,7 @@ class _Run:
         restored = self._checkpoints.restore(group) if must_restore else None
         fetched = FetchResult()
         if restored is None:
-            fetched = fetch_state(group, decision, self._core, self._checkpoints.is_alike)
+            fetched = fetch_state(group, decision, self._core, self._checkpoints.is_replicated)
         self._is_forming = False
         return restored, fetched
 

@@ -219,8 +219,8 @@ class Job:
         """Return when the snapshot of a step, or of the last one, is durable."""
         step = self.step if step is None else step
         snapshot = Snapshot(run=self.saving.run, generation=1, step=step)
-        question = ms.Await(snapshot=snapshot, timeout_s=LIMIT_S)
-        said = self.client.ask(question, ms.Awaited)
+        question = ms.WaitDurable(snapshot=snapshot, timeout_s=LIMIT_S)
+        said = self.client.ask(question, ms.Durability)
         if not said.is_durable:
             raise RuntimeError(f"Step {step} was not saved: {said.why}")
 

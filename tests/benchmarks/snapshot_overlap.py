@@ -76,7 +76,7 @@ class Ours:
         return overlap.waited_s if overlap is not None else 0.0
 
     def is_busy(self) -> bool:
-        return self._job.client.ask(ms.Ask(), ms.Standing).is_busy
+        return self._job.client.ask(ms.GetStatus(), ms.Status).is_busy
 
     def wait(self) -> None:
         self._job.saving._finish_copy()

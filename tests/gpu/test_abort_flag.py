@@ -37,7 +37,7 @@ class CardWatch(FakeWatch):
             device=CARD,
             backend="gloo",
             timeout_s=PATIENCE_S,
-            on_abort=flag.hoist,
+            on_abort=flag.set,
         )
 
     def synchronize(self, mark: Any = None) -> None:

@@ -88,7 +88,6 @@ NAMED_SO_ALL_THE_SAME = {
     "chaos/history/records.py:Told",  # Old histories are read by these names.
     "elasticd/channel/worker.py:Attached",  # A message: its name is on the wire.
     "elasticd/keeper/mirror/protocol.py:Wanted",  # Keepers of other versions know it by this name.
-    "elasticd/keeper/wire/message.py:Standing",
 }
 
 PRIVATE_OF_OTHERS = {

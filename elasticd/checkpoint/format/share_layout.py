@@ -52,12 +52,14 @@ class Layout:
         return tuple(parts)
 
 
-def shares(tensors: Sequence[Tensor], is_alike: Sequence[bool], count: int) -> list[list[Slab]]:
-    """Divide the state among `count` holders; `is_alike` says whether a tensor is equal on all
+def shares(
+    tensors: Sequence[Tensor], is_replicated: Sequence[bool], count: int
+) -> list[list[Slab]]:
+    """Divide the state among `count` holders; `is_replicated` says whether a tensor is equal on all
     ranks.
     """
     found: list[list[Slab]] = [[] for _ in range(count)]
-    own = [index for index, alike in enumerate(is_alike) if not alike]
+    own = [index for index, alike in enumerate(is_replicated) if not alike]
     for index in own:
         found[0].append(_whole(index, tensors[index]))
     total = sum(each.nbytes for each in tensors)
@@ -67,7 +69,7 @@ def shares(tensors: Sequence[Tensor], is_alike: Sequence[bool], count: int) -> l
     ends = [first + rest * turn // max(1, count - 1) for turn in range(count)]
     ends[-1] = total
     at = turn = 0
-    for index, alike in enumerate(is_alike):
+    for index, alike in enumerate(is_replicated):
         if not alike:
             continue
         tensor = tensors[index]

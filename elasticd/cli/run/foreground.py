@@ -394,6 +394,6 @@ def keeper_progress(name: str) -> tuple[int, int]:
     from elasticd.keeper.wire import message as ms
 
     with suppress(ElasticdError), closing(Client(name, limit_s=0.0)) as client:
-        told = client.ask(ms.HowFar(), ms.Progress, timeout_s=KEEPER_ANSWER_S)
+        told = client.ask(ms.GetProgress(), ms.Progress, timeout_s=KEEPER_ANSWER_S)
         return told.done_bytes, told.total_bytes
     return 0, 0

@@ -19,7 +19,7 @@ from elasticd.channel.wire import pack, unpack
 from elasticd.errors import InvariantBroken, Refused
 from elasticd.net.framing import read_exactly, read_into, read_message, send_message
 
-__all__ = ["MirrorConnection", "greeted", "welcomed"]
+__all__ = ["MirrorConnection", "client_handshake", "server_handshake"]
 
 GREETING_LIMIT_S = 5.0
 """The time limit for the proofs: a round trip, and a keeper that is busy with uploads."""
@@ -81,7 +81,7 @@ class MirrorConnection:
         read_into(self._sock, place, time.monotonic() + STEP_LIMIT_S)
 
 
-def greeted(sock: socket.socket, token: str) -> MirrorConnection:
+def client_handshake(sock: socket.socket, token: str) -> MirrorConnection:
     """Prove to the keeper at the other end that we know its token, and check that it does.
 
     Raises: Refused: the other end is no keeper, or another one. OSError, EOFError: the other end is
@@ -100,7 +100,7 @@ def greeted(sock: socket.socket, token: str) -> MirrorConnection:
     return MirrorConnection(sock)
 
 
-def welcomed(sock: socket.socket, token: str) -> MirrorConnection:
+def server_handshake(sock: socket.socket, token: str) -> MirrorConnection:
     """Check that the client knows our token, and prove the same to it.
 
     Raises: Refused: the client does not know it. OSError, EOFError: the client is gone, hung up, or

@@ -8,7 +8,7 @@ sent to its end: otherwise a network slower than the snapshots would never compl
 from dataclasses import dataclass, replace
 
 from elasticd.keeper.memory.share_record import ShareRecord
-from elasticd.keeper.wire.message import Door
+from elasticd.keeper.wire.message import KeeperAddress
 
 __all__ = ["FIRST_PAUSE_S", "LAST_PAUSE_S", "TRIES_LIMIT", "MirrorTask", "MirrorQueue"]
 
@@ -23,7 +23,7 @@ class MirrorTask:
 
     worker: int
     record: ShareRecord
-    door: Door | None
+    address: KeeperAddress | None
     """The keeper's address; None if the worker has not said it yet."""
     tries: int = 0
     due_s: float = 0.0
@@ -33,21 +33,21 @@ class MirrorQueue:
     """The shares that wait, at most one `MirrorTask` for each; one thread at a time uses it."""
 
     def __init__(self) -> None:
-        self._doors: dict[int, Door] = {}
+        self._addresses: dict[int, KeeperAddress] = {}
         self._waiting: dict[int, MirrorTask] = {}
 
-    def use(self, worker: int, door: Door) -> None:
+    def use(self, worker: int, address: KeeperAddress) -> None:
         """Send the present and future shares of this worker to that keeper."""
-        self._doors[worker] = door
-        for share, errand in self._waiting.items():
-            if errand.worker == worker:
-                self._waiting[share] = replace(errand, door=door, tries=0, due_s=0.0)
+        self._addresses[worker] = address
+        for share, task in self._waiting.items():
+            if task.worker == worker:
+                self._waiting[share] = replace(task, address=address, tries=0, due_s=0.0)
 
     def plan(self, worker: int) -> None:
         """Take note of a worker's new plan, perhaps in another world; the worker says anew where to
         send.
         """
-        self._doors.pop(worker, None)
+        self._addresses.pop(worker, None)
 
     def add(self, worker: int, record: ShareRecord) -> None:
         """Add a share that is complete on this node, and on no other."""
@@ -55,25 +55,25 @@ class MirrorQueue:
         before = self._waiting.get(share.share)
         if before is None or before.record.share.snapshot < share.snapshot:
             self._waiting[share.share] = MirrorTask(
-                worker=worker, record=record, door=self._doors.get(worker)
+                worker=worker, record=record, address=self._addresses.get(worker)
             )
 
     def leave(self, worker: int) -> None:
         """Forget a worker that is gone. Its shares are still sent if their keeper is known."""
-        self._doors.pop(worker, None)
-        for share, errand in list(self._waiting.items()):
-            if errand.worker == worker and errand.door is None:
+        self._addresses.pop(worker, None)
+        for share, task in list(self._waiting.items()):
+            if task.worker == worker and task.address is None:
                 del self._waiting[share]
 
     def next(self, now_s: float) -> MirrorTask | None:
         """Take out the task that is due now, the oldest first; None if none is due."""
-        for share, errand in list(self._waiting.items()):
-            if not errand.record.is_wanted:
+        for share, task in list(self._waiting.items()):
+            if not task.record.is_wanted:
                 del self._waiting[share]
         ready = [
-            errand
-            for errand in self._waiting.values()
-            if errand.door is not None and errand.due_s <= now_s
+            task
+            for task in self._waiting.values()
+            if task.address is not None and task.due_s <= now_s
         ]
         if not ready:
             return None
@@ -85,24 +85,24 @@ class MirrorQueue:
     def is_new(self) -> bool:
         """Return whether a share waits that was not tried yet, and can be sent."""
         return any(
-            errand.door is not None and not errand.tries and errand.record.is_wanted
-            for errand in self._waiting.values()
+            task.address is not None and not task.tries and task.record.is_wanted
+            for task in self._waiting.values()
         )
 
     def pause_s(self, now_s: float) -> float | None:
         """Return the seconds until a task is due; None if none is due before something changes."""
-        due = [each.due_s - now_s for each in self._waiting.values() if each.door is not None]
+        due = [each.due_s - now_s for each in self._waiting.values() if each.address is not None]
         return max(0.0, min(due)) if due else None
 
-    def failed(self, errand: MirrorTask, now_s: float) -> None:
+    def failed(self, task: MirrorTask, now_s: float) -> None:
         """Take note of a failed try; try later, unless a newer share waits or the tries are used
         up.
         """
-        share = errand.record.share.share
-        tries = errand.tries + 1
-        if share in self._waiting or tries >= TRIES_LIMIT or not errand.record.is_wanted:
+        share = task.record.share.share
+        tries = task.tries + 1
+        if share in self._waiting or tries >= TRIES_LIMIT or not task.record.is_wanted:
             return
-        pause_s = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2**errand.tries)
-        # Its worker may have named another door meanwhile.
-        door = self._doors.get(errand.worker, errand.door)
-        self._waiting[share] = replace(errand, door=door, tries=tries, due_s=now_s + pause_s)
+        pause_s = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2**task.tries)
+        # Its worker may have named another address meanwhile.
+        address = self._addresses.get(task.worker, task.address)
+        self._waiting[share] = replace(task, address=address, tries=tries, due_s=now_s + pause_s)

@@ -19,7 +19,7 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavaila
 from elasticd.keeper.memory.received_shares import ReceiveSlot
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.memory.vault import ShareMemory
-from elasticd.keeper.mirror.connection import MirrorConnection, welcomed
+from elasticd.keeper.mirror.connection import MirrorConnection, server_handshake
 from elasticd.keeper.mirror.protocol import (
     ANSWER_LIMIT_BYTES,
     ENDS,
@@ -31,7 +31,7 @@ from elasticd.keeper.mirror.protocol import (
     Wanted,
     checked,
 )
-from elasticd.keeper.wire.message import Door, Saving
+from elasticd.keeper.wire.message import KeeperAddress, Saving
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["MirrorReceiver"]
@@ -69,16 +69,16 @@ class MirrorReceiver:
         self._host, self._job, self._uid = host, job, uid
         self._niceness = niceness
         self._lock = Lock()
-        self._door: Door | None = None
+        self._address: KeeperAddress | None = None
         self._guests = BoundedSemaphore(GUESTS_LIMIT)
         self._said: set[str] = set()
 
-    def door(self) -> Door | None:
+    def address(self) -> KeeperAddress | None:
         """Return the address for other keepers, and listen there; None if they cannot reach this
         node.
         """
         with self._lock:
-            if self._door is None and self._host:
+            if self._address is None and self._host:
                 try:
                     family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
                     listener = socket.create_server((self._host, 0), family=family)
@@ -86,9 +86,13 @@ class MirrorReceiver:
                     self._say_once("listening", "keeper.not_listening", f"{self._host}: {exc}")
                     return None
                 port = int(listener.getsockname()[1])
-                self._door = Door(host=self._host, port=port, token=token_hex(TOKEN_BYTES))
-                Thread(target=self._listen, args=(listener, self._door.token), daemon=True).start()
-            return self._door
+                self._address = KeeperAddress(
+                    host=self._host, port=port, token=token_hex(TOKEN_BYTES)
+                )
+                Thread(
+                    target=self._listen, args=(listener, self._address.token), daemon=True
+                ).start()
+            return self._address
 
     def _listen(self, listener: socket.socket, token: str) -> None:
         """Thread: start one more thread for each connection."""
@@ -112,20 +116,20 @@ class MirrorReceiver:
         try:
             with sock, suppress(OSError, EOFError):
                 try:
-                    passage = welcomed(sock, token)
+                    connection = server_handshake(sock, token)
                 except Refused as exc:
                     self._say_once(host, "keeper.refused", f"{host}: {exc}")
                     return
-                self._answer(passage, host)
+                self._answer(connection, host)
         except Exception:
             log.exception("share.receiving_broke", host=host)
         finally:
             self._guests.release()
 
-    def _answer(self, passage: MirrorConnection, host: str) -> None:
+    def _answer(self, connection: MirrorConnection, host: str) -> None:
         """Receive the share that a client offers, or answer why not."""
         try:
-            offer = passage.receive(OFFERS, OFFER_LIMIT_BYTES)
+            offer = connection.receive(OFFERS, OFFER_LIMIT_BYTES)
             checked(offer, self._job, self._uid)
             slot = self._vault.received.claim(
                 offer.snapshot,
@@ -135,10 +139,10 @@ class MirrorReceiver:
                 self._vault.owed_bytes,
             )
             if slot is not None:
-                self._take(passage, offer, slot)
+                self._take(connection, offer, slot)
             elif offer.saving is not Saving.NONE:
                 self._save(offer)
-            passage.send(Held())
+            connection.send(Held())
         except (Unavailable, EnvironmentProblem, Refused) as exc:
             why = str(exc)[:WHY_LIMIT]
             if isinstance(exc, EnvironmentProblem):
@@ -146,7 +150,7 @@ class MirrorReceiver:
                 why = "There is no memory for it."  # The same each time, so that it is told once.
             elif isinstance(exc, Refused):
                 self._say_once(why, "share.refused", f"{host}: {why}")
-            passage.send(NotNow(why=why))
+            connection.send(NotNow(why=why))
 
     def _save(self, offer: Offer) -> None:
         """Begin to upload this share, which so far was only held in memory here."""
@@ -158,18 +162,18 @@ class MirrorReceiver:
                 with suppress(ElasticdError):
                     self._add(record)
 
-    def _take(self, passage: MirrorConnection, offer: Offer, slot: ReceiveSlot) -> None:
+    def _take(self, connection: MirrorConnection, offer: Offer, slot: ReceiveSlot) -> None:
         is_kept = False
         try:
-            passage.send(Wanted())
+            connection.send(Wanted())
             sums = []
             for start, size in offer.layout.parts:
                 found: list[str] = []
                 for block in blocks(slot.memory.view[start : start + size]):
-                    passage.receive_block(block)
+                    connection.receive_block(block)
                     found.append(block_sum(block))
                 sums.append(tuple(found))
-            sealed = passage.receive(ENDS, ANSWER_LIMIT_BYTES)
+            sealed = connection.receive(ENDS, ANSWER_LIMIT_BYTES)
             if sealed.sum != sum_of_sums(sums):
                 raise Refused("The bytes that arrived are not those that were sent.")
             record = ShareRecord(

@@ -19,7 +19,7 @@ from elasticd.errors import Refused, Unavailable
 from elasticd.keeper.memory.memfd import SLOWEST_BYTES_PER_S
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
-from elasticd.keeper.mirror.connection import MirrorConnection, greeted
+from elasticd.keeper.mirror.connection import MirrorConnection, client_handshake
 from elasticd.keeper.mirror.pacing import SendPacing
 from elasticd.keeper.mirror.protocol import (
     ANSWER_LIMIT_BYTES,
@@ -31,7 +31,7 @@ from elasticd.keeper.mirror.protocol import (
     Wanted,
 )
 from elasticd.keeper.mirror.queue import MirrorQueue, MirrorTask
-from elasticd.keeper.wire.message import Door
+from elasticd.keeper.wire.message import KeeperAddress
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["MirrorSender"]
@@ -68,10 +68,10 @@ class MirrorSender:
         self._why = ""
         """What was wrong at the last try."""
 
-    def use(self, worker: int, door: Door) -> None:
+    def use(self, worker: int, address: KeeperAddress) -> None:
         """Send the present and future shares of this worker to that keeper."""
         with self._changed:
-            self._mirror.use(worker, door)
+            self._mirror.use(worker, address)
             if not self._is_running:
                 self._is_running = True
                 Thread(target=self._run, name="mirror", daemon=True).start()
@@ -114,33 +114,33 @@ class MirrorSender:
         os.nice(self._niceness)  # On Linux that is this thread alone.
         while True:
             with self._changed:
-                errand = self._mirror.next(time.monotonic())
-                while errand is None and not self._is_closed:
+                task = self._mirror.next(time.monotonic())
+                while task is None and not self._is_closed:
                     self._changed.wait(self._mirror.pause_s(time.monotonic()))
-                    errand = self._mirror.next(time.monotonic())
-                if errand is None or self._is_closed:
+                    task = self._mirror.next(time.monotonic())
+                if task is None or self._is_closed:
                     return
                 self._is_busy = True
             try:
-                self._bring(errand)
+                self._bring(task)
             except Exception:
                 log.exception("share.sending_broke")
-            del errand  # It holds memory.
+            del task  # It holds memory.
             with self._changed:
                 self._is_busy = False
                 self._changed.notify_all()
 
-    def _bring(self, errand: MirrorTask) -> None:
-        share = errand.record.share
+    def _bring(self, task: MirrorTask) -> None:
+        share = task.record.share
         try:
-            assert errand.door is not None
-            sent_bytes = self._send(errand.door, errand.record)
+            assert task.address is not None
+            sent_bytes = self._send(task.address, task.record)
         except Abandoned:
             self._failed(self._too_slow())
         except (OSError, EOFError, Refused, Unavailable) as exc:
             self._failed(str(exc) or type(exc).__name__)
             with self._changed:
-                self._mirror.failed(errand, time.monotonic())
+                self._mirror.failed(task, time.monotonic())
         else:
             if self._why or not self._metrics.has_mirrored:
                 log.info("share.sent", step=share.snapshot.step, share=share.share)
@@ -167,14 +167,16 @@ class MirrorSender:
             "allow more, or take snapshots less often."
         )
 
-    def _send(self, door: Door, record: ShareRecord) -> int:
+    def _send(self, address: KeeperAddress, record: ShareRecord) -> int:
         """Send a share; return how many bytes were sent, once the other keeper holds the share."""
-        with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
-            passage = greeted(sock, door.token)
-            passage.watch()
-            passage.send(self._offer(record))
+        with socket.create_connection(
+            (address.host, address.port), timeout=CONNECT_LIMIT_S
+        ) as sock:
+            connection = client_handshake(sock, address.token)
+            connection.watch()
+            connection.send(self._offer(record))
             # The other keeper takes the memory before it answers, and that may be slow.
-            if _is_held_there(passage, record.memory.size / SLOWEST_BYTES_PER_S):
+            if _is_held_there(connection, record.memory.size / SLOWEST_BYTES_PER_S):
                 return 0
             for start, size in record.share.layout.parts:
                 for block in blocks(record.memory.view[start : start + size]):
@@ -183,12 +185,12 @@ class MirrorSender:
                         self._sleep(pause_s)
                     if not record.is_wanted:
                         raise Abandoned
-                    passage.send_block(block)
+                    connection.send_block(block)
             sums = record.sums()
             if not record.is_wanted:
                 raise Abandoned
-            passage.send(Sealed(sum=sum_of_sums(sums)))
-            if not _is_held_there(passage):
+            connection.send(Sealed(sum=sum_of_sums(sums)))
+            if not _is_held_there(connection):
                 raise Refused("The other keeper asks for the same bytes again.")
             return record.memory.size
 
@@ -207,14 +209,14 @@ class MirrorSender:
         )
 
 
-def _is_held_there(passage: MirrorConnection, more_s: float = 0.0) -> bool:
+def _is_held_there(connection: MirrorConnection, more_s: float = 0.0) -> bool:
     """Return True if the other keeper holds the share, False if it wants the bytes.
 
     `more_s` as in `MirrorConnection.receive`.
 
     Raises: Unavailable: the other keeper does not accept the share now.
     """
-    match passage.receive(ANSWERS, ANSWER_LIMIT_BYTES, more_s=more_s):
+    match connection.receive(ANSWERS, ANSWER_LIMIT_BYTES, more_s=more_s):
         case Held():
             return True
         case Wanted():

@@ -1,9 +1,15 @@
-"""The messages between a worker and its keeper. Every question has exactly one answer."""
+"""The messages between a worker and its keeper. Every question has exactly one answer.
+
+A class with a `TAG` goes by that name on the wire, where workers and keepers of other versions know
+it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
+from elasticd.channel import wire
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.piece_rows import PieceRows
@@ -83,8 +89,10 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class SaveSnapshot:
     """Say that the buffer holds this snapshot, complete. It is answered by Done."""
+
+    TAG: ClassVar = "Taken"
 
     plan: int
     buffer: int
@@ -96,7 +104,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class KeeperAddress:
     """The address at which a keeper accepts those of other nodes."""
 
     host: str
@@ -106,13 +114,16 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meet:
-    """Ask for the address at which keepers of other nodes reach this one. The answer is Met."""
+class GetAddress:
+    """Ask for the address at which keepers of other nodes reach this one. The answer is Address."""
+
+    TAG: ClassVar = "Meet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
-    door: Door | None
+class Address:
+    TAG: ClassVar = "Met"
+    door: KeeperAddress | None
     """The address; None if there is none."""
 
 
@@ -122,24 +133,29 @@ class Mirror:
     Done.
     """
 
-    door: Door
+    door: KeeperAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class ReleaseBuffer:
     """Say that a claimed buffer was not filled. It is answered by Done."""
+
+    TAG: ClassVar = "Dropped"
 
     plan: int
     buffer: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """Ask for the state of this worker's snapshots. It is answered by Standing."""
+class GetStatus:
+    """Ask for the state of this worker's snapshots. It is answered by Status."""
+
+    TAG: ClassVar = "Ask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Status:
+    TAG: ClassVar = "Standing"
     is_busy: bool
     """True if a snapshot is being uploaded."""
     durable_step: int
@@ -153,8 +169,10 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HowFar:
+class GetProgress:
     """Ask how far the uploads are, for people who wait. It is answered by Progress."""
+
+    TAG: ClassVar = "HowFar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +184,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Await:
-    """Wait until this snapshot is durable or given up. It is answered by Awaited."""
+class WaitDurable:
+    """Wait until this snapshot is durable or given up. It is answered by Durability."""
+
+    TAG: ClassVar = "Await"
 
     snapshot: Snapshot
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaited:
+class Durability:
+    TAG: ClassVar = "Awaited"
     is_durable: bool
     why: str = ""
     """Why it is not durable; LONGER if it still may be."""
@@ -324,14 +345,14 @@ class Failed:
 
 
 def _table(*kinds: type) -> Mapping[str, type]:
-    return {kind.__name__: kind for kind in kinds}
+    return {wire.tag(kind): kind for kind in kinds}
 
 
 QUESTIONS = _table(
-    Open, Plans, Claim, Taken, Dropped, Meet, Mirror, Ask, Await, Find, Join, Read, Fetch, Stream,
-    More, List, Map, HowFar
+    Open, Plans, Claim, SaveSnapshot, ReleaseBuffer, GetAddress, Mirror, GetStatus, WaitDurable,
+    Find, Join, Read, Fetch, Stream, More, List, Map, GetProgress
 )  # fmt: skip
 ANSWERS = _table(
-    Opened, Joined, Claimed, Met, Standing, Awaited, Found, Shared, Batch, Listed, Mapped, Done,
-    Failed, Progress
+    Opened, Joined, Claimed, Address, Status, Durability, Found, Shared, Batch, Listed, Mapped,
+    Done, Failed, Progress
 )  # fmt: skip

@@ -28,7 +28,7 @@ class AbortFlag:
         self.device = device
         self._number = _host_number(device)
 
-    def hoist(self) -> None:
+    def set(self) -> None:
         """Raise the flag, before the collectives of the generation are woken; any thread."""
         self._number.fill_(1.0)
 
@@ -66,7 +66,7 @@ class FlagReading:
         """Return whether the device has come to this read, like the `query` of a CUDA event."""
         return bool(self._event.query())
 
-    def was_up(self) -> bool:
+    def is_set(self) -> bool:
         """Return whether the flag was up; call it only once `query` has returned True."""
         return float(self._told) != 0.0
 

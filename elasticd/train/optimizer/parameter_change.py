@@ -106,7 +106,7 @@ class ParameterWatch:
     def bind(
         self, optimizers: Sequence[torch.optim.Optimizer], parameters: list[torch.Tensor]
     ) -> None:
-        """Watch these from the next `look_away` on."""
+        """Watch these from the next `rebaseline` on."""
         self._optimizers, self._parameters = optimizers, parameters
         self._few = _Beginnings([parameters[0], parameters[-1]] if parameters else [])
         self._all, self._whole = _Beginnings(parameters), _Whole(parameters)
@@ -118,7 +118,7 @@ class ParameterWatch:
         """Forget the committed values."""
         self._version_sum = None
 
-    def look_away(
+    def rebaseline(
         self, *, is_expected: bool = False, is_whole: bool = False, is_probe: bool = False
     ) -> None:
         """Take the present values for those that were committed.
@@ -154,15 +154,15 @@ class ParameterWatch:
         has_loaded = any(map(is_not, map(_state, self._optimizers), self._states))
         if has_loaded or version_sum != self._version_sum:
             may_be_same = self._taken is not None and (self._taken.is_exact or self._is_known)
-            is_other = has_loaded or not may_be_same or self.has_moved()
+            is_other = has_loaded or not may_be_same or self.differs()
             self._note_write(is_other or not self._is_expected)
             self._version_sum = version_sum
             return is_other
-        is_other = is_close and self.has_moved()
+        is_other = is_close and self.differs()
         self._note_write(is_other)
         return is_other
 
-    def has_moved(self) -> bool:
+    def differs(self) -> bool:
         """Return whether parameters are different now, whatever was written to them meanwhile."""
         return self._version_sum is not None and not (self._taken or self._few).is_current()
 

@@ -150,7 +150,7 @@ class StepGuard:
         is_small = sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES
         if is_small and (self._generations > 1 or not self._is_on_gpu):
             self._copy_all(is_required=False)
-        self.touch.look_away(is_expected=True, is_whole=is_small or self._is_on_gpu)
+        self.touch.rebaseline(is_expected=True, is_whole=is_small or self._is_on_gpu)
         self._hooks.callback(step_hooks.register_optimizer_step_pre_hook(self._before).remove)
         self._hooks.callback(step_hooks.register_optimizer_step_post_hook(self._after).remove)
 
@@ -165,7 +165,7 @@ class StepGuard:
         if not self.is_dirty:
             if self.touch.is_usual:
                 self._copy_all(is_required=True)
-            self.touch.look_away(is_expected=True, is_probe=True)
+            self.touch.rebaseline(is_expected=True, is_probe=True)
 
     def begin_commit(self) -> None:
         """Make sure that the step may count; the state is not clean before `end_commit`.
@@ -209,7 +209,7 @@ class StepGuard:
             for undo in self._undo.values():
                 undo.release()
             self._holds_copies = False
-        self.touch.look_away(is_whole=self._touches > 0, is_probe=is_probed(self._commits))
+        self.touch.rebaseline(is_whole=self._touches > 0, is_probe=is_probed(self._commits))
         self.is_busy = False
 
     def undo(self) -> bool:
@@ -232,13 +232,13 @@ class StepGuard:
             undo.put_back()
         self._begun.clear()
         self._is_touched = False
-        self.touch.look_away()
+        self.touch.rebaseline()
         return True
 
     def trust(self) -> None:
         """Take the present values for those committed: on a clean rank they were put back."""
         if not self.is_dirty and self.touch.is_watched:
-            self.touch.look_away()
+            self.touch.rebaseline()
 
     def reset(self) -> None:
         """Mark the rank clean: the state was replaced by one that counts."""

@@ -36,7 +36,8 @@ from elasticd.train.process_group import default_group, gloo_group, nccl
 from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.gloo_lost import LostCollectives
-from elasticd.train.session import departure, watch
+from elasticd.train.session import departure
+from elasticd.train.session.watch import DeviceMark
 from elasticd.train.tcp_store import open_sockets
 from elasticd.train.tcp_store.client import connect, is_of_silent_host, watching
 from elasticd.train.tcp_store.open_sockets import OpenSocket
@@ -59,8 +60,7 @@ LINK_SILENCE_S = 15
 what was asked for, however long a rank computes; only a stopped process or a cut does not."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.005, 0.05
-"""Between two rounds of shutting down: Gloo makes four attempts to connect, a store client about
-one in half a second."""
+"""Between two rounds: Gloo makes four attempts to connect, a store client about two in a second."""
 
 _OLD_GROUPS_LIMIT = 3
 """Groups that are closed and still referred to; a full collection may take a tenth of a second."""
@@ -223,9 +223,7 @@ class Group:
         """Find out which other nodes of the world do not answer; takes up to a second or two."""
         return unreachable(self._enter.agents)
 
-    def synchronize(
-        self, is_current: Callable[[], bool], mark: watch.DeviceMark | None = None
-    ) -> bool:
+    def synchronize(self, is_current: Callable[[], bool], mark: DeviceMark | None = None) -> bool:
         """Wait until the work on the device's stream is done, up to `mark` if that is given, or the
         generation is over; return whether a connection has ended.
 
@@ -353,7 +351,7 @@ class Group:
 
     def _keep_guard(self) -> None:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""
-        knocked: set[int] = set()
+        unblocked: set[int] = set()
         pause_s, over_s = _FIRST_PAUSE_S, 0.0
         losses: LostCollectives | None = None
         while not self._is_closed:
@@ -375,9 +373,9 @@ class Group:
                 losses = LostCollectives([link.inode for link in every])
             losses.give_up_lost()
             for loop in loops:
-                if loop.listener.inode not in knocked:
-                    knocked.add(loop.listener.inode)
-                    open_sockets.knock(loop.listener, self.size + 1)
+                if loop.listener.inode not in unblocked:
+                    unblocked.add(loop.listener.inode)
+                    open_sockets.fail_pending_accepts(loop.listener, self.size + 1)
             self._over.wait(pause_s)
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
@@ -390,13 +388,13 @@ class Group:
     def _shut(self) -> None:
         """One round; the lock is held, so that it cannot hit the next generation's sockets."""
         for link in self._links:
-            open_sockets.shut(link)
+            open_sockets.shutdown(link)
         for loop in open_sockets.gloo_loops(self._known):
             for link in loop.links:
-                open_sockets.shut(link)
+                open_sockets.shutdown(link)
         if self._store_address is not None:
             for link in open_sockets.store_links(self._store_address, self._known):
-                open_sockets.shut(link)
+                open_sockets.shutdown(link)
         for one in self._guarded:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

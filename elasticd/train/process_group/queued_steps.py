@@ -126,7 +126,7 @@ class QueuedSteps:
         own = vars(self._optimizer)
         if self._reading is not None and own.get("found_inf") is self._reading.found_inf:
             del own["found_inf"]
-        self._later.look_away(is_probe=is_probed(self._commits))
+        self._later.rebaseline(is_probe=is_probed(self._commits))
 
     def confirm(self) -> None:
         """Wait until it is known whether the device makes the step that was queued last.
@@ -143,9 +143,9 @@ class QueuedSteps:
                 self._watch.synchronize(reading)
         except (Interrupted, GroupBroken):
             # All of its collectives had ended before anybody ended them: the step counts.
-            if not reading.query() or reading.was_up():
+            if not reading.query() or reading.is_set():
                 raise
-        if not reading.query() or reading.was_up():
+        if not reading.query() or reading.is_set():
             raise GroupBroken("The last step was left out, because its generation was aborted.")
 
     def end_commit(self) -> None:
@@ -172,7 +172,7 @@ class QueuedSteps:
         until_s = time.monotonic() + PATIENCE_S
         try:
             if cuda.await_event(reading, lambda: time.monotonic() > until_s):
-                if not reading.was_up():
+                if not reading.is_set():
                     return begun
                 if not self._later.has_changed(is_close=True):
                     return {}

@@ -321,9 +321,9 @@ class _Restore:
         landing = PieceDestinations(source.tensors, places)
         self._state.is_broken = True
         boxes = all_boxes(self._group, source.tensors, landing.here)
-        is_spread = spread_of(source.tensors, boxes)
+        is_sharded = spread_of(source.tensors, boxes)
         try:
-            for load in self._loads(landing, source, provided, boxes, is_spread):
+            for load in self._loads(landing, source, provided, boxes, is_sharded):
                 landing.put(*load)
             if not isinstance(provided, StoredCheckpoint):
                 for brought in provided:
@@ -343,7 +343,7 @@ class _Restore:
         source: _Source,
         provided: list[StreamedPieces] | StoredCheckpoint,
         boxes: Sequence[Sequence[ShardBox]],
-        is_spread: Sequence[bool],
+        is_sharded: Sequence[bool],
     ) -> Iterator[Load]:
         """Yield all bytes that this rank copies.
 
@@ -352,15 +352,15 @@ class _Restore:
         """
         group = self._group
         if isinstance(provided, StoredCheckpoint):
-            alike, own = provided.divided(group, landing.here, is_spread)
+            alike, own = provided.divided(group, landing.here, is_sharded)
             for_all = provided.read(self._client, alike)
             yield from broadcast_loads(group, (compact(each, source.tensors) for each in for_all))
             yield from provided.read(self._client, own)
             return
-        parts = [packed(each[:3], source.tensors, is_spread) for each in provided]
+        parts = [packed(each[:3], source.tensors, is_sharded) for each in provided]
         alike_loads = [alike for alike, _ in parts if alike[1]]
         yield from broadcast_loads(group, alike_loads)
-        if any(is_spread):
+        if any(is_sharded):
             spread = [spread for _, spread in parts if spread[1]]
             yield from redistribute(group, spread, source.tensors, boxes)
 

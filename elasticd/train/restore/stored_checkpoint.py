@@ -40,15 +40,15 @@ class StoredCheckpoint(NamedTuple):
         return cls(number, Manifest.from_json(bytes(memory.view)))
 
     def divided(
-        self, group: BroadcastGroup, here: Sequence[LocalShard], is_spread: Sequence[bool]
+        self, group: BroadcastGroup, here: Sequence[LocalShard], is_sharded: Sequence[bool]
     ) -> tuple[list[PieceRows], list[PieceRows]]:
         """Return the rows that this rank reads for all ranks, and those it reads for itself."""
         pieces = self.manifest.pieces
-        alike = [index for index, piece in enumerate(pieces) if not is_spread[piece.tensor]]
+        alike = [index for index, piece in enumerate(pieces) if not is_sharded[piece.tensor]]
         only = replace(self.manifest, pieces=tuple(pieces[index] for index in alike))
         first, count = divided(only, group.size)[group.rank]
         whole = [all_rows(index, pieces[index]) for index in alike[first : first + count]]
-        spread = [shard if own else None for shard, own in zip(here, is_spread, strict=True)]
+        spread = [shard if own else None for shard, own in zip(here, is_sharded, strict=True)]
         return whole, local_rows(pieces, spread)
 
     def read(self, client: KeeperMemoryPort, wanted: Sequence[PieceRows]) -> Iterator[Load]:

@@ -124,15 +124,15 @@ class BufferPlanning:
         self.ahead: PlanAhead | None = None
         self.is_begun = False
         """The memory for this generation was asked for, or a snapshot did so."""
-        self._is_alike: Callable[[Tree], Sequence[bool]] = none_alike
+        self._is_replicated: Callable[[Tree], Sequence[bool]] = none_alike
         self._rank = 0
         self._nodes: Sequence[int] = ()
 
     def begin(
-        self, is_alike: Callable[[Tree], Sequence[bool]], *, rank: int, nodes: Sequence[int]
+        self, is_replicated: Callable[[Tree], Sequence[bool]], *, rank: int, nodes: Sequence[int]
     ) -> None:
         """Begin a generation; the arguments are those of `SharePlan.of`."""
-        self._is_alike, self._rank, self._nodes = is_alike, rank, nodes
+        self._is_replicated, self._rank, self._nodes = is_replicated, rank, nodes
         self.is_begun = False
         self.forget()
 
@@ -149,7 +149,7 @@ class BufferPlanning:
     def take_ahead(self, client: Client, tree: Tree) -> None:
         """Plan and take all memory for the plan, in a thread; read the optimizers at once."""
         split = partial(
-            SharePlan.of, tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes
+            SharePlan.of, tree, self._is_replicated(tree), rank=self._rank, nodes=self._nodes
         )
         self.ahead = PlanAhead(client, split, len(self._nodes), self._buffers)
 
@@ -165,10 +165,10 @@ class BufferPlanning:
         if self.ahead is not None:
             ahead, self.ahead = self.ahead, None
             self.current = ahead.result()
-        is_alike = self._is_alike(tree)
-        if self.current is None or not self.current.parts.fits(tree, is_alike):
+        is_replicated = self._is_replicated(tree)
+        if self.current is None or not self.current.parts.fits(tree, is_replicated):
             self.forget()
-            parts = SharePlan.of(tree, is_alike, rank=self._rank, nodes=self._nodes)
+            parts = SharePlan.of(tree, is_replicated, rank=self._rank, nodes=self._nodes)
             self.current = send_plan(client, parts, len(self._nodes), self._buffers)
         return self.current
 
@@ -223,5 +223,5 @@ class PlanAhead:
                 if self._is_cancelled:
                     return
                 buffer = buffers.claim(self._client)
-            dropped = ms.Dropped(plan=buffers.id, buffer=buffer)
+            dropped = ms.ReleaseBuffer(plan=buffers.id, buffer=buffer)
             self._client.ask(dropped, ms.Done, timeout_s=REPLY_LIMIT_S)

@@ -23,7 +23,7 @@ from elasticd.train.save.share_plan import next_node
 __all__ = ["NextKeeper"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 5.0
-"""The pause between two looks for an address that is not there yet."""
+"""The pause between two reads of an address that is not there yet."""
 
 
 class NextKeeperStore(Protocol):
@@ -49,11 +49,11 @@ class NextKeeper:
         self._next_key = f"elasticd/keeper/{generation}/{after}" if after is not None else ""
         self._plan: object = None
         """The plans that the keeper had when it got the address."""
-        self._told = b""
-        self._looked_at = -1
-        self._pause_s, self._look_s = FIRST_PAUSE_S, 0.0
+        self._sent = b""
+        self._fetched_at = -1
+        self._pause_s, self._fetch_due_s = FIRST_PAUSE_S, 0.0
 
-    def look(self, client: Client, plan: object, snapshots: int) -> None:
+    def sync(self, client: Client, plan: object, snapshots: int) -> None:
         """Exchange the addresses as far as nobody waits; cheap if nothing has changed.
 
         `plan` is another object after the keeper got other plans; `snapshots` counts the snapshots
@@ -65,32 +65,35 @@ class NextKeeper:
         # The store of a generation that ends raises what it likes, and is of no more use.
         with suppress(RuntimeError, ValueError, TypeError, KeyError):
             if self._plan is not plan:
-                self._say(client)
-                self._plan, self._told, self._looked_at = plan, b"", -1
-            if self._next_key and self._looked_at != snapshots and self._is_time():
-                self._hear(client, snapshots)
+                self._publish(client)
+                self._plan, self._sent, self._fetched_at = plan, b"", -1
+            if self._next_key and self._fetched_at != snapshots and self._is_time():
+                self._fetch(client, snapshots)
 
     def _is_time(self) -> bool:
         """Return whether to read the store now; the pauses grow while no address is there."""
         now_s = time.monotonic()
-        if now_s < self._look_s:
+        if now_s < self._fetch_due_s:
             return False
-        self._look_s, self._pause_s = now_s + self._pause_s, min(LAST_PAUSE_S, 2 * self._pause_s)
+        self._fetch_due_s, self._pause_s = (
+            now_s + self._pause_s,
+            min(LAST_PAUSE_S, 2 * self._pause_s),
+        )
         return True
 
-    def _say(self, client: Client) -> None:
+    def _publish(self, client: Client) -> None:
         if self._own_key:
-            met = client.ask(ms.Meet(), ms.Met, timeout_s=REPLY_LIMIT_S)
+            met = client.ask(ms.GetAddress(), ms.Address, timeout_s=REPLY_LIMIT_S)
             self._store.set(self._own_key, json.dumps(to_plain(met.door)))
 
-    def _hear(self, client: Client, snapshots: int) -> None:
+    def _fetch(self, client: Client, snapshots: int) -> None:
         if not self._store.check([self._next_key]):
             return
         text = self._store.get(self._next_key)
-        self._looked_at = snapshots
-        self._pause_s, self._look_s = FIRST_PAUSE_S, 0.0
+        self._fetched_at = snapshots
+        self._pause_s, self._fetch_due_s = FIRST_PAUSE_S, 0.0
         plain = json.loads(text)
-        if text != self._told and plain is not None:
-            door = from_plain(ms.Door, plain)
+        if text != self._sent and plain is not None:
+            door = from_plain(ms.KeeperAddress, plain)
             client.send(ms.Mirror(door=door), timeout_s=REPLY_LIMIT_S)
-            self._told = text
+            self._sent = text

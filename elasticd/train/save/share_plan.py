@@ -125,23 +125,25 @@ class SharePlan:
     parts: tuple[SharePart, ...]
     is_mirrored: bool = False
     """True if there are several nodes, and a share of some rank is alone."""
-    is_alike: tuple[bool, ...] = ()
+    is_replicated: tuple[bool, ...] = ()
     """Of each tensor, what was said when this was planned (`of`)."""
 
     @classmethod
     def of(
-        cls, tree: Tree, is_alike: Sequence[bool], *, rank: int, nodes: Sequence[int]
+        cls, tree: Tree, is_replicated: Sequence[bool], *, rank: int, nodes: Sequence[int]
     ) -> "SharePlan":
         """Plan for a rank of a world; `nodes` has the number of each rank's node.
 
-        `is_alike` says for each tensor whether all replicas have the same bits, and only an
+        `is_replicated` says for each tensor whether all replicas have the same bits, and only an
         optimizer's step changes them.
         """
         tensors = described(tree)
         here = [local_part(tensor) for tensor in tree.tensors]
         plain = [index for index, each in enumerate(here) if each.is_whole]
         every = shares(
-            [tensors[index] for index in plain], [is_alike[index] for index in plain], len(nodes)
+            [tensors[index] for index in plain],
+            [is_replicated[index] for index in plain],
+            len(nodes),
         )
         # Nobody else has what is sharded, so there is no second copy of such a share.
         is_sharded = len(plain) < len(here)
@@ -159,12 +161,12 @@ class SharePlan:
                 if not each.is_whole and each.is_first and each.tensor.numel()
             ]
             layout = laid_out(tensors, slabs)
-            now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
-            later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
+            now = tuple(i for i, p in enumerate(layout.pieces) if not is_replicated[p.tensor])
+            later = tuple(i for i, p in enumerate(layout.pieces) if is_replicated[p.tensor])
             parts.append(SharePart(share, holder, layout, now, later, is_alone and holder == 0))
-        return cls(tensors, _forms(tree), tuple(parts), is_mirrored, tuple(is_alike))
+        return cls(tensors, _forms(tree), tuple(parts), is_mirrored, tuple(is_replicated))
 
-    def fits(self, tree: Tree, is_alike: Sequence[bool]) -> bool:
+    def fits(self, tree: Tree, is_replicated: Sequence[bool]) -> bool:
         """Return whether a new plan for the state would be equal; it is cheap, and runs before each
         snapshot.
 
@@ -172,7 +174,7 @@ class SharePlan:
         state. So parameters that an optimizer has got or lost since count too, though they change
         no tensor.
         """
-        if len(tree.tensors) != len(self.tensors) or tuple(is_alike) != self.is_alike:
+        if len(tree.tensors) != len(self.tensors) or tuple(is_replicated) != self.is_replicated:
             return False
         is_same = _forms(tree) == self.forms
         return is_same and paths(tree) == tuple(map(attrgetter("name"), self.tensors))

@@ -116,7 +116,7 @@ class SnapshotTaker:
         self,
         store: Any,
         state: Savable,
-        is_alike: Callable[[Tree], Sequence[bool]],
+        is_replicated: Callable[[Tree], Sequence[bool]],
         *,
         rank: int,
         generation: int,
@@ -130,7 +130,7 @@ class SnapshotTaker:
         `interval` is that of snapshots in memory in the generation before, as all ranks know it.
         """
         step = state.position[0]
-        self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
+        self.use(state, is_replicated, rank=rank, generation=generation, nodes=nodes)
         self._steps = StepTimes()
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
         if self._upload_every is not None:
@@ -156,17 +156,17 @@ class SnapshotTaker:
     def use(
         self,
         state: Savable,
-        is_alike: Callable[[Tree], Sequence[bool]],
+        is_replicated: Callable[[Tree], Sequence[bool]],
         *,
         rank: int,
         generation: int,
         nodes: Sequence[int],
     ) -> None:
-        """Save this state when `take` is called; `is_alike` as in `SharePlan.of`."""
+        """Save this state when `take` is called; `is_replicated` as in `SharePlan.of`."""
         self._state = state
         self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
         self._is_speaker = rank == 0
-        self._planning.begin(is_alike, rank=rank, nodes=self._nodes)
+        self._planning.begin(is_replicated, rank=rank, nodes=self._nodes)
         self._pairs.forget()
 
     def restored(self, step: int, place: str) -> None:
@@ -205,7 +205,7 @@ class SnapshotTaker:
         """Make the next node hold the shares only this node has. All ranks call it; none waits."""
         one, client, planned = self.mirroring, self._client, self._planning.current
         if one and client and planned and planned.parts.is_mirrored:
-            self._try(lambda: one.look(client, planned, self._snapshots))
+            self._try(lambda: one.sync(client, planned, self._snapshots))
 
     def take_last(self, step: int) -> None:
         """Take a snapshot of the generation's last step, whether one is due or not."""
@@ -233,9 +233,9 @@ class SnapshotTaker:
             return False
         snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)
         deadline_s = time.monotonic() + timeout_s
-        question = ms.Await(snapshot=snapshot, timeout_s=min(1.0, timeout_s))
+        question = ms.WaitDurable(snapshot=snapshot, timeout_s=min(1.0, timeout_s))
         while time.monotonic() < deadline_s and is_wanted():
-            said = self._try(lambda: self.client.ask(question, ms.Awaited, timeout_s=30.0))
+            said = self._try(lambda: self.client.ask(question, ms.Durability, timeout_s=30.0))
             if said is None or said.is_durable:
                 return said is not None
             if said.has_failed:
@@ -248,21 +248,21 @@ class SnapshotTaker:
 
     def is_free(self) -> bool:
         """Ask the keeper, on rank 0, whether it can upload: it uploads one snapshot at a time."""
-        asked = self._standing()
+        asked = self._status()
         return asked is not None and not asked.is_busy
 
     def _is_whole(self) -> bool:
         """Ask the keeper if all holders have this rank's last copy, and a new one may come."""
         self._finish_copy()
-        asked = self._standing()
+        asked = self._status()
         return asked is not None and not asked.is_sending and not asked.awaits_upload
 
-    def _standing(self) -> ms.Standing | None:
-        """Ask the keeper for its `Standing`; None if it is silent, or memory is being taken."""
+    def _status(self) -> ms.Status | None:
+        """Ask the keeper for its `Status`; None if it is silent, or memory is being taken."""
         if self._planning.is_taking_memory:
             return None
-        asked: ms.Standing | None = self._try(
-            lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S)
+        asked: ms.Status | None = self._try(
+            lambda: self.client.ask(ms.GetStatus(), ms.Status, timeout_s=REPLY_LIMIT_S)
         )
         for note in asked.notes if asked is not None else ():
             self._say_once(note, is_important=True)
@@ -336,9 +336,9 @@ class SnapshotTaker:
             self._choice.broke()
             self.saved_step = min(self.saved_step, snapshot.step - 1)
         for buffers, buffer in claimed:
-            question: object = ms.Dropped(plan=buffers.id, buffer=buffer)
+            question: object = ms.ReleaseBuffer(plan=buffers.id, buffer=buffer)
             if is_good:
-                question = ms.Taken(
+                question = ms.SaveSnapshot(
                     plan=buffers.id,
                     buffer=buffer,
                     snapshot=snapshot,

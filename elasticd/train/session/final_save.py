@@ -97,9 +97,9 @@ class FinalSave:
         from elasticd.keeper.wire import message as ms
 
         while is_wanted() and (left_s := self.until_s - time.monotonic()) > 0:
-            question = ms.Await(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
+            question = ms.WaitDurable(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
             try:
-                said = saving.client.ask(question, ms.Awaited, timeout_s=POLL_S + REPLY_LIMIT_S)
+                said = saving.client.ask(question, ms.Durability, timeout_s=POLL_S + REPLY_LIMIT_S)
             except ElasticdError as exc:
                 return str(exc).rstrip(".")
             if said.is_durable:
@@ -114,7 +114,7 @@ def _durable_step(saving: SavedRun) -> int:
 
     try:
         client = saving.client
-        step = client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step
+        step = client.ask(ms.GetStatus(), ms.Status, timeout_s=REPLY_LIMIT_S).durable_step
         if step >= 0:
             return step
         # Another node's keeper may have committed one: the log knows.

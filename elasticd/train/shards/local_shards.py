@@ -39,7 +39,7 @@ class ShardedState(Protocol):
 class Remnant:
     """The boxes that this process has of one state, which `label` names."""
 
-    def __init__(self, label: StateLabel, tree: Tree, is_alike: Sequence[bool]) -> None:
+    def __init__(self, label: StateLabel, tree: Tree, is_replicated: Sequence[bool]) -> None:
         """Take the tree's tensors as they are.
 
         Raises:
@@ -53,7 +53,7 @@ class Remnant:
             tuple((each.origin, tuple(each.tensor.shape)) for each in self._parts),
             tuple(
                 each.is_whole and not is_equal
-                for each, is_equal in zip(self._parts, is_alike, strict=True)
+                for each, is_equal in zip(self._parts, is_replicated, strict=True)
             ),
         )
         self.text = self.inventory.to_json()
@@ -104,19 +104,19 @@ class Remnants:
         self._entered = None
 
     def collect(
-        self, state: ShardedState, is_alike: Callable[[Tree], Sequence[bool]], run: int
+        self, state: ShardedState, is_replicated: Callable[[Tree], Sequence[bool]], run: int
     ) -> None:
         """Keep the boxes that a generation that has ended left of its state, if any can be used.
 
-        `state` is back at the last commit. `is_alike` is as in `SharePlan.of`. `run` is the run of
-        the checkpoints, or 0.
+        `state` is back at the last commit. `is_replicated` is as in `SharePlan.of`. `run` is the
+        run of the checkpoints, or 0.
         """
         label = self._label_of(state, run)
         if label is None or any(each.label == label for each in self._kept):
             return
         tree = state.tree()
         try:
-            self._kept.append(Remnant(label, tree, is_alike(tree)))
+            self._kept.append(Remnant(label, tree, is_replicated(tree)))
         except (NotSupported, CallError):
             # No snapshot can be taken of it either, and whoever tries says so.
             return

@@ -72,12 +72,12 @@ def spread_of(tensors: Sequence[Tensor], boxes: Sequence[Sequence[ShardBox]]) ->
     ]
 
 
-def packed(load: Load, tensors: Sequence[Tensor], is_spread: Sequence[bool]) -> tuple[Load, Load]:
+def packed(load: Load, tensors: Sequence[Tensor], is_sharded: Sequence[bool]) -> tuple[Load, Load]:
     """Split a load into what all ranks hold and what is sharded, which is never copied."""
     memory, pieces, starts = load
     rows = list(zip(pieces, starts, strict=True))
-    alike = [row for row in rows if not is_spread[row[0].tensor]]
-    spread = [row for row in rows if is_spread[row[0].tensor]]
+    alike = [row for row in rows if not is_sharded[row[0].tensor]]
+    spread = [row for row in rows if is_sharded[row[0].tensor]]
     sharded = memory, [piece for piece, _ in spread], [start for _, start in spread]
     return compact(
         (memory, [piece for piece, _ in alike], [start for _, start in alike]), tensors

@@ -113,8 +113,8 @@ def own_groups_and_types(
         every = tuple(dict.fromkeys(optimizers))
         told: Hosted = on_host if len(on_host) == len(every) else [{}] * len(every)
         for optimizer, record in zip(every, told, strict=True):
-            is_alike = record.get("parameters") == len(list(parameters_of(optimizer)))
-            names = record["names"] if is_alike else {}
+            has_same_count = record.get("parameters") == len(list(parameters_of(optimizer)))
+            names = record["names"] if has_same_count else {}
             for hook in _hooks(optimizer, is_placed, names):
                 hooks.callback(hook.remove)
         yield

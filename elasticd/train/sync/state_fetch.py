@@ -134,11 +134,11 @@ def fetch_state(
     group: FetchGroup,
     decision: SourceDecision,
     state: FetchedState,
-    is_alike: Callable[[Tree], Sequence[bool]] = lambda tree: [True] * len(tree.tensors),
+    is_replicated: Callable[[Tree], Sequence[bool]] = lambda tree: [True] * len(tree.tensors),
 ) -> FetchResult:
     """Bring all ranks to the decision's position; return when all ranks are there.
 
-    `is_alike` says of each tensor of a source whether it is the same on all sources.
+    `is_replicated` says of each tensor of a source whether it is the same on all sources.
 
     Raises:
         GroupBroken: a source or target was lost meanwhile. This rank's state is then as before, or
@@ -152,7 +152,7 @@ def fetch_state(
         return healed
     started_s = time.monotonic()
     tree = state.tree()
-    own = [index for index, same in enumerate(is_alike(tree)) if not same]
+    own = [index for index, same in enumerate(is_replicated(tree)) if not same]
     with StateServer(tree, address=group.address, generation=group.generation) as source:
         # Apart from the place, and before it: a version without these reads the place alone.
         group.store.set(_own_key(group.rank), json.dumps(own))

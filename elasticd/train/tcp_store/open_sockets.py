@@ -29,10 +29,10 @@ __all__ = [
     "gloo_loops",
     "inodes",
     "is_gone",
-    "knock",
+    "fail_pending_accepts",
     "limit_silence",
     "plain_host",
-    "shut",
+    "shutdown",
     "store_links",
     "watch_silence",
 ]
@@ -108,7 +108,7 @@ def duplicate_of(link: OpenSocket) -> socket.socket | None:
         return None
 
 
-def shut(link: OpenSocket) -> None:
+def shutdown(link: OpenSocket) -> None:
     """Make the thread that waits on this socket read an end of file; do nothing if it is gone."""
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         if _state(one) != _LISTEN:
@@ -146,7 +146,7 @@ def is_gone(link: OpenSocket) -> bool:
         return True
 
 
-def knock(listener: OpenSocket, count: int) -> None:
+def fail_pending_accepts(listener: OpenSocket, count: int) -> None:
     """Connect to this listener of Gloo's in place of peers that never did, and hang up.
 
     While a rank of Gloo's waits for a peer to connect, it has no socket that could be shut down. A

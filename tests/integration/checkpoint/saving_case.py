@@ -67,14 +67,14 @@ def uploaded(
     tensors: tuple[Tensor, ...] = TENSORS,
 ) -> list[Fragment]:
     """Upload all shares, one after the other, so that the order of requests is always the same."""
-    is_alike = IS_ALIKE if tensors is TENSORS else (True,) * len(tensors)
+    is_replicated = IS_ALIKE if tensors is TENSORS else (True,) * len(tensors)
     plain = values(snapshot, tensors)
     header = Header(
         snapshot=snapshot, job=JOB, uid=uid, epoch=1, world_size=SHARES, shares=SHARES,
         taken_unix_s=1.5, version="0", skeleton="{}", tensors=tensors,
     )  # fmt: skip
     found = []
-    for number, slabs in enumerate(shares(tensors, is_alike, SHARES)):
+    for number, slabs in enumerate(shares(tensors, is_replicated, SHARES)):
         layout = laid_out(tensors, slabs)
         memory = bytearray(layout.size)
         for piece, start in zip(layout.pieces, layout.starts(), strict=True):

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from elasticd.goodput.wait_report import FIRST_STEPS, DEBOUNCE_STEPS, WRITE_EVERY_S, WaitReport
+from elasticd.goodput.wait_report import DEBOUNCE_STEPS, FIRST_STEPS, WRITE_EVERY_S, WaitReport
 from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation
 

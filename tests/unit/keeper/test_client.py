@@ -166,13 +166,13 @@ def test_keeper_that_dies_while_asked_is_told_in_one_sentence(keepers: Make) -> 
         client = Client(keepers(script))
         before = open_files()
         with pytest.raises(Unavailable) as caught:
-            client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
+            client.ask(ms.GetStatus(), ms.Status, timeout_s=PATIENCE_S)
         assert str(caught.value).startswith("The process that keeps this node's checkpoints has")
         assert "\n" not in str(caught.value)
         # The keeper's thread may have begun and ended its own end of it meanwhile.
         wait_until(lambda before=before: open_files() < before)  # type: ignore[misc]
         with pytest.raises(Unavailable):
-            client.send(ms.Ask(), timeout_s=PATIENCE_S)
+            client.send(ms.GetStatus(), timeout_s=PATIENCE_S)
 
 
 def test_what_was_told_is_settled_before_the_next_question(keepers: Make) -> None:
@@ -180,7 +180,7 @@ def test_what_was_told_is_settled_before_the_next_question(keepers: Make) -> Non
     wrong = [ms.Failed(kind="EnvironmentProblem", why=why) for why in ("First.", "Second.")]
     client = Client(keepers(answering(ms.Done(), *wrong, ms.Opened(run=7))))
     for _ in range(3):
-        client.send(ms.Ask(), timeout_s=PATIENCE_S)
+        client.send(ms.GetStatus(), timeout_s=PATIENCE_S)
     with pytest.raises(EnvironmentProblem, match="First"):
         client.ask(ms.Open(generation=1, step=0), ms.Opened, timeout_s=PATIENCE_S)
     asked = client.ask(ms.Open(generation=1, step=0), ms.Opened, timeout_s=PATIENCE_S)

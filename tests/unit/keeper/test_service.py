@@ -84,7 +84,7 @@ def taken(
     said, memory = client.ask_memory(ms.Claim(plan=plan.id), ms.Claimed, timeout_s=PATIENCE_S)
     known += [memory] if memory is not None else []
     known[said.buffer].view[:] = bytes([step]) * known[said.buffer].size
-    question = ms.Taken(
+    question = ms.SaveSnapshot(
         plan=plan.id, buffer=said.buffer, snapshot=a_snapshot(step), epoch=3, world_size=1,
         skeleton="{}", saving=saving,
     )  # fmt: skip
@@ -103,17 +103,17 @@ def test_snapshot_goes_from_a_worker_to_storage_and_back(place: Place) -> None:
     planned(client)
     made = a_snapshot(10)
     taken(client, 10)
-    awaited = client.ask(ms.Await(snapshot=made, timeout_s=PATIENCE_S), ms.Awaited)
-    assert awaited == ms.Awaited(is_durable=False, why=awaited.why), "generation 2 began at 0"
+    awaited = client.ask(ms.WaitDurable(snapshot=made, timeout_s=PATIENCE_S), ms.Durability)
+    assert awaited == ms.Durability(is_durable=False, why=awaited.why), "generation 2 began at 0"
     said, memory = client.ask_memory(ms.Claim(plan=PLAN.id), ms.Claimed)
     assert memory is not None and said.buffer == 1
     memory.view[:] = b"\x0b" * 100
     newer = a_snapshot(11, generation=2)
-    client.send(ms.Taken(plan=PLAN.id, buffer=1, snapshot=newer, epoch=3, world_size=1))
-    awaited = client.ask(ms.Await(snapshot=newer, timeout_s=PATIENCE_S), ms.Awaited)
+    client.send(ms.SaveSnapshot(plan=PLAN.id, buffer=1, snapshot=newer, epoch=3, world_size=1))
+    awaited = client.ask(ms.WaitDurable(snapshot=newer, timeout_s=PATIENCE_S), ms.Durability)
     assert awaited.is_durable
-    standing = client.ask(ms.Ask(), ms.Standing)
-    assert standing == ms.Standing(is_busy=False, durable_step=11)
+    standing = client.ask(ms.GetStatus(), ms.Status)
+    assert standing == ms.Status(is_busy=False, durable_step=11)
     found = client.ask(ms.Find(settle_s=PATIENCE_S), ms.Found)
     assert found.snapshot == newer
     fetch = ms.Fetch(number=found.number, pieces=(PieceRows(0, 0, 100),))
@@ -193,23 +193,23 @@ def test_memory_that_is_overwritten_while_sums_are_taken_is_no_snapshot(
 def test_snapshot_that_is_lost_is_not_waited_for(place: Place) -> None:
     """A worker that asks a keeper which was started again would ask for ever, and at once."""
     client = place.worker()
-    awaited = client.ask(ms.Await(snapshot=a_snapshot(), timeout_s=PATIENCE_S), ms.Awaited)
+    awaited = client.ask(ms.WaitDurable(snapshot=a_snapshot(), timeout_s=PATIENCE_S), ms.Durability)
     assert not awaited.is_durable and "does not have it" in awaited.why
     planned(client, a_plan(0, 2))
     taken(client, 10, a_plan(0, 2))
-    awaited = client.ask(ms.Await(snapshot=a_snapshot(), timeout_s=0.0), ms.Awaited)
-    assert awaited == ms.Awaited(is_durable=False, why="It takes longer than that.")
+    awaited = client.ask(ms.WaitDurable(snapshot=a_snapshot(), timeout_s=0.0), ms.Durability)
+    assert awaited == ms.Durability(is_durable=False, why="It takes longer than that.")
     client.close()
 
 
 def test_wrong_question_is_answered_and_costs_nobody_the_connection(place: Place) -> None:
     """A plan that is not known, a buffer that was not claimed, a checkpoint that is not there."""
     client = place.worker()
-    for unknown in (ms.Claim(plan=77), ms.Dropped(plan=77, buffer=0)):
+    for unknown in (ms.Claim(plan=77), ms.ReleaseBuffer(plan=77, buffer=0)):
         with pytest.raises(InvariantBroken, match="plan 77 of worker"):
             client.ask(unknown, ms.Done, timeout_s=PATIENCE_S)
     planned(client)
-    question = ms.Taken(plan=PLAN.id, buffer=0, snapshot=a_snapshot(), epoch=0, world_size=1)
+    question = ms.SaveSnapshot(plan=PLAN.id, buffer=0, snapshot=a_snapshot(), epoch=0, world_size=1)
     with pytest.raises(InvariantBroken):
         client.ask(question, ms.Done, timeout_s=PATIENCE_S)
     with pytest.raises(Exception, match=r"000000000099\.json"):
@@ -289,7 +289,7 @@ def test_stranger_of_another_user_is_refused(place: Place, monkeypatch: pytest.M
             planned(client)
         else:
             with pytest.raises(Unavailable, match="has gone"):
-                client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
+                client.ask(ms.GetStatus(), ms.Status, timeout_s=PATIENCE_S)
         client.close()
 
 
@@ -322,7 +322,7 @@ def test_notes_are_told_to_who_asks_first(place: Place, monkeypatch: pytest.Monk
     planned(client, a_plan(0, 2))
     taken(client, 10, a_plan(0, 2))
     place.node.saver.wait_idle(PATIENCE_S)
-    said = [client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S).notes for _ in range(3)]
+    said = [client.ask(ms.GetStatus(), ms.Status, timeout_s=PATIENCE_S).notes for _ in range(3)]
     assert [len(each) for each in said] == [1, 0, 0]
     client.close()
 
@@ -336,8 +336,8 @@ def test_snapshot_that_is_held_in_memory_only_is_never_uploaded(place: Place) ->
     taken(worker, 11, known=known, saving=ms.Saving.PINNED)
     for step in range(12, 20):
         taken(worker, step, known=known, saving=ms.Saving.NONE)
-    question = ms.Await(snapshot=a_snapshot(11), timeout_s=PATIENCE_S)
-    assert worker.ask(question, ms.Awaited).is_durable
+    question = ms.WaitDurable(snapshot=a_snapshot(11), timeout_s=PATIENCE_S)
+    assert worker.ask(question, ms.Durability).is_durable
     held = worker.ask(ms.List(), ms.Listed).held
     newest = max(held, key=lambda each: each.snapshot)
     assert newest.snapshot == a_snapshot(19) and not newest.is_saved
@@ -352,7 +352,7 @@ def test_what_a_worker_told_last_is_saved_though_the_keeper_is_to_end(
     is_read, may_go_on = Event(), Event()
     take = Service._take
 
-    def late(self: Service, worker: int, told: ms.Taken) -> None:
+    def late(self: Service, worker: int, told: ms.SaveSnapshot) -> None:
         is_read.set()
         assert may_go_on.wait(PATIENCE_S)
         take(self, worker, told)
@@ -365,7 +365,7 @@ def test_what_a_worker_told_last_is_saved_though_the_keeper_is_to_end(
     memory.view[:] = b"\x0a" * memory.size
     made = a_snapshot(10)
     client.send(
-        ms.Taken(
+        ms.SaveSnapshot(
             plan=PLAN.id, buffer=said.buffer, snapshot=made, epoch=0, world_size=1, skeleton="{}"
         )
     )
@@ -390,8 +390,8 @@ def test_worker_hears_that_its_next_snapshot_waits_for_an_upload(
     plan = replace(PLAN, buffers=BUFFERS + 1)
     place.gate._end = ".bin"  # Storage takes no bytes for now.
 
-    def standing() -> ms.Standing:
-        return client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
+    def standing() -> ms.Status:
+        return client.ask(ms.GetStatus(), ms.Status, timeout_s=PATIENCE_S)
 
     def no_memory(size: int) -> SharedMemory:
         raise EnvironmentProblem("there is none")

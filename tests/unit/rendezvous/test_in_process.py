@@ -170,12 +170,12 @@ def test_after_a_pause_a_world_has_its_time_to_form_anew(is_listed: bool) -> Non
 
 def test_rank_that_is_alone_does_not_raise_alike() -> None:
     """It proves nothing."""
-    for others, is_alike in (((), False), ((1,), True)):
+    for others, is_replicated in (((), False), ((1,), True)):
         told = training(*others)
         records = [raiser(i) for i in (0, *others)]
         told.members(*records)
         assert told.state.world is not None
-        assert alike(told.state, told.state.world).is_all is is_alike
+        assert alike(told.state, told.state.world).is_all is is_replicated
 
 
 def test_other_ranks_of_a_node_must_have_raised_too() -> None:

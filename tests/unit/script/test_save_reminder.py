@@ -27,12 +27,12 @@ class Standing:
     """A keeper that says how things stand."""
 
     def __init__(self, durable_step: int = -1, *, is_busy: bool = False) -> None:
-        self.answer = ms.Standing(is_busy=is_busy, durable_step=durable_step)
+        self.answer = ms.Status(is_busy=is_busy, durable_step=durable_step)
 
     def __call__(self, name: str, *, limit_s: float) -> Self:
         return self
 
-    def ask(self, question: ms.Ask, kind: type, *, timeout_s: float) -> ms.Standing:
+    def ask(self, question: ms.GetStatus, kind: type, *, timeout_s: float) -> ms.Status:
         return self.answer
 
     def close(self) -> None:

@@ -51,11 +51,15 @@ def test_what_optimizers_own_is_alike_and_nothing_else() -> None:
     }  # fmt: skip
     tree = flatten("s", entries)
     said = dict(zip((each.name for each in described(tree)), alike(tree, [optimizer]), strict=True))
-    assert {name for name, is_alike in said.items() if not is_alike} == {
+    assert {name for name, is_replicated in said.items() if not is_replicated} == {
         "s.net.1.running_mean", "s.net.1.running_var", "s.net.1.num_batches_tracked", "s.frozen",
         "s.best",
     }  # fmt: skip
-    assert any(name.startswith("s.optimizer.state") for name, is_alike in said.items() if is_alike)
+    assert any(
+        name.startswith("s.optimizer.state")
+        for name, is_replicated in said.items()
+        if is_replicated
+    )
 
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)

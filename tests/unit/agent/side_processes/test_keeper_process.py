@@ -71,7 +71,7 @@ def answers(keeper: KeeperProcess) -> bool:
     """It listens and answers, by the name that workers are told."""
     client = Client(keeper.env["ELASTICD_KEEPER"], limit_s=LIMIT_S)
     try:
-        client.ask(ms.Ask(), ms.Standing, timeout_s=LIMIT_S)
+        client.ask(ms.GetStatus(), ms.Status, timeout_s=LIMIT_S)
     except Unavailable:
         return False
     client.close()

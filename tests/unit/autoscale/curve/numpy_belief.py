@@ -163,8 +163,8 @@ def _goodness(belief: NumpyBelief, at: tuple[int, ...], asked: TrialQuestion) ->
     worth = np.where((nodes >= asked.low) & (nodes <= asked.high), worth, 0.0)
     most = worth.max(axis=1, keepdims=True)
     # The largest of those that are worth nearly the most.
-    is_alike = worth >= most * (1.0 - ALIKE_SHARE)
-    right = len(at) - 1 - is_alike[:, ::-1].argmax(axis=1)
+    is_replicated = worth >= most * (1.0 - ALIKE_SHARE)
+    right = len(at) - 1 - is_replicated[:, ::-1].argmax(axis=1)
     steps = np.minimum(1.0, rate / rate[np.arange(len(right)), right][:, None])
     wasted = np.where(places > right[:, None], 1.0 - worth / most, 0.0)
     goodness: Numbers = steps - WASTE_SHARE * wasted

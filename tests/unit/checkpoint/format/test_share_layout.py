@@ -54,8 +54,8 @@ def test_shares_cover_every_element_exactly_once(
     drawn: list[tuple[list[int], str, bool]], count: int
 ) -> None:
     """Of every tensor, also of one without elements or without dimensions."""
-    tensors, is_alike = state(drawn)
-    found = shares(tensors, is_alike, count)
+    tensors, is_replicated = state(drawn)
+    found = shares(tensors, is_replicated, count)
     assert len(found) == count
     for index, tensor in enumerate(tensors):
         boxes = [(s.offsets, s.shape) for share in found for s in share if s.tensor == index]
@@ -68,9 +68,9 @@ def test_what_differs_between_ranks_is_in_the_first_share(
     drawn: list[tuple[list[int], str, bool]], count: int
 ) -> None:
     """As a whole, so that it is one rank's."""
-    tensors, is_alike = state(drawn)
-    found = shares(tensors, is_alike, count)
-    for index, alike in enumerate(is_alike):
+    tensors, is_replicated = state(drawn)
+    found = shares(tensors, is_replicated, count)
+    for index, alike in enumerate(is_replicated):
         if not alike:
             slab = Slab(index, (0,) * len(tensors[index].shape), tensors[index].shape)
             assert slab in found[0]
@@ -82,10 +82,10 @@ def test_no_share_is_larger_than_its_part_of_the_bytes_and_a_row(
     drawn: list[tuple[list[int], str, bool]], count: int
 ) -> None:
     """To write the state takes each of n ranks an n-th of the time."""
-    tensors, is_alike = state(drawn)
-    found = shares(tensors, is_alike, count)
+    tensors, is_replicated = state(drawn)
+    found = shares(tensors, is_replicated, count)
     total = sum(each.nbytes for each in tensors)
-    own = sum(each.nbytes for each, alike in zip(tensors, is_alike, strict=True) if not alike)
+    own = sum(each.nbytes for each, alike in zip(tensors, is_replicated, strict=True) if not alike)
     sizes = [sum(nbytes(tensors, slab) for slab in share) for share in found]
     assert sum(sizes) == total
     fair = total / count
@@ -100,9 +100,9 @@ def test_layout_keeps_every_element_and_aligns_every_piece(
     drawn: list[tuple[list[int], str, bool]], count: int
 ) -> None:
     """Parts are at most 64 MiB, do not overlap, and hold their pieces."""
-    tensors, is_alike = state(drawn)
+    tensors, is_replicated = state(drawn)
     boxes: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = [[] for _ in tensors]
-    for share in shares(tensors, is_alike, count):
+    for share in shares(tensors, is_replicated, count):
         layout = laid_out(tensors, share)
         ends = 0
         for start, size in layout.parts:

@@ -11,11 +11,11 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
-from elasticd.keeper.mirror.connection import MirrorConnection, greeted
+from elasticd.keeper.mirror.connection import MirrorConnection, client_handshake
 from elasticd.keeper.mirror.pacing import SendPacing
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
-from elasticd.keeper.wire.message import Door, Plan, Saving
+from elasticd.keeper.wire.message import KeeperAddress, Plan, Saving
 from tests.fixtures.cluster import until
 from tests.unit.keeper.site import PATIENCE_S, Node, record_of
 
@@ -51,15 +51,15 @@ class Far(Node):
         self.receiver = MirrorReceiver(self.vault, self.saver.add, host=HOST, job="job", uid="uid")
 
     @property
-    def door(self) -> Door:
-        door = self.receiver.door()
-        assert door is not None
-        return door
+    def address(self) -> KeeperAddress:
+        address = self.receiver.address()
+        assert address is not None
+        return address
 
     def visit(self, token: str = "") -> MirrorConnection:
         """Come in as a keeper does."""
-        sock = socket.create_connection((self.door.host, self.door.port), timeout=PATIENCE_S)
-        return greeted(sock, token or self.door.token)
+        sock = socket.create_connection((self.address.host, self.address.port), timeout=PATIENCE_S)
+        return client_handshake(sock, token or self.address.token)
 
 
 class Near(Node):
@@ -124,14 +124,16 @@ def wait_steps(node: Node, *wanted: int) -> None:
 
 
 class Proxy:
-    """Stands before a keeper's door, for one visitor: passes so many bytes on, does what it is told
+    """Stands before a keeper, for one client: passes so many bytes on, does what it is told
     then (it may wait), and hangs up on both."""
 
-    def __init__(self, door: Door, limit_bytes: int, then: Callable[[], object]) -> None:
-        self._to, self._limit, self._then = door, limit_bytes, then
+    def __init__(
+        self, address: KeeperAddress, limit_bytes: int, then: Callable[[], object]
+    ) -> None:
+        self._to, self._limit, self._then = address, limit_bytes, then
         self._listener = socket.create_server((HOST, 0))
         port = self._listener.getsockname()[1]
-        self.door = Door(host=HOST, port=port, token=door.token)
+        self.address = KeeperAddress(host=HOST, port=port, token=address.token)
         self.reached = Event()
         Thread(target=self._serve, daemon=True).start()
 

@@ -67,7 +67,7 @@ def test_sender_waits_before_each_block_but_the_first(tmp_path: Path) -> None:
     pauses: list[float] = []
     pacing = SendPacing(PLAN.layout.size / PARTS / BLOCK_S)
     near, far = Near(tmp_path, PLAN, pacing=pacing, sleep=pauses.append), Far(tmp_path)
-    near.sender.use(WORKER, far.door)
+    near.sender.use(WORKER, far.address)
     near.snapshot(a_snapshot(10))
     wait_steps(far, 10)
     # Nobody sleeps here, so each block waits for all that were before it.
@@ -88,7 +88,7 @@ def test_bandwidth_is_named_where_two_snapshots_are_faster(tmp_path: Path) -> No
 
     near.sender._pacing, near.sender._sleep = SendPacing(2e8), overwrite
     near.sender._pacing.pause_s(1 << 62, 0.0)  # Something was sent before.
-    near.sender.use(WORKER, far.door)
+    near.sender.use(WORKER, far.address)
     near.snapshot(a_snapshot(10))
     (note,) = until(lambda: near.notes, lambda: near.counts.failures)
     assert "--mirror-bandwidth 200 MB/s: allow more" in note

@@ -6,11 +6,11 @@ from elasticd.checkpoint.commit.upload import UploadShare
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.mirror.queue import FIRST_PAUSE_S, LAST_PAUSE_S, TRIES_LIMIT, MirrorQueue
-from elasticd.keeper.wire.message import Door
+from elasticd.keeper.wire.message import KeeperAddress
 from tests.unit.keeper.site import a_plan, a_snapshot
 
-HERE = Door(host="here", port=1, token="t")
-THERE = Door(host="there", port=2, token="t")
+HERE = KeeperAddress(host="here", port=1, token="t")
+THERE = KeeperAddress(host="there", port=2, token="t")
 
 
 def a_record(step: int, share: int = 0, generation: int = 1) -> ShareRecord:
@@ -28,14 +28,14 @@ def step_of(mirror: MirrorQueue, now_s: float = 0.0) -> int:
 
 
 def test_nothing_is_sent_before_it_is_known_where_to() -> None:
-    """Another worker's door does not count."""
+    """Another worker's address does not count."""
     mirror = MirrorQueue()
     mirror.add(1, a_record(2))
     mirror.use(2, THERE)
     assert mirror.next(0.0) is None and mirror.pause_s(0.0) is None
     mirror.use(1, HERE)
     task = mirror.next(0.0)
-    assert task is not None and task.door == HERE
+    assert task is not None and task.address == HERE
 
 
 def test_door_of_an_older_plan_is_not_used() -> None:
@@ -48,7 +48,7 @@ def test_door_of_an_older_plan_is_not_used() -> None:
     assert [step_of(mirror), step_of(mirror)] == [2, -1]
     mirror.use(1, THERE)
     task = mirror.next(0.0)
-    assert task is not None and task.door == THERE
+    assert task is not None and task.address == THERE
 
 
 def test_newest_of_each_share_is_sent_once() -> None:
@@ -112,7 +112,7 @@ def test_failure_is_tried_again_later_and_not_for_ever() -> None:
 
 
 def test_failure_makes_way_for_a_newer_snapshot() -> None:
-    """Only the newest is worth another try; it goes to the newest door."""
+    """Only the newest is worth another try; it goes to the newest address."""
     mirror = MirrorQueue()
     mirror.use(1, HERE)
     mirror.add(1, a_record(2))
@@ -125,4 +125,4 @@ def test_failure_makes_way_for_a_newer_snapshot() -> None:
     mirror.use(1, THERE)
     mirror.failed(task, 0.0)
     task = mirror.next(LAST_PAUSE_S)
-    assert task is not None and task.door == THERE
+    assert task is not None and task.address == THERE

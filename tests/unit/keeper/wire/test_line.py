@@ -9,6 +9,7 @@ from threading import Thread
 
 import pytest
 
+from elasticd.channel.wire import pack, unpack
 from elasticd.errors import InvariantBroken
 from elasticd.keeper.memory.memfd import SharedMemory
 from elasticd.keeper.wire import line as line_module
@@ -135,3 +136,17 @@ def test_more_files_than_allowed_do_not_stay_open(
     for each in files:
         os.close(each)
     wait_until_closed(before)
+
+
+def test_message_goes_by_its_tag_on_the_wire() -> None:
+    """Workers and keepers of other versions know these names."""
+    assert sorted(ms.QUESTIONS) == [
+        "Ask", "Await", "Claim", "Dropped", "Fetch", "Find", "HowFar", "Join", "List", "Map",
+        "Meet", "Mirror", "More", "Open", "Plans", "Read", "Stream", "Taken",
+    ]  # fmt: skip
+    assert sorted(ms.ANSWERS) == [
+        "Awaited", "Batch", "Claimed", "Done", "Failed", "Found", "Joined", "Listed", "Mapped",
+        "Met", "Opened", "Progress", "Shared", "Standing",
+    ]  # fmt: skip
+    assert pack(ms.GetStatus()) == b'["Ask", {}]\n'
+    assert unpack(b'["HowFar", {}]', ms.QUESTIONS) == ms.GetProgress()

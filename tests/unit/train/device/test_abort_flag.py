@@ -67,23 +67,23 @@ def test_look_is_two_copies_that_the_host_does_not_wait_for(gpu: FakeGpu) -> Non
     gpu.compute.is_done = False
     assert not reading.query()
     gpu.compute.is_done = True
-    assert reading.query() and not reading.was_up()
-    flag.hoist()
-    assert flag.read().was_up() and not reading.was_up(), "each look has numbers of its own"
+    assert reading.query() and not reading.is_set()
+    flag.set()
+    assert flag.read().is_set() and not reading.is_set(), "each look has numbers of its own"
 
 
 def test_number_is_one_that_torch_subtracts_from_the_counts_of_steps() -> None:
     """They have no dimension, and one with a dimension would not fit."""
     flag = AbortFlag(CPU)
     assert flag.read().found_inf.shape == () and flag.read().found_inf.dtype is torch.float32
-    assert not flag.read().was_up() and flag.read().query()
+    assert not flag.read().is_set() and flag.read().query()
     before = flag.read()
-    flag.hoist()
-    assert flag.read().was_up() and not before.was_up()
+    flag.set()
+    assert flag.read().is_set() and not before.is_set()
 
 
 def made(gpu: FakeGpu, flag: AbortFlag | None = None) -> Group:
-    on_abort = flag.hoist if flag is not None else None
+    on_abort = flag.set if flag is not None else None
     limit_s = patience_s(20.0)
     return Group(entered(0, 1, 0), device=gpu.own, timeout_s=limit_s, on_abort=on_abort)
 

@@ -297,11 +297,11 @@ def test_what_cannot_be_hashed_where_it_stands_is_summed_up() -> None:
     parameter = torch.nn.Parameter(wide[:, :4])
     watch = ParameterWatch()
     watch.bind([], [parameter])
-    watch.look_away(is_whole=True)
+    watch.rebaseline(is_whole=True)
     assert not watch.has_changed(is_close=True)
     parameter.data[5, 3] += 1
     assert watch.has_changed(is_close=True)
-    watch.look_away()
+    watch.rebaseline()
     assert not watch.has_changed(is_close=True), "the present values count now"
 
 
@@ -332,7 +332,7 @@ def test_write_in_which_a_sum_of_words_cancels_is_seen(
     watch = ParameterWatch()
     watch.bind([], [parameter])
     for is_expected in (True, False):
-        watch.look_away(is_whole=True, is_expected=is_expected)
+        watch.rebaseline(is_whole=True, is_expected=is_expected)
         assert not watch.has_changed(is_close=True)
         write(WAYS[way](parameter)[1:])  # The beginning stays.
         assert watch.has_changed(is_close=True)
@@ -343,7 +343,7 @@ def test_write_that_torch_counted_after_a_sum_was_taken_is_a_change() -> None:
     for parameter, is_seen in ((torch.randn(8, 8)[:, :4], True), (torch.randn(8, 4), False)):
         watch = ParameterWatch()
         watch.bind([], [parameter])
-        watch.look_away(is_whole=True)
+        watch.rebaseline(is_whole=True)
         parameter.copy_(parameter.clone())
         assert watch.has_changed() == is_seen
 
@@ -384,16 +384,16 @@ def test_look_that_would_take_much_of_the_time_since_the_last_waits(
     clock = ReadingClock(1.0)
     watch = ParameterWatch(clock)
     watch.bind([], [torch.nn.Parameter(torch.ones(8, 8))])
-    watch.look_away(is_probe=True)
+    watch.rebaseline(is_probe=True)
     assert watch.is_whole
     for _ in range(3):
-        watch.look_away(is_probe=True, is_expected=is_expected)
+        watch.rebaseline(is_probe=True, is_expected=is_expected)
         assert not watch.is_whole
     clock.now_s += 1 / SHARE
-    watch.look_away(is_probe=is_expected, is_expected=is_expected)
+    watch.rebaseline(is_probe=is_expected, is_expected=is_expected)
     assert watch.is_whole, "it was due"
     clock.now_s += 1 / SHARE
-    watch.look_away()
+    watch.rebaseline()
     assert not watch.is_whole, "once"
 
 

@@ -82,7 +82,7 @@ def test_step_behind_an_abort_changes_nothing_and_does_not_count(kind: str) -> N
     state = ready(kind)
     with queued(state) as flag:
         before, mine = facts(state), owned(state)
-        flag.hoist()
+        flag.set()
         step(state)
         assert alike(owned(state), mine), "torch's own kernels leave it out"
         with pytest.raises(GroupBroken, match="left out"):
@@ -99,7 +99,7 @@ def test_training_goes_on_as_if_there_had_been_no_abort(kind: str) -> None:
     broken, whole = ready(kind), ready(kind)
     whole.net.load_state_dict(broken.net.state_dict())
     with queued(broken) as flag:
-        flag.hoist()
+        flag.set()
         step(broken)
     core_of(broken).rollback()
     with queued(broken):
@@ -121,7 +121,7 @@ def test_step_that_was_made_counts_though_an_abort_follows() -> None:
     with queued(state) as flag:
         before = owned(state)
         step(state)
-        flag.hoist()
+        flag.set()
         state.commit()
         assert state.step == KNOWN + 1 and not alike(owned(state), before)
 
@@ -131,7 +131,7 @@ def test_step_that_was_made_and_not_committed_has_ended() -> None:
     state = ready()
     with queued(state) as flag:
         step(state)
-        flag.hoist()
+        flag.set()
     core_of(state).rollback()
     assert not core_of(state).is_clean and core_of(state).has_stepped
 
@@ -141,7 +141,7 @@ def test_second_step_of_a_commit_is_not_made_without_the_first() -> None:
     state = ready()
     with queued(state) as flag:
         before = facts(state)
-        flag.hoist()
+        flag.set()
         step(state)
         with pytest.raises(GroupBroken, match="left out"):
             step(state)
@@ -165,7 +165,7 @@ def test_what_is_written_after_a_step_that_was_left_out_belongs_to_no_step(
     """Nobody may go on from it, and no commit is of it."""
     state = ready()
     with queued(state) as flag:
-        flag.hoist()
+        flag.set()
         step(state)
         write(state)
         with pytest.raises(GroupBroken):
@@ -187,7 +187,7 @@ def test_script_that_writes_between_step_and_commit_waits_from_then_on(
             write(state)
             state.commit()
         before = owned(state)
-        flag.hoist()
+        flag.set()
         step(state)
         assert not alike(owned(state), before)
     assert capsys.readouterr().err.count("something writes to parameters") == 1
@@ -198,7 +198,7 @@ def test_first_steps_wait() -> None:
     state, flag = ready(), AbortFlag(CPU)
     with entered(state) as watch:
         queue(state, flag, watch)
-        flag.hoist()
+        flag.set()
         before = owned(state)
         step(state)
         state.commit()
@@ -212,7 +212,7 @@ def test_first_gradient_of_a_parameter_waits() -> None:
     every = [{"params": list(net.parameters())}, {"params": list(late.parameters())}]
     state = State(net=net, late=late, optimizer=KINDS["momentum"](every))
     with queued(state) as flag:
-        flag.hoist()
+        flag.set()
         before = late.weight.clone()
         state.optimizer.zero_grad()
         (state.net(batch()).square().mean() + late(torch.ones(1, 4)).square().mean()).backward()
@@ -260,7 +260,7 @@ def test_what_others_have_a_part_in_waits(other: Callable[[State], None]) -> Non
     with queued(state, watch) as flag:
         before, waited = owned(state), watch.synchronized
         watch.collectives += 1
-        flag.hoist()
+        flag.set()
         other(state)
         assert watch.synchronized > waited
         assert not alike(owned(state), before)
@@ -276,7 +276,7 @@ def test_scheduler_of_torch_is_no_wrapper() -> None:
     state = State(net=net, optimizer=optimizer, scheduler=scheduler)
     with queued(state) as flag:
         before = owned(state)
-        flag.hoist()
+        flag.set()
         step(state)
         assert alike(owned(state), before)
 
@@ -288,7 +288,7 @@ def test_step_that_began_with_an_exception_leaves_no_flag() -> None:
         guard = core_of(state).guard
         assert guard.queued is not None and guard.queued.queue(state.optimizer)
         assert "found_inf" in vars(state.optimizer)
-        flag.hoist()
+        flag.set()
         before = owned(state)
         step(state)
         assert alike(owned(state), before)
@@ -407,7 +407,7 @@ def test_end_of_the_world_before_the_device_has_come_to_it_counts_nothing() -> N
     state = ready()
     with on_gpu(state) as (flag, watch):
         before = facts(state)
-        flag.hoist()
+        flag.set()
         step(state)
         flag.has_come, watch.is_over = False, True
         with pytest.raises(Interrupted):
@@ -436,7 +436,7 @@ def test_device_that_never_says_what_it_did_has_no_state(monkeypatch: pytest.Mon
     monkeypatch.setattr("elasticd.train.process_group.queued_steps.PATIENCE_S", 0.01)
     state = ready()
     with on_gpu(state) as (flag, _):
-        flag.hoist()
+        flag.set()
         step(state)
         flag.has_come = False
     core_of(state).rollback()

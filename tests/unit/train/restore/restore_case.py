@@ -253,8 +253,8 @@ def _cut(step: int, count: int, *, is_otherwise: bool = False) -> tuple[Tree, li
     tree = flatten("state", state_of(step))
     tensors = described(tree)
     found = []
-    is_alike = [not is_otherwise or each.name != "state.large" for each in tensors]
-    for slabs in shares(tensors, is_alike, count):
+    is_replicated = [not is_otherwise or each.name != "state.large" for each in tensors]
+    for slabs in shares(tensors, is_replicated, count):
         layout = laid_out(tensors, slabs)
         data = bytearray(layout.size)
         places = views(memoryview(data), tensors, layout.pieces, layout.starts())

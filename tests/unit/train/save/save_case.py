@@ -47,7 +47,7 @@ class Keeper:
         self.answers: dict[type, Callable[[Any], object]] = {}
         """In place of what is answered here."""
         self.buffers: dict[tuple[int, int], SharedMemory] = {}
-        self.taken: list[ms.Taken] = []
+        self.taken: list[ms.SaveSnapshot] = []
         self.plans: dict[int, ms.Plan] = {}
 
     def connect(self) -> Any:
@@ -73,9 +73,9 @@ class Keeper:
         match question:
             case ms.Open():
                 return ms.Opened(run=question.run or 1), None
-            case ms.Ask():
+            case ms.GetStatus():
                 notes, self.notes = self.notes, ()
-                return ms.Standing(is_busy=self.is_busy, durable_step=-1, notes=notes), None
+                return ms.Status(is_busy=self.is_busy, durable_step=-1, notes=notes), None
             case ms.Plans():
                 self.vault.plan(WORKER, question.plans)
                 self.plans = {each.id: each for each in question.plans}
@@ -88,19 +88,19 @@ class Keeper:
                     self.buffers[question.plan, buffer] = memory
                 given = None if memory is None else SharedMemory(os.dup(memory.file))
                 return ms.Claimed(buffer=buffer), given
-            case ms.Taken():
+            case ms.SaveSnapshot():
                 self.taken.append(question)
                 return ms.Done(), None
-            case ms.Dropped():
+            case ms.ReleaseBuffer():
                 self.vault.drop(WORKER, question.plan)
                 return ms.Done(), None
-            case ms.Await():
+            case ms.WaitDurable():
                 is_taken = any(each.snapshot == question.snapshot for each in self.taken)
                 why = "" if is_taken else "It takes longer than that."
-                return ms.Awaited(is_durable=is_taken, why=why), None
+                return ms.Durability(is_durable=is_taken, why=why), None
         raise AssertionError(f"not expected: {question}")
 
-    def state(self, *taken: ms.Taken) -> Any:
+    def state(self, *taken: ms.SaveSnapshot) -> Any:
         """What the memory of these shares holds together, put together again."""
         whole = next(self.plans[each.plan] for each in taken if each.skeleton)
         found = [torch.zeros(each.shape, dtype=dtype_of(each)) for each in whole.tensors]

@@ -87,12 +87,12 @@ def test_keeper_that_sends_or_is_gone_holds_the_next_one_up(one: Case, clock: Cl
     """What the next node does not have yet is not written over here."""
     train(one, clock, 30)
     before = len(uploads(one))
-    one.keeper.answers[ms.Ask] = lambda _: ms.Standing(
+    one.keeper.answers[ms.GetStatus] = lambda _: ms.Status(
         is_busy=False, durable_step=-1, is_sending=True
     )
     train(one, clock, 10)
     assert len(uploads(one)) == before
-    del one.keeper.answers[ms.Ask]
+    del one.keeper.answers[ms.GetStatus]
     train(one, clock, 10)
     assert len(uploads(one)) > before
     one.keeper.is_gone = True
@@ -105,12 +105,12 @@ def test_upload_without_room_beside_it_holds_the_next_one_up(one: Case, clock: C
     """Until it is done: the keeper says so, and all ranks wait, as for one that is not whole."""
     train(one, clock, 30)
     before = len(uploads(one))
-    one.keeper.answers[ms.Ask] = lambda _: ms.Standing(
+    one.keeper.answers[ms.GetStatus] = lambda _: ms.Status(
         is_busy=True, durable_step=-1, awaits_upload=True, notes=("There is no memory.",)
     )
     train(one, clock, 10)
     assert len(uploads(one)) == before and one.said.count("There is no memory.") == 1
-    del one.keeper.answers[ms.Ask]
+    del one.keeper.answers[ms.GetStatus]
     train(one, clock, 10)
     assert len(uploads(one)) > before
 
@@ -127,7 +127,7 @@ def test_last_state_is_uploaded_though_it_is_in_memory(one: Case, clock: Clock) 
     last = one.keeper.taken[-1]
     assert last.saving is ms.Saving.USUAL
     assert same(one.keeper.state(last)["net"], entries["net"])
-    (question,) = one.keeper.of(ms.Await)
+    (question,) = one.keeper.of(ms.WaitDurable)
     assert question.snapshot == last.snapshot
 
 

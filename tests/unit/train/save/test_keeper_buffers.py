@@ -44,7 +44,7 @@ def test_first_commit_takes_both_buffers_and_snapshots_use_them(one: Case) -> No
     one.begin()
     one.step()
     wait_for_buffers(one)
-    assert kinds(one).count(ms.Claim) == 2 and ms.Dropped in kinds(one)
+    assert kinds(one).count(ms.Claim) == 2 and ms.ReleaseBuffer in kinds(one)
     assert len(one.keeper.buffers) == 2
     for _ in range(2 * EVERY):
         entries = one.step()

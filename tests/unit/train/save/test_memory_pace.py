@@ -9,9 +9,9 @@ from elasticd.checkpoint.format.share_layout import Slab, laid_out
 from elasticd.train.save.memory_pace import (
     COST_LIMIT,
     LEAST,
-    WARMUP_STEPS,
     UNTOUCHED,
     USUAL,
+    WARMUP_STEPS,
     MemoryPace,
 )
 from elasticd.train.save.share_plan import SharePart, SharePlan

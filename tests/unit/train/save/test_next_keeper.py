@@ -37,14 +37,16 @@ class Keeper:
     """One node's, which has a door; `told` are those that its workers named."""
 
     def __init__(self, port: int) -> None:
-        self.door: ms.Door | None = ms.Door(host="here", port=port, token=f"token-{port}")
+        self.door: ms.KeeperAddress | None = ms.KeeperAddress(
+            host="here", port=port, token=f"token-{port}"
+        )
         self.told: list[int] = []
         self.met = 0
 
     def ask(self, question: object, kind: type, *, timeout_s: float) -> Any:
-        assert isinstance(question, ms.Meet) and kind is ms.Met
+        assert isinstance(question, ms.GetAddress) and kind is ms.Address
         self.met += 1
-        return ms.Met(door=self.door)
+        return ms.Address(door=self.door)
 
     def send(self, question: object, *, timeout_s: float) -> None:
         assert isinstance(question, ms.Mirror)
@@ -61,9 +63,9 @@ class Scene:
             NextKeeper(self.store, rank=rank, generation=3, nodes=NODES) for rank in range(4)
         ]
 
-    def look(self, *ranks: int, snapshots: int = 1) -> None:
+    def sync(self, *ranks: int, snapshots: int = 1) -> None:
         for rank in ranks:
-            self.ranks[rank].look(self.keepers[NODES[rank]], self.plan, snapshots)  # type: ignore[arg-type]
+            self.ranks[rank].sync(self.keepers[NODES[rank]], self.plan, snapshots)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -76,10 +78,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_each_rank_names_the_next_nodes_door(clock: Clock) -> None:
     """The first rank of a node says its own; the others of that node need not."""
     scene = Scene()
-    scene.look(0, 1, 2, 3)
+    scene.sync(0, 1, 2, 3)
     assert scene.keepers[1].told == [10, 10] and scene.keepers[0].told == []
     clock.now_s += LAST_PAUSE_S
-    scene.look(0, 1, 2, 3)
+    scene.sync(0, 1, 2, 3)
     assert scene.keepers[0].told == [11, 11]
     assert [scene.keepers[node].met for node in (0, 1)] == [1, 1]
 
@@ -87,12 +89,12 @@ def test_each_rank_names_the_next_nodes_door(clock: Clock) -> None:
 def test_nothing_is_asked_where_all_is_known(clock: Clock) -> None:
     """Commits go by; after a snapshot it is looked once more, and not told again."""
     scene = Scene()
-    scene.look(2, 0)
+    scene.sync(2, 0)
     asked = scene.store.asked
     for _ in range(100):
-        scene.look(0)
+        scene.sync(0)
     assert scene.store.asked == asked
-    scene.look(0, snapshots=2)
+    scene.sync(0, snapshots=2)
     assert scene.store.asked == asked + 1
     assert scene.keepers[0].told == [11]
 
@@ -101,25 +103,25 @@ def test_node_without_a_word_is_asked_less_and_less(clock: Clock) -> None:
     """A thousand commits of a millisecond."""
     scene = Scene()
     for _ in range(1000):
-        scene.look(0)
+        scene.sync(0)
         clock.now_s += 0.001
     assert scene.store.asked < 10
     clock.now_s += LAST_PAUSE_S
-    scene.look(2, 0)
+    scene.sync(2, 0)
     assert scene.keepers[0].told == [11]
 
 
 def test_keeper_that_was_started_again_is_met_again(clock: Clock) -> None:
     """Its rank plans anew and writes down the new door; the other rank sees it after a snapshot."""
     scene = Scene()
-    scene.look(2, 0)
+    scene.sync(2, 0)
     scene.keepers[1] = Keeper(12)
     before, scene.plan = scene.plan, object()
-    scene.look(2)
+    scene.sync(2)
     scene.plan = before
-    scene.look(0)
+    scene.sync(0)
     assert scene.keepers[0].told == [11]
-    scene.look(0, snapshots=2)
+    scene.sync(0, snapshots=2)
     assert scene.keepers[0].told == [11, 12]
 
 
@@ -127,7 +129,7 @@ def test_keeper_without_a_door_is_told_of_to_nobody(clock: Clock) -> None:
     """The agent knows no address, or it cannot be listened on."""
     scene = Scene()
     scene.keepers[1].door = None
-    scene.look(2, 0)
+    scene.sync(2, 0)
     assert scene.keepers[0].told == []
 
 
@@ -135,7 +137,7 @@ def test_store_that_is_gone_is_no_harm(clock: Clock) -> None:
     """The generation is over then, and others say so."""
     scene = Scene()
     scene.store.is_gone = True
-    scene.look(0, 2)
+    scene.sync(0, 2)
     assert scene.keepers[0].told == []
 
 
@@ -144,5 +146,5 @@ def test_word_that_makes_no_sense_is_passed_over(clock: Clock, text: bytes) -> N
     """Of another version, perhaps."""
     scene = Scene()
     scene.store.keys["elasticd/keeper/3/1"] = text
-    scene.look(0)
+    scene.sync(0)
     assert scene.keepers[0].told == []

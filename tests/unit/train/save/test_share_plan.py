@@ -56,11 +56,12 @@ def test_who_has_no_spare_is_known_to_itself(nodes: list[int]) -> None:
 
 def test_share_that_no_rank_copies_is_alone() -> None:
     """Where a node has fewer ranks than the one before, and never on one node."""
-    tree, is_alike = replica()
+    tree, is_replicated = replica()
 
     def alone(nodes: list[int]) -> list[int]:
         every = [
-            SharePlan.of(tree, is_alike, rank=rank, nodes=nodes).parts for rank in range(len(nodes))
+            SharePlan.of(tree, is_replicated, rank=rank, nodes=nodes).parts
+            for rank in range(len(nodes))
         ]
         assert not any(each.is_alone for parts in every for each in parts if each.holder)
         return [parts[0].share for parts in every if parts[0].is_alone]
@@ -105,8 +106,10 @@ def replica() -> tuple[Tree, list[bool]]:
 @pytest.mark.parametrize("nodes", [[0], [0, 0, 0], [0, 1], [0, 0, 1, 1], [0, 1, 2, 3, 4]], ids=str)
 def test_first_holders_have_every_element_once_and_second_ones_again(nodes: list[int]) -> None:
     """What second holders have are the same pieces, in the same places."""
-    tree, is_alike = replica()
-    every = [SharePlan.of(tree, is_alike, rank=rank, nodes=nodes) for rank in range(len(nodes))]
+    tree, is_replicated = replica()
+    every = [
+        SharePlan.of(tree, is_replicated, rank=rank, nodes=nodes) for rank in range(len(nodes))
+    ]
     firsts, seconds = {}, {}
     for rank, parts in enumerate(every):
         own, *spare = parts.parts
@@ -130,22 +133,22 @@ def test_first_holders_have_every_element_once_and_second_ones_again(nodes: list
 
 def test_what_replicas_may_differ_in_is_rank_0s_and_copied_at_once() -> None:
     """Statistics and plain values; and nothing that an optimizer owns is copied at once."""
-    tree, is_alike = replica()
+    tree, is_replicated = replica()
     for rank in range(3):
-        (part,) = SharePlan.of(tree, is_alike, rank=rank, nodes=[0, 0, 0]).parts
+        (part,) = SharePlan.of(tree, is_replicated, rank=rank, nodes=[0, 0, 0]).parts
         pieces = part.layout.pieces
         assert sorted(part.now + part.later) == list(range(len(pieces)))
-        assert all(not is_alike[pieces[index].tensor] for index in part.now)
-        assert all(is_alike[pieces[index].tensor] for index in part.later)
+        assert all(not is_replicated[pieces[index].tensor] for index in part.now)
+        assert all(is_replicated[pieces[index].tensor] for index in part.later)
         assert bool(part.now) == (rank == 0)
 
 
 def test_copied_shares_make_the_state_again() -> None:
     """Through the memory of three ranks, bit for bit."""
-    tree, is_alike = replica()
+    tree, is_replicated = replica()
     found = [torch.full_like(tensor, -1) for tensor in tree.tensors]
     for rank in range(3):
-        parts = SharePlan.of(tree, is_alike, rank=rank, nodes=[0, 1, 2])
+        parts = SharePlan.of(tree, is_replicated, rank=rank, nodes=[0, 1, 2])
         here = [local_part(tensor) for tensor in tree.tensors]
         for part in parts.parts:
             places = part.places(memoryview(bytearray(part.layout.size)), parts.tensors)
@@ -235,7 +238,7 @@ def test_what_optimizers_own_is_what_they_keep_of_their_parameters() -> None:
 
     def others() -> set[str]:
         rows = zip(paths(tree), alike(tree, [optimizer]), strict=True)
-        return {name for name, is_alike in rows if not is_alike}
+        return {name for name, is_replicated in rows if not is_replicated}
 
     beside = {"state.net.1.weight", "state.net.1.bias", "state.own"}
     assert others() == beside

@@ -40,10 +40,10 @@ def case(clock: Clock) -> Iterator[Make]:
         each.saving.end()
 
 
-def finished(one: Case, *, is_wanted: Callable[[], bool] = lambda: True) -> list[ms.Await]:
+def finished(one: Case, *, is_wanted: Callable[[], bool] = lambda: True) -> list[ms.WaitDurable]:
     """Finish; returns what was waited for."""
     one.saving.finish(is_wanted)
-    return one.keeper.of(ms.Await)
+    return one.keeper.of(ms.WaitDurable)
 
 
 @pytest.mark.parametrize("mode", ["blocking", "overlapped"])
@@ -64,7 +64,7 @@ def test_finish_waits_as_long_as_it_takes(case: Make) -> None:
     one = case()
     one.step()
     turns = iter([False, False, True])
-    one.keeper.answers[ms.Await] = lambda question: ms.Awaited(
+    one.keeper.answers[ms.WaitDurable] = lambda question: ms.Durability(
         is_durable=next(turns), why="It takes longer than that."
     )
     assert len(finished(one)) == 3
@@ -76,11 +76,11 @@ def test_finish_gives_up_in_the_end(case: Make, clock: Clock) -> None:
     one = case()
     one.step()
 
-    def await_long(question: ms.Await) -> ms.Awaited:
+    def await_long(question: ms.WaitDurable) -> ms.Durability:
         clock.now_s += FINAL_LIMIT_S / 3 + 1
-        return ms.Awaited(is_durable=False, why="It takes longer than that.")
+        return ms.Durability(is_durable=False, why="It takes longer than that.")
 
-    one.keeper.answers[ms.Await] = await_long
+    one.keeper.answers[ms.WaitDurable] = await_long
     assert len(finished(one)) == 3
     assert one.said == ["The last state was not durable in time."]
 
@@ -89,7 +89,9 @@ def test_finish_says_why_the_last_state_was_not_saved(case: Make) -> None:
     """And does not wait for what is not going to happen."""
     one = case()
     one.step()
-    one.keeper.answers[ms.Await] = lambda _: ms.Awaited(is_durable=False, why="The disk is full.")
+    one.keeper.answers[ms.WaitDurable] = lambda _: ms.Durability(
+        is_durable=False, why="The disk is full."
+    )
     assert len(finished(one)) == 1
     assert one.said == ["The last state was not saved: The disk is full."]
 
@@ -99,7 +101,7 @@ def test_finish_ends_with_its_generation(case: Make) -> None:
     one = case()
     one.step()
     turns = iter([True, False])
-    one.keeper.answers[ms.Await] = lambda _: ms.Awaited(is_durable=False)
+    one.keeper.answers[ms.WaitDurable] = lambda _: ms.Durability(is_durable=False)
     assert len(finished(one, is_wanted=lambda: next(turns))) == 1
 
 

@@ -83,7 +83,7 @@ def test_rank_brings_its_own_share_and_that_of_another_node(case: Make) -> None:
         assert same(one.keeper.state(*one.keeper.taken), entries), "either node has all of it"
 
 
-def told(one: Case, taken: ms.Taken) -> tuple[int, int, bool]:
+def told(one: Case, taken: ms.SaveSnapshot) -> tuple[int, int, bool]:
     """Share, holder, and does it say what is no tensor?"""
     plan = one.keeper.plans[taken.plan]
     return plan.share, plan.holder, bool(taken.skeleton)
@@ -159,11 +159,11 @@ def test_what_a_step_waits_for_a_copy_is_measured(case: Make, clock: Clock) -> N
     """Also the question whether one is due; a step that does not look costs nothing."""
     one = case(every=2)
 
-    def slowly(question: object) -> ms.Standing:
+    def slowly(question: object) -> ms.Status:
         clock.now_s += 3.0
-        return ms.Standing(is_busy=False, durable_step=-1, notes=())
+        return ms.Status(is_busy=False, durable_step=-1, notes=())
 
-    one.keeper.answers[ms.Ask] = slowly
+    one.keeper.answers[ms.GetStatus] = slowly
     one.step()
     assert one.saving.spent.save_s == 0.0
     one.step()
@@ -220,7 +220,7 @@ def test_write_beside_the_copy_drops_the_snapshot(
     monkeypatch.setattr(OverlappedCopy, "_sum", lambda self: next(sums))
     one.step()
     one.saving._finish_copy()
-    assert one.steps == [] and len(one.keeper.of(ms.Dropped)) == 1
+    assert one.steps == [] and len(one.keeper.of(ms.ReleaseBuffer)) == 1
     one.saving.finish(lambda: True)
     assert one.steps == [1], "the last state is taken all the same"
     assert len(one.said) == 1 and "between two steps from now on" in one.said[0]

@@ -19,8 +19,8 @@ class Case:
 
     def __init__(self, clock: Clock) -> None:
         self.keeper = Keeper()
-        self.keeper.answers[ms.Await] = self.awaited
-        self.keeper.answers[ms.Ask] = lambda _: ms.Standing(
+        self.keeper.answers[ms.WaitDurable] = self.awaited
+        self.keeper.answers[ms.GetStatus] = lambda _: ms.Status(
             is_busy=True, durable_step=self.durable_step
         )
         self.keeper.answers[ms.Find] = lambda _: (
@@ -31,13 +31,13 @@ class Case:
         self.clock = clock
         self.final_save = FinalSave(WITHIN_S)
         self.durable_step = self.logged_step = -1
-        self.answers: list[ms.Awaited] = []
+        self.answers: list[ms.Durability] = []
         """Then it takes longer, for ever."""
 
-    def awaited(self, question: ms.Await) -> ms.Awaited:
+    def awaited(self, question: ms.WaitDurable) -> ms.Durability:
         assert question.timeout_s > 0
         self.clock.now_s += question.timeout_s
-        longer = ms.Awaited(is_durable=False, why="It takes longer than that.")
+        longer = ms.Durability(is_durable=False, why="It takes longer than that.")
         return self.answers.pop(0) if self.answers else longer
 
     def wait_until_durable(
@@ -66,11 +66,11 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
 
 def test_it_is_over_when_the_snapshot_is_durable(case: Case) -> None:
     case.answers = [
-        ms.Awaited(is_durable=False, why="It takes longer than that."),
-        ms.Awaited(is_durable=True),
+        ms.Durability(is_durable=False, why="It takes longer than that."),
+        ms.Durability(is_durable=True),
     ]
     assert case.wait_until_durable() == (9, 9, "")
-    questions = case.keeper.of(ms.Await)
+    questions = case.keeper.of(ms.WaitDurable)
     assert [each.snapshot for each in questions] == [Snapshot(run=2, generation=4, step=9)] * 2
     assert case.final_save.sentence(9) == "saved at step 9, nothing is lost"
     assert not case.final_save.is_late
@@ -94,7 +94,7 @@ def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
 
 
 def test_reason_of_the_keeper_is_told_at_once(case: Case) -> None:
-    case.answers = [ms.Awaited(is_durable=False, why="The bucket is full.")]
+    case.answers = [ms.Durability(is_durable=False, why="The bucket is full.")]
     assert case.wait_until_durable(restored_step=3) == (9, 3, "The bucket is full")
     assert not case.final_save.is_late
 
@@ -104,20 +104,20 @@ def test_nobody_waits_for_a_snapshot_that_is_not_of_all(case: Case) -> None:
     case.durable_step = 6
     assert case.wait_until_durable(is_agreed=False) == (9, 6, NOT_AGREED)
     assert case.wait_until_durable(saved_step=6) == (9, 6, NOT_TAKEN)
-    assert not case.keeper.of(ms.Await)
+    assert not case.keeper.of(ms.WaitDurable)
 
 
 def test_other_news_ends_the_wait(case: Case) -> None:
     """A world that is to be entered, say."""
     assert case.wait_until_durable(is_wanted=False) == (9, -1, NOT_IN_TIME)
-    assert not case.keeper.of(ms.Await)
+    assert not case.keeper.of(ms.WaitDurable)
 
 
 def test_keeper_that_is_gone_is_not_asked_for_ever(case: Case) -> None:
     def gone(_: object) -> object:
         raise Unavailable("It has gone.")
 
-    case.keeper.answers[ms.Await] = case.keeper.answers[ms.Ask] = gone
+    case.keeper.answers[ms.WaitDurable] = case.keeper.answers[ms.GetStatus] = gone
     assert case.wait_until_durable(restored_step=3) == (9, 3, "It has gone")
 
 
