@@ -270,7 +270,7 @@ class Agent:
             self._past[runner.spec.uid] = runner.past
         runner.close()
         if retired.keeps_workers:
-            runner.workers.rest()
+            runner.workers.detach()
             self._kept[job] = runner.workers
         else:
             self._closings.begin(job, runner.workers, runner.state.slots, runner.ended)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from threading import Thread
 
 from elasticd.checkpoint.commit.fail_point import arm_fail_point
-from elasticd.keeper.assembly import KeeperParts, KeeperSettings, keep
+from elasticd.keeper.assembly import KeeperParts, KeeperSettings, build_keeper
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
 
@@ -33,7 +33,7 @@ def main() -> None:
     # Threads inherit: who answers the workers stays prompt, since a step may be waiting for that.
     Thread(target=lambda: made.result().service.listen(keeping.socket), daemon=True).start()
     os.nice(keeping.niceness)
-    kept = keep(keeping, os.environ)
+    kept = build_keeper(keeping, os.environ)
     # Nothing here makes cycles by the million, and a collection would look through all of fsspec.
     gc.collect()
     gc.freeze()

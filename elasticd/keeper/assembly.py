@@ -23,7 +23,7 @@ from elasticd.keeper.mirror.sender import MirrorSender
 from elasticd.keeper.saver import Saver
 from elasticd.keeper.service import Service
 
-__all__ = ["KeeperSettings", "KeeperParts", "keep"]
+__all__ = ["KeeperSettings", "KeeperParts", "build_keeper"]
 
 LEAVE_LIMIT_S = 5.0
 """How long workers may take to leave once their agent or their job has ended."""
@@ -80,7 +80,7 @@ class KeeperParts:
         return is_saved
 
 
-def keep(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperParts:
+def build_keeper(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperParts:
     """Build a keeper's parts, and begin to try the storage, since a keeper will write to it.
 
     `environ` is where the options' `env:NAME` are looked up.

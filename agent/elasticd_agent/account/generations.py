@@ -28,7 +28,7 @@ class Generations:
         """The newest generation that was seen; 0 before any was."""
         return max(self._seen_s, default=Generation(0))
 
-    def see(self, generation: Generation, now_s: float, named: Iterable[Life] = ()) -> None:
+    def observe(self, generation: Generation, now_s: float, named: Iterable[Life] = ()) -> None:
         """Take note that a world of this generation stands, and of the agents in it."""
         if generation <= self.newest:
             return

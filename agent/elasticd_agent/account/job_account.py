@@ -158,7 +158,7 @@ class JobAccount:
         self._want(state, now_s)
         if state.world is not None:
             lives = (life_of(node.incarnation) for node in state.world.nodes)
-            self.generations.see(state.world.generation, now_s, lives)
+            self.generations.observe(state.world.generation, now_s, lives)
             if state.is_world_ended:
                 self.generations.end(state.world.generation, now_s)
         if isinstance(event, ev.WorkerStepped):

@@ -89,7 +89,7 @@ class LateJudge:
 
     @property
     def wake_s(self) -> float | None:
-        """Return when `look` is wanted, even if nothing was seen."""
+        """Return when `judge` is wanted, even if nothing was seen."""
         times = [self._judgement.wake_s]
         if not self._is_writing:
             due_s = self._drain_due_s

@@ -75,7 +75,7 @@ Verdict: TypeAlias = Frozen | Stalled | Resumed
 class HangDetector:
     """Keeps the facts about each worker's heartbeat.
 
-    The caller gives the time, and must call `look` regularly.
+    The caller gives the time, and must call `judge` regularly.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class HangDetector:
                 pass
 
     def late(self, *, now_s: float) -> tuple[int, ...]:
-        """Return the workers whose heartbeats are overdue: `look` wants samples of these alone."""
+        """Return the workers whose heartbeats are overdue: `judge` wants samples of these alone."""
         return tuple(
             worker.pid
             for worker in self._workers.values()
@@ -149,7 +149,7 @@ class HangDetector:
             verdicts += stalled(world, now_s)
         return tuple(verdicts)
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Pause: no look will follow for a while."""
         self._looked_s = None
 

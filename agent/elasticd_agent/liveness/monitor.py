@@ -63,7 +63,7 @@ class WorkerMonitor:
             self._detector.watch(pid, job=job, limit_s=limit_s or math.inf)
         self._attachments.allow(pid)
 
-    def overlook(self, pid: int) -> None:
+    def ignore(self, pid: int) -> None:
         """Stop judging a worker that is being stopped, has raised, or has ended: its silence means
         nothing any more.
         """
@@ -76,7 +76,7 @@ class WorkerMonitor:
 
     def forget(self, pid: int) -> None:
         self._jobs.pop(pid, None)
-        self.overlook(pid)
+        self.ignore(pid)
         self._attachments.forget(pid)
 
     def send(self, pid: int, message: ToWorker) -> None:
@@ -111,7 +111,7 @@ class WorkerMonitor:
         """
         with self._lock:
             if not self._detector.is_needed:
-                self._detector.rest()
+                self._detector.pause()
                 return None
             late = self._detector.late(now_s=now_s())
         # Outside the lock: the owner must not wait for /proc.

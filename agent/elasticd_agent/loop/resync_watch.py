@@ -50,13 +50,13 @@ class ResyncWatch:
 def drain_listing(store: Store, key: str, on_change: Callable[[bool], None]) -> ResyncWatch:
     """Watch the wish that a node should be drained; `on_change` is called by the store's thread."""
 
-    def see(seen: WatchSnapshot | KeysChanged) -> None:
+    def on_event(seen: WatchSnapshot | KeysChanged) -> None:
         if isinstance(seen, WatchSnapshot):
             on_change(bool(seen.items))
         else:
             on_change(seen.changes[-1].item is not None)
 
-    return ResyncWatch(lambda: store.watch(KeyRange(key=key), see))
+    return ResyncWatch(lambda: store.watch(KeyRange(key=key), on_event))
 
 
 def label_listing(
@@ -64,7 +64,7 @@ def label_listing(
 ) -> ResyncWatch:
     """Watch labels that others give this node; `on_change` is called by the store's thread."""
 
-    def see(seen: WatchSnapshot | KeysChanged) -> None:
+    def on_event(seen: WatchSnapshot | KeysChanged) -> None:
         item: KeyValue | None
         if isinstance(seen, WatchSnapshot):
             item = seen.items[0] if seen.items else None
@@ -73,4 +73,4 @@ def label_listing(
         with suppress(NotSupported):  # Of a newer version: what was known stays.
             on_change(decode(NodeLabels, item.value).labels if item is not None else {})
 
-    return ResyncWatch(lambda: store.watch(KeyRange(key=key), see))
+    return ResyncWatch(lambda: store.watch(KeyRange(key=key), on_event))

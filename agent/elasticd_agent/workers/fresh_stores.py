@@ -32,18 +32,18 @@ class FreshStores:
         """
         if store not in self._used:
             self._used.append(store)
-        self.keep()
+        self.request()
 
     def give_up(self, store: StoreAddress) -> None:
         """Close a store of a world that is over and never began here; it takes no other's place."""
         if store not in self._used:
-            self._keep((store,))
+            self._request((store,))
 
-    def keep(self) -> None:
+    def request(self) -> None:
         """Ask the pool for as many stores as are wanted."""
-        self._keep(self._used[:-KEPT_STORES])
+        self._request(self._used[:-KEPT_STORES])
 
-    def _keep(self, closed: Sequence[StoreAddress]) -> None:
+    def _request(self, closed: Sequence[StoreAddress]) -> None:
         self._used = [store for store in self._used if store not in closed]
         self._tell(
             KeepStores(
@@ -55,7 +55,7 @@ class FreshStores:
             )
         )
 
-    def lose(self) -> None:
+    def on_pool_exit(self) -> None:
         """Take note that the pool ended, and its stores with it."""
         self.ready = ()
         self._used.clear()

@@ -126,7 +126,7 @@ class Workers:
         self._trouble = replace(trouble, was_ready=self._was_ready)
         self._broke(self._trouble)
 
-    def rest(self) -> None:
+    def detach(self) -> None:
         """Wait for the next incarnation."""
         self._feed = self._broke = _unheard
 
@@ -194,7 +194,7 @@ class Workers:
         if process is None or self.final_saves.is_ended(process.pid):
             return
         if process.pid is not None:
-            self._monitor.overlook(process.pid)
+            self._monitor.ignore(process.pid)
         if process.is_examined:
             process.is_stop_due = True  # It is still being looked at, for half a second.
             process.stop_grace_s = effect.grace_s if process.is_silent else 0.0
@@ -296,7 +296,7 @@ class Workers:
                 self._is_pool_listening = self._was_ready = True
                 if self._until_s is not None:
                     self._pool.send(ch.License(until_s=self._until_s))
-                self._stores.keep()
+                self._stores.request()
             case ch.PoolFailed(message=why):
                 self._break(PoolTrouble(why=why, may_pass=False))
             case ch.StoresReady(stores=stores):
@@ -387,7 +387,7 @@ class Workers:
         self._feed(ev.StoresChanged(stores=()))
         for name in list(self._processes):
             self._exited(name, -9, reports.get(name, ExitReport()))
-        self._stores.lose()
+        self._stores.on_pool_exit()
         self._break(PoolTrouble())
 
     def renew(self) -> None:

@@ -53,13 +53,13 @@ class FlagReading:
         self.begun = begun
         with torch.no_grad():
             if device.type == "cpu":
-                self.found_inf = self._told = number.clone()
+                self.found_inf = self._host_value = number.clone()
                 self._event: Any = cuda.NOTHING
                 return
             self.found_inf = _device_number(device)
             self.found_inf.copy_(number, non_blocking=True)
-            self._told = _host_number(device)
-            self._told.copy_(self.found_inf, non_blocking=True)
+            self._host_value = _host_number(device)
+            self._host_value.copy_(self.found_inf, non_blocking=True)
         self._event = cuda.mark(device)
 
     def query(self) -> bool:
@@ -68,7 +68,7 @@ class FlagReading:
 
     def is_set(self) -> bool:
         """Return whether the flag was up; call it only once `query` has returned True."""
-        return float(self._told) != 0.0
+        return float(self._host_value) != 0.0
 
 
 def _host_number(device: torch.device) -> torch.Tensor:

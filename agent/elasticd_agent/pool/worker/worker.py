@@ -160,14 +160,14 @@ def _remind_of_saving() -> Iterator[None]:
     """
     own, is_good = os.getpid(), False
 
-    def look() -> None:
+    def remind_of_save() -> None:
         if is_good and os.getpid() == own and os.environ.get("ELASTICD_KEEPER"):
             from elasticd.script.save_reminder import remind  # Few scripts need it.
 
             with suppress(Exception):  # The interpreter ends.
                 remind(os.environ)
 
-    atexit.register(look)
+    atexit.register(remind_of_save)
     try:
         yield
         is_good = True

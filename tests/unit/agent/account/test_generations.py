@@ -9,9 +9,9 @@ ONE, TWO, THREE = Generation(1), Generation(2), Generation(3)
 def test_ages_and_durations_are_of_one_clock() -> None:
     known = Generations()
     assert known.newest == 0
-    known.see(ONE, 100.0)
-    known.see(ONE, 150.0)
-    known.see(THREE, 160.0)
+    known.observe(ONE, 100.0)
+    known.observe(ONE, 150.0)
+    known.observe(THREE, 160.0)
     assert known.newest == THREE
     assert known.ages_s(170.0) == {ONE: 70.0, THREE: 10.0}
     assert known.lasted_s == {ONE: 60.0}
@@ -19,16 +19,16 @@ def test_ages_and_durations_are_of_one_clock() -> None:
 
 def test_a_generation_without_a_successor_stood_until_it_was_declared_over() -> None:
     known = Generations()
-    known.see(ONE, 100.0)
+    known.observe(ONE, 100.0)
     known.end(ONE, 130.0)
     known.end(ONE, 140.0)
-    known.see(TWO, 500.0)
+    known.observe(TWO, 500.0)
     assert known.lasted_s == {ONE: 30.0}
 
 
 def test_only_the_newest_are_kept() -> None:
     known = Generations()
     for number in range(1, 100):
-        known.see(Generation(number), float(number))
+        known.observe(Generation(number), float(number))
     assert len(known.ages_s(100.0)) == KEPT
     assert known.newest == 99

@@ -25,7 +25,7 @@ class Account:
     def __init__(self, *costs_s: float) -> None:
         self._costs_s = list(costs_s)
         self.generations = Generations()
-        self.generations.see(Generation(2), now_s=0.0)
+        self.generations.observe(Generation(2), now_s=0.0)
 
     def change_s(self, generation: Generation) -> Mapping[TimeCause, float]:
         return {TimeCause.RECOVER: self._costs_s.pop(0)}

@@ -194,7 +194,7 @@ def test_in_restart_mode_the_way_to_the_first_step_is_told_when_it_is_known(
     costs = iter([{TimeCause.RECOVER: 1.0}, {TimeCause.RECOVER: 2.5}])
     monkeypatch.setattr(account, "change_s", lambda _: next(costs))
     monkeypatch.setattr(JobAccount, "way_s", 2.5)
-    account.generations.see(one, 0.0)
+    account.generations.observe(one, 0.0)
     incident = Incident(
         generation=one, node=name(0), host="h", reason=Reason.NODE_LOST, phases_s={"start": 0.5}
     )

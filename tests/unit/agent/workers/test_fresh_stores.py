@@ -32,6 +32,6 @@ def test_store_of_a_world_that_never_began_here_closes_no_other() -> None:
         store for message in told if isinstance(message, KeepStores) for store in message.close
     ]
     assert closed == [passed, stale]
-    stores.keep()
+    stores.request()
     (message,) = told[-1:]
     assert isinstance(message, KeepStores) and message.used == (before, standing)

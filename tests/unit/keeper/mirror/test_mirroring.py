@@ -21,7 +21,7 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Piece
 from elasticd.checkpoint.format.share_layout import Layout
 from elasticd.keeper import saver as saver_module
-from elasticd.keeper.assembly import KeeperSettings, keep
+from elasticd.keeper.assembly import KeeperSettings, build_keeper
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory import received_shares as received_module
 from elasticd.keeper.memory.memfd import SharedMemory
@@ -490,7 +490,7 @@ class Whole:
 
     def __init__(self, folder: Path) -> None:
         name = f"elasticd-test-{secrets.token_hex(8)}"
-        self.kept = keep(
+        self.kept = build_keeper(
             KeeperSettings(
                 url=f"file://{folder}", job="job", uid="uid", socket=name, host=HOST, niceness=0
             ),
