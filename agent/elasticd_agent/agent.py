@@ -130,7 +130,7 @@ class Agent:
             labelled=self._registration.set_labels,
             appeared=self._job_appeared,
             vanished=self._job_vanished,
-            known=self._presence.readiness.know_jobs,
+            known=self._presence.readiness.on_jobs_listed,
             refused=self._fail,
         )
         drains = drain_listing(self._store, self._keys.drain(self._settings.node), self._drain_seen)
@@ -194,7 +194,7 @@ class Agent:
             # The end of the job before was missed. When its runner is removed, we come here again.
             runner.reread_status()
         self._specs[spec.name] = (spec, order)
-        self._meters.know(spec.name, spec.uid)
+        self._meters.add(spec.name, spec.uid)
         self._is_dirty = True
 
     def _job_vanished(self, job: JobName) -> None:

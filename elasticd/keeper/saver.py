@@ -285,7 +285,7 @@ class Saver:
             turn = 0 if first == 0 else 1 + first % 16
             # The first holder may take as long as this node did.
             if waited_s >= max(1, turn) * TURN_S + job.took_s:
-                self._stand_in(job)
+                self._upload_second_copy(job)
             if waited_s >= turn * TURN_S:
                 if self._try_commit(job):
                     return
@@ -302,7 +302,7 @@ class Saver:
                 self._changed.wait(pause_s)
             pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
 
-    def _stand_in(self, job: SnapshotSave) -> None:
+    def _upload_second_copy(self, job: SnapshotSave) -> None:
         """Upload the second copy of a share whose first holder has not uploaded it."""
         for record in self._held(job):
             share = record.share

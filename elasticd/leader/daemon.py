@@ -48,7 +48,7 @@ class Evaluation(Protocol):
         """End the term, because it is over or the process ends."""
 
 
-def _nobody(leads: bool) -> None:
+def _ignore(leads: bool) -> None:
     """The callback where nobody wants to know."""
 
 
@@ -64,7 +64,7 @@ class Daemon:
         period_s: float = PERIOD_S,
         gap_s: float = 0.0,
         ttl_s: float = LEASE_TTL_S,
-        told_lead: Callable[[bool], None] = _nobody,
+        told_lead: Callable[[bool], None] = _ignore,
         source: Callable[[], str] = str,
         evaluates_unsure: bool = False,
     ) -> None:
@@ -120,7 +120,7 @@ class Daemon:
                 if self._is_woken:
                     due_s = min(due_s, earliest_s)
                 try:
-                    led = self._election.take_part()
+                    led = self._election.campaign()
                     if evaluation is not None and (term is None or term.is_over):
                         evaluation.close()
                         term = evaluation = None

@@ -67,7 +67,7 @@ class Term:
 
 
 class Election:
-    """One candidate. `take_part` and `close` are called by one thread; `wake` by any."""
+    """One candidate. `campaign` and `close` are called by one thread; `wake` by any."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Election:
 
         `wake` is called when there may be something new; `may_renew` is as in `Store.grant`.
 
-        The first thing that `take_part` does is to watch the key.
+        The first thing that `campaign` does is to watch the key.
         """
         self._store, self._key = store, key
         self._ttl_s, self._wake, self._may_renew, self._now_s = ttl_s, wake, may_renew, now_s
@@ -117,7 +117,7 @@ class Election:
         term = self._term
         return term is not None and not term.is_over and not term.leads(self._now_s())
 
-    def take_part(self) -> Term | None:
+    def campaign(self) -> Term | None:
         """Become a candidate if nobody is elected; return the term in which we lead, if we do.
 
         Raises: ElasticdError: etcd does not answer, or refuses.
@@ -128,7 +128,7 @@ class Election:
         if self._term is not None:
             self._give_up()
         if self._has_seen and self._seen is None:
-            self._stand()
+            self._put_key()
         return self.term
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Election:
             self._watch.close()
             self._watch = self._store.watch(KeyRange(key=self._key), self._take)
 
-    def _stand(self) -> None:
+    def _put_key(self) -> None:
         """Put the key if there is no key yet.
 
         A put whose answer got lost is given up with its lease: the next try has another one.
@@ -206,10 +206,10 @@ class Election:
             self._seen = seen.changes[-1].item
         self._has_seen = True
         self._judge(seen.revision)
-        self._say_leader()
+        self._log_leader()
         self._wake()
 
-    def _say_leader(self) -> None:
+    def _log_leader(self) -> None:
         """Log the leader, if it is another one than before."""
         seen, term = self._seen, self._term
         if seen is None or (term is not None and seen.mod_revision == term.standing.revision):

@@ -42,7 +42,7 @@ def elected(election: Election) -> Term:
     terms: list[Term] = []
 
     def leads() -> bool:
-        term = election.take_part()
+        term = election.campaign()
         terms.extend([term] if term is not None else [])
         return term is not None
 
@@ -58,7 +58,7 @@ def test_one_of_several_candidates_leads(backend: Backend, stand: Stand, keys: K
     """The others stand by, however often they try; the key says who it is."""
     first, second = stand(backend.store), stand(backend.other)
     term = elected(first)
-    assert [second.take_part() for _ in range(20)] == [None] * 20
+    assert [second.campaign() for _ in range(20)] == [None] * 20
     item = backend.other.get(keys.autoscaler_election)
     assert item is not None and item.mod_revision == term.standing.revision
     assert decode(Leader, item.value).token
@@ -90,7 +90,7 @@ def test_a_leader_whose_lease_ran_out_stands_again(backend: Backend, stand: Stan
 
 
 def elected_again(election: Election, before: Term) -> Term:
-    wait_until(lambda: election.take_part() not in (None, before))
+    wait_until(lambda: election.campaign() not in (None, before))
     term = election.term
     assert term is not None
     return term

@@ -234,7 +234,7 @@ class JobAccount:
         """Return how many steps, from the first one on, an earlier generation had made too."""
         return max(0, self._redo_until - self.first_step + 1)
 
-    def know_furthest(self, step: int) -> None:
+    def note_furthest(self, step: int) -> None:
         """Take note of how far the job had come before this node took part in it."""
         self._furthest = max(self._furthest, step or -1)
 

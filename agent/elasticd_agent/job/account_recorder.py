@@ -157,7 +157,7 @@ def _ask_furthest(account: JobAccount, writer: RecordWriter, host: AgentServices
     """
     host.effect_thread.send(
         lambda: writer.furthest(account.spec.uid),
-        lambda step: host.post(lambda: account.know_furthest(step)),
+        lambda step: host.post(lambda: account.note_furthest(step)),
         lambda error: log.debug("progress.not_read", job=account.spec.name, why=str(error)),
     )
 

@@ -65,7 +65,7 @@ class Incidents:
             step=self._account.first_step,
             lost_steps=self._account.repeated_steps,
         )
-        return before, self._tell_more(incident)
+        return before, self._rewrite(incident)
 
     def report_first_commit(
         self, event: ev.WorkerStepped, state: JobState, now_s: float
@@ -92,9 +92,9 @@ class Incidents:
         ):
             return None
         self._last = None
-        return before, self._tell_more(_committed(before, self._stepped, now_s - self._told_s))
+        return before, self._rewrite(_committed(before, self._stepped, now_s - self._told_s))
 
-    def _tell_more(self, incident: Incident) -> Incident:
+    def _rewrite(self, incident: Incident) -> Incident:
         """Write the incident again, with what the change has cost since the first report."""
         spent_s = dict(self._cost)
         for cause, seconds in self._account.change_s(incident.generation).items():

@@ -146,7 +146,7 @@ class PeerLinks:
     def _ask(self, peer: Peer, pauses_s: tuple[float, ...]) -> None:
         answer = _try_connect(peer.address, peer.port)
         if answer is _Answer.REFUSED:
-            self._accuse(peer)
+            self._declare_dead(peer)
         elif answer is _Answer.ACCEPTED and pauses_s:
             at_s = now_s() + pauses_s[0]
             self._again[(peer.node, peer.life)] = (at_s, peer, pauses_s[1:])
@@ -193,7 +193,7 @@ class PeerLinks:
             hello = {"node": node, "life": life}
             sock.sendall(json.dumps(hello).encode() + b"\n")
         except ConnectionRefusedError:
-            self._accuse(peer)
+            self._declare_dead(peer)
             return None
         except (OSError, ValueError, OverflowError):
             return None
@@ -241,7 +241,7 @@ class PeerLinks:
             self._redial_s[name] = now_s() + REDIAL_PAUSE_S
         self._ask(peer, AGAIN_S)
 
-    def _accuse(self, peer: Peer) -> None:
+    def _declare_dead(self, peer: Peer) -> None:
         with self._lock:
             self._wanted.pop((peer.node, peer.life), None)
         self._again.pop((peer.node, peer.life), None)

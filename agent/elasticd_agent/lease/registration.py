@@ -110,7 +110,7 @@ class Registration:
                     f"{host_port(found.address, found.port)} (pid {found.pid} on {found.host})"
                     f"{silent}: stop that one, or give this one another --node-id."
                 )
-            self._say_taken(found)
+            self._warn_name_taken(found)
             time.sleep(RETRY_S)
         self.lease = found
         log.info(
@@ -164,7 +164,7 @@ class Registration:
     def _answered(self, found: Lease | Node) -> None:
         """Take in etcd's answer; the thread of effects calls this."""
         if isinstance(found, Node):
-            self._say_taken(found)
+            self._warn_name_taken(found)
             later(NAME_RETRY_S, lambda: self._post(self._grant_soon))
         else:
             self._written(GRANT)
@@ -201,7 +201,7 @@ class Registration:
         if other is None:
             self._written(RECORD)
         else:
-            self._say_taken(other)
+            self._warn_name_taken(other)
             _end(lease)
             self._lease_ended()
 
@@ -292,7 +292,7 @@ class Registration:
         self._said = ""
         self._effect_thread.failed_writes.succeeded(OF_THE_NODE, what)
 
-    def _say_taken(self, other: Node) -> None:
+    def _warn_name_taken(self, other: Node) -> None:
         where = host_port(other.address, other.port)
         self._warn_once("node.name_taken", by=where, host=other.host, pid=other.pid)
 

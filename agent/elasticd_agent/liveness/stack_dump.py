@@ -144,7 +144,7 @@ class StackCollector:
         spied = frozen[:SPIES_LIMIT] if self.py_spy else []
         spies = [_Spy(self.py_spy, worker.pid, self._search_path) for worker in spied]
         seen = {worker.pid: _kernel_view(worker.pid) for worker in frozen}
-        said = self._wait_said(asked, start_s + ANSWER_S)
+        said = self._wait_answers(asked, start_s + ANSWER_S)
         for spy in spies:
             seen[spy.pid] = spy.take(start_s + BUDGET_S - _MARGIN_S) + seen[spy.pid]
         for pid in asked:
@@ -152,7 +152,7 @@ class StackCollector:
                 seen[pid] = "It did not answer.\n" + _kernel_view(pid)
         return "".join(_section(w, said.get(w.pid) or seen.get(w.pid, "")) for w in workers)
 
-    def _wait_said(self, pids: list[int], until_s: float) -> dict[int, str]:
+    def _wait_answers(self, pids: list[int], until_s: float) -> dict[int, str]:
         with self._changed:
             self._changed.wait_for(
                 lambda: all(pid in self._said for pid in pids), until_s - time.monotonic()

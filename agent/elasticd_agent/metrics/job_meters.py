@@ -65,7 +65,7 @@ class JobMeters:
         if (meter := self._meters.get(job)) is not None:
             meter.receive(rank, beat, formed_step)
 
-    def know(self, job: JobName, uid: str) -> None:
+    def add(self, job: JobName, uid: str) -> None:
         """A job is there that is not over, whether this node serves it or not.
 
         What is shown still of an earlier one of the name ends: two phases of one job make no sense.

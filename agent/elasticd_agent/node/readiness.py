@@ -55,7 +55,7 @@ class Readiness:
         """The jobs whose state is missing here. Replaced and never changed: other threads read
         it."""
 
-    def know_jobs(self) -> None:
+    def on_jobs_listed(self) -> None:
         """Take note that every job that there was has been read."""
         self._are_jobs_known = True
 

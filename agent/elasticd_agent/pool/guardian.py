@@ -40,7 +40,7 @@ from elasticd_agent.pool.process.mark import NAME_LIMIT_BYTES
 from elasticd_agent.pool.process.process_table import children_of, look_up
 from elasticd_agent.pool.process.subtree import Subtree
 from elasticd_agent.pool.store_keeper import StoreKeeper
-from elasticd_agent.pool.warmup import Warmth
+from elasticd_agent.pool.warmup import WarmupResult
 from elasticd_agent.pool.zygote.zygote_keeper import ZygoteKeeper, ZygotePlan
 
 __all__ = ["Guardian"]
@@ -58,12 +58,12 @@ class Guardian:
     """
 
     def __init__(
-        self, agent: Link, launcher: Launcher, warmth: Warmth, plan: ZygotePlan | None = None
+        self, agent: Link, launcher: Launcher, warmup: WarmupResult, plan: ZygotePlan | None = None
     ) -> None:
         """`plan` is how to learn from workers that train; None: the pool learns nothing."""
         self._agent = agent
         self._launcher = launcher
-        self._warmth = warmth
+        self._warmup = warmup
         self._stores = StoreKeeper(launcher, self._send)
         self._zygotes = ZygoteKeeper(plan, self._send) if plan is not None else None
         self._parked = ParkedKeeper(launcher, self._send)
@@ -83,8 +83,8 @@ class Guardian:
         self._send(
             PoolReady(
                 pid=os.getpid(),
-                import_s=self._warmth.import_s,
-                can_fork=self._warmth.can_fork,
+                import_s=self._warmup.import_s,
+                can_fork=self._warmup.can_fork,
             )
         )
         if self._zygotes is not None:

@@ -43,7 +43,7 @@ def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str])
     on the search path.
     """
     try:
-        warmth = warm_up(options.preload, options.folder, needs_torch=options.needs_torch)
+        warmup = warm_up(options.preload, options.folder, needs_torch=options.needs_torch)
     except EnvironmentProblem as exc:
         os.write(options.agent_fd, pack(PoolFailed(message=str(exc))))
         sys.stderr.flush()
@@ -51,13 +51,13 @@ def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str])
     kept_fds = open_fds() - {options.agent_fd}
     pool_pid = os.getpid()
     launcher = Launcher(
-        can_fork=warmth.can_fork,
-        can_park=warmth.can_fork and options.needs_torch,
+        can_fork=warmup.can_fork,
+        can_park=warmup.can_fork and options.needs_torch,
         pool_pid=pool_pid,
         kept_fds=kept_fds,
     )
     plan = None
-    if options.learn_in and warmth.can_fork and options.needs_torch:
+    if options.learn_in and warmup.can_fork and options.needs_torch:
         plan = ZygotePlan(
             script=options.script,
             record_folder=options.learn_in,
@@ -66,9 +66,9 @@ def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str])
             environment=dict(os.environ),
         )
     try:
-        Guardian(Link(options.agent_fd), launcher, warmth, plan).run()
+        Guardian(Link(options.agent_fd), launcher, warmup, plan).run()
     except InForkedWorker as child:
-        start, report_fd, heritage = child.start, child.report_fd, child.heritage
+        start, report_fd, inherited = child.start, child.report_fd, child.inherited
     else:
         os._exit(0)
     worker.become(
@@ -76,7 +76,7 @@ def run_pool(options: PoolOptions, *, mark_room: int, pythonpath: Sequence[str])
         report_fd,
         worker.Inheritance(
             pool_pid=pool_pid,
-            heritage=heritage,
+            inherited=inherited,
             mark_room=mark_room,
             pythonpath=pythonpath,
             is_asked=plan is not None,

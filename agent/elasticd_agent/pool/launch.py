@@ -21,9 +21,9 @@ from elasticd.channel.pool import Start
 from elasticd.channel.wire import pack
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.process.inheritance import shed
+from elasticd_agent.pool.process.inheritance import drop_inherited
 
-__all__ = ["InForkedWorker", "Heritage", "Launcher", "exec_worker", "fork", "import_roots"]
+__all__ = ["InForkedWorker", "InheritedState", "Launcher", "exec_worker", "fork", "import_roots"]
 
 _SPAWN_WORKER = (
     "import sys; sys.path[:0] = sys.argv[1:3]; "
@@ -42,15 +42,15 @@ _SPAWNED_OUTPUT_FD = 4
 class InForkedWorker(BaseException):
     """Raised in a forked worker only; not an Exception, so that nothing on the way handles it."""
 
-    def __init__(self, start: Start, report_fd: int, heritage: "Heritage") -> None:
+    def __init__(self, start: Start, report_fd: int, inherited: "InheritedState") -> None:
         super().__init__(start.worker)
         self.start = start
         self.report_fd = report_fd
-        self.heritage = heritage
+        self.inherited = inherited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heritage:
+class InheritedState:
     """The things that a worker has from the process that forked it, and must keep."""
 
     kept_fds: Collection[int]
@@ -81,7 +81,7 @@ class Launcher:
             os.close(write_fd)
             raise
         if pid == 0:
-            raise InForkedWorker(start, write_fd, Heritage(kept_fds=self.kept_fds))
+            raise InForkedWorker(start, write_fd, InheritedState(kept_fds=self.kept_fds))
         os.close(write_fd)
         return Child(start=start, pid=pid, report=Link(read_fd))
 
@@ -109,7 +109,7 @@ class Launcher:
         self, serve: Callable[[int, int], None], read_fd: int, write_fd: int
     ) -> None:
         try:
-            shed({*self.kept_fds, read_fd, write_fd}, self.pool_pid)
+            drop_inherited({*self.kept_fds, read_fd, write_fd}, self.pool_pid)
             serve(read_fd, write_fd)
         finally:
             os._exit(1)

@@ -46,9 +46,9 @@ def serve(read_fd: int, write_fd: int) -> None:
 
 def main(*arguments: str) -> None:
     """Serve in a freshly spawned interpreter, for when a fork is not safe."""
-    from elasticd_agent.pool.process.inheritance import shed
+    from elasticd_agent.pool.process.inheritance import drop_inherited
 
-    shed({3, 4}, int(arguments[2]))
+    drop_inherited({3, 4}, int(arguments[2]))
     serve(3, 4)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from elasticd.errors import EnvironmentProblem
 
-__all__ = ["ONE_THREAD", "Warmth", "one_thread", "warm_up"]
+__all__ = ["ONE_THREAD", "WarmupResult", "one_thread", "warm_up"]
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -35,12 +35,14 @@ _FIRST_STEP = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warmth:
+class WarmupResult:
     import_s: float
     can_fork: bool
 
 
-def warm_up(preload: tuple[str, ...] = (), folder: str = "", *, needs_torch: bool = True) -> Warmth:
+def warm_up(
+    preload: tuple[str, ...] = (), folder: str = "", *, needs_torch: bool = True
+) -> WarmupResult:
     """Import torch, and the modules named from this folder or the path, in this process.
 
     Raises:
@@ -60,7 +62,7 @@ def warm_up(preload: tuple[str, ...] = (), folder: str = "", *, needs_torch: boo
     # Collect once, then keep the collector from touching (and so copying) these pages in workers.
     gc.collect()
     gc.freeze()
-    return Warmth(import_s=time.monotonic() - started_s, can_fork=_is_forkable())
+    return WarmupResult(import_s=time.monotonic() - started_s, can_fork=_is_forkable())
 
 
 @contextmanager

@@ -240,7 +240,7 @@ class AttachedWorkers:
             case ch.Finished():
                 self._finished(known, message)
             case ch.Progressed():
-                self._tell_progress(known, message)
+                self._report_progress(known, message)
             case ch.Stacks():
                 pass
 
@@ -281,7 +281,7 @@ class AttachedWorkers:
             )
         )
 
-    def _tell_progress(self, known: _Known, message: ch.Progressed) -> None:
+    def _report_progress(self, known: _Known, message: ch.Progressed) -> None:
         if known.is_attached:
             return  # It came to `elasticd.run` since, whose heartbeats know better.
         known.progress = replace(

@@ -83,7 +83,7 @@ class MirrorReceiver:
                     family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
                     listener = socket.create_server((self._host, 0), family=family)
                 except OSError as exc:
-                    self._say_once("listening", "keeper.not_listening", f"{self._host}: {exc}")
+                    self._log_once("listening", "keeper.not_listening", f"{self._host}: {exc}")
                     return None
                 port = int(listener.getsockname()[1])
                 self._address = KeeperAddress(
@@ -118,7 +118,7 @@ class MirrorReceiver:
                 try:
                     connection = server_handshake(sock, token)
                 except Refused as exc:
-                    self._say_once(host, "keeper.refused", f"{host}: {exc}")
+                    self._log_once(host, "keeper.refused", f"{host}: {exc}")
                     return
                 self._answer(connection, host)
         except Exception:
@@ -146,10 +146,10 @@ class MirrorReceiver:
         except (Unavailable, EnvironmentProblem, Refused) as exc:
             why = str(exc)[:WHY_LIMIT]
             if isinstance(exc, EnvironmentProblem):
-                self._say_once("room", "share.refused", why)
+                self._log_once("room", "share.refused", why)
                 why = "There is no memory for it."  # The same each time, so that it is told once.
             elif isinstance(exc, Refused):
-                self._say_once(why, "share.refused", f"{host}: {why}")
+                self._log_once(why, "share.refused", f"{host}: {why}")
             connection.send(NotNow(why=why))
 
     def _save(self, offer: Offer) -> None:
@@ -193,7 +193,7 @@ class MirrorReceiver:
             with suppress(ElasticdError):
                 self._add(record)
 
-    def _say_once(self, what: str, event: str, why: str) -> None:
+    def _log_once(self, what: str, event: str, why: str) -> None:
         """Log an error only once: a client that returns again and again must not fill the disk."""
         if what not in self._said and len(self._said) < SAID_LIMIT:
             self._said.add(what)

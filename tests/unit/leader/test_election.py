@@ -25,7 +25,7 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_leads_no_more() -> None
     store = MemoryStore(now_s=clock)
     is_stopped = [False]
     stopped = Election(store, KEY, ttl_s=10.0, now_s=clock, may_renew=lambda: not is_stopped[0])
-    term = stopped.take_part()
+    term = stopped.campaign()
     assert term is not None
     is_stopped[0] = True
     store.tick()
@@ -34,11 +34,11 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_leads_no_more() -> None
     assert stopped.term is None
     other = Election(store, KEY, ttl_s=10.0, now_s=clock)
     store.tick()
-    assert other.take_part() is not None
+    assert other.campaign() is not None
     is_stopped[0] = False
     late = Txn(when=(term.standing,), then=(Put(key="x", value=b"late"),))
     assert not store.commit(late).succeeded
-    assert stopped.take_part() is None and other.term is not None
+    assert stopped.campaign() is None and other.term is not None
 
 
 def test_a_leader_leads_again_when_etcd_comes_back_with_its_lease() -> None:
@@ -46,12 +46,12 @@ def test_a_leader_leads_again_when_etcd_comes_back_with_its_lease() -> None:
     clock = Clock()
     store = MemoryStore(now_s=clock)
     election = Election(store, KEY, ttl_s=10.0, now_s=clock)
-    term = election.take_part()
+    term = election.campaign()
     store.go_away()
     clock.s += 11.0
-    assert election.take_part() is None
+    assert election.campaign() is None
     store.come_back()
-    assert election.take_part() is term is not None
+    assert election.campaign() is term is not None
 
 
 def test_an_etcd_that_is_away_elects_nobody() -> None:
@@ -61,9 +61,9 @@ def test_an_etcd_that_is_away_elects_nobody() -> None:
     election = Election(store, KEY, now_s=clock)
     store.go_away()
     with pytest.raises(Unavailable):
-        election.take_part()
+        election.campaign()
     store.come_back()
-    assert election.take_part() is not None
+    assert election.campaign() is not None
 
 
 def test_a_candidate_that_has_not_seen_the_key_does_not_stand() -> None:
@@ -71,10 +71,10 @@ def test_a_candidate_that_has_not_seen_the_key_does_not_stand() -> None:
     store = MemoryStore()
     store.drop_watches()
     election = Election(store, KEY)
-    assert election.take_part() is None
+    assert election.campaign() is None
     assert store.get(KEY) is None
     store.resume_watches()
-    assert election.take_part() is not None
+    assert election.campaign() is not None
 
 
 def test_an_end_that_the_watch_missed_is_found_a_minute_later() -> None:
@@ -82,15 +82,15 @@ def test_an_end_that_the_watch_missed_is_found_a_minute_later() -> None:
     clock = Clock()
     store = MemoryStore(now_s=clock)
     first, second = Election(store, KEY, now_s=clock), Election(store, KEY, now_s=clock)
-    assert first.take_part() is not None and second.take_part() is None
+    assert first.campaign() is not None and second.campaign() is None
     store.drop_watches()
     first.close()
     for watch in store._watches:
         watch.missed.clear()
     store.resume_watches()
-    assert second.take_part() is None, "nobody has told of it"
+    assert second.campaign() is None, "nobody has told of it"
     clock.s += REREAD_S
-    assert second.take_part() is not None
+    assert second.campaign() is not None
     assert len(store._watches) == 1
 
 
@@ -98,9 +98,9 @@ def test_close_gives_the_election_back() -> None:
     """The next one need not wait for the lease to run out; an etcd that is away is no error."""
     store = MemoryStore()
     first, second = Election(store, KEY), Election(store, KEY)
-    assert first.take_part() is not None and second.take_part() is None
+    assert first.campaign() is not None and second.campaign() is None
     first.close()
-    assert second.take_part() is not None
+    assert second.campaign() is not None
     store.go_away()
     second.close()
     assert second.term is None

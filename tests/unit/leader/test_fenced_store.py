@@ -18,7 +18,7 @@ PUT = Put(key="x", value=b"1")
 
 def elected(store: MemoryStore) -> tuple[Election, Term]:
     election = Election(store, KEYS.operator_election())
-    term = election.take_part()
+    term = election.campaign()
     assert term is not None
     return election, term
 

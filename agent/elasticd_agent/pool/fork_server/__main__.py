@@ -66,11 +66,11 @@ def _server(owner_fd: int, listen_fd: int) -> ForkServer:
     env, installed = dict(os.environ), installation()
     try:
         with recorded() as reads:
-            warmth = warm_up()
+            warmup = warm_up()
     except EnvironmentProblem as exc:
         why = str(exc)
     else:
-        why = _unfitness(can_fork=warmth.can_fork)
+        why = _unfitness(can_fork=warmup.can_fork)
         if not why:
             facts = ServerFacts(
                 surroundings=surroundings(),
@@ -81,7 +81,7 @@ def _server(owner_fd: int, listen_fd: int) -> ForkServer:
             for each in (owner, listener):
                 if each is not None:
                     each.set_inheritable(False)
-            return ForkServer(owner, listener, facts, warmth.import_s)
+            return ForkServer(owner, listener, facts, warmup.import_s)
     owner.send(pack(ServerFailed(why=why)), socket.MSG_NOSIGNAL)
     sys.stderr.flush()
     os._exit(1)

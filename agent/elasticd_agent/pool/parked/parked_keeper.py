@@ -14,7 +14,7 @@ from signal import SIGKILL
 
 from elasticd.channel.pool import FromPool, NotParked, PoolParked, Start
 from elasticd_agent.pool.child import Child
-from elasticd_agent.pool.launch import Heritage, InForkedWorker, Launcher, fork
+from elasticd_agent.pool.launch import InForkedWorker, InheritedState, Launcher, fork
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.parked.memory_room import PARKED_LIMIT, PRIVATE_LIMIT_BYTES, why_no_room
 from elasticd_agent.pool.parked.order import hand_over, has_same_inheritance, is_waiting
@@ -190,7 +190,7 @@ class ParkedKeeper:
                 if pid == 0:
                     kept_fds = self.launcher.kept_fds
                     start, report_fd, _ = wait_for_order(theirs, kept_fds, self.launcher.pool_pid)
-                    raise InForkedWorker(start, report_fd, Heritage(kept_fds=kept_fds))
+                    raise InForkedWorker(start, report_fd, InheritedState(kept_fds=kept_fds))
         except OSError:
             os.close(ours)
             raise

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from elasticd.channel.pool import Start
 from elasticd.telemetry.process_title import set_title
 from elasticd_agent.pool.parked.order import GO, ORDER, TAKEN
-from elasticd_agent.pool.process.inheritance import shed
+from elasticd_agent.pool.process.inheritance import drop_inherited
 from elasticd_agent.pool.start_order import read_order
 
 __all__ = ["wait_for_order"]
@@ -29,7 +29,7 @@ def wait_for_order(
     signals are blocked, as they are after a fork until the worker has shed what it inherited.
     """
     try:
-        shed({*kept_fds, control_fd}, pool_pid)
+        drop_inherited({*kept_fds, control_fd}, pool_pid)
         set_title("elasticd: parked worker", "parked")
         os.write(control_fd, f"{os.getpid()}\n".encode())
         return _order(control_fd)

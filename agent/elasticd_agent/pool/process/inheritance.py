@@ -15,7 +15,7 @@ __all__ = [
     "open_fds",
     "restore_signals",
     "set_soft_limit",
-    "shed",
+    "drop_inherited",
     "wait_for_adoption",
 ]
 
@@ -30,7 +30,7 @@ _INHERITED = (
 """The lines of /proc/PID/status that a child has from its parent."""
 
 
-def shed(kept_fds: Collection[int], pool_pid: int) -> None:
+def drop_inherited(kept_fds: Collection[int], pool_pid: int) -> None:
     """Leave the pool's signals, session and descriptors; end when the pool ends.
 
     All signals must be blocked, so that a signal sent right after the fork waits until the default

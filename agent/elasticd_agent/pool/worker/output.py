@@ -30,7 +30,7 @@ class OutputFile(io.FileIO):
         size = rest.nbytes
         try:
             if self._missing_bytes:
-                self._tell_gap()
+                self._write_gap()
             # On a disk that is nearly full less is written than was given.
             while rest and (written := super().write(rest)) is not None:
                 rest = rest[written:]
@@ -41,7 +41,7 @@ class OutputFile(io.FileIO):
             return size
         return size - rest.nbytes
 
-    def _tell_gap(self) -> None:
+    def _write_gap(self) -> None:
         words = f"\n[elasticd] {self._missing_bytes} bytes of output are missing here: disk full\n"
         super().write(words.encode())
         self._missing_bytes = 0

@@ -22,8 +22,8 @@ from typing import NoReturn
 from elasticd.channel.pool import Start, Started, unpack_to_pool
 from elasticd.records.job import EntryKind
 from elasticd.telemetry.process_title import set_title, worker_title
-from elasticd_agent.pool.launch import Heritage
-from elasticd_agent.pool.process.inheritance import shed
+from elasticd_agent.pool.launch import InheritedState
+from elasticd_agent.pool.process.inheritance import drop_inherited
 from elasticd_agent.pool.process.mark import MARK, write_mark
 from elasticd_agent.pool.process.niceness import can_undo
 from elasticd_agent.pool.worker import as_main, raised
@@ -40,7 +40,7 @@ class Inheritance:
     """The facts that a forked child must know of the pool that forked it."""
 
     pool_pid: int
-    heritage: Heritage
+    inherited: InheritedState
     mark_room: int
     """Where the worker's name can be written, so that all that descend from it show it."""
     pythonpath: Sequence[str]
@@ -53,13 +53,13 @@ def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
     """Turn a forked child of the warm pool into the worker, run it, and return at its end."""
     report = Report(start.worker, report_fd)
     with report.refusing():
-        shed({*inheritance.heritage.kept_fds, report_fd}, inheritance.pool_pid)
+        drop_inherited({*inheritance.inherited.kept_fds, report_fd}, inheritance.pool_pid)
         write_mark(inheritance.mark_room, start.worker)
         report.move_up()
         _set_up(start)
         if start.entry_kind is EntryKind.COMMAND:
             _exec(start)
-        _take_over(inheritance.heritage.environment)
+        _take_over(inheritance.inherited.environment)
         own_path = as_main.python_path(os.environ, os.getcwd())
         sys.path[:] = as_main.search_path(sys.path, inheritance.pythonpath, own_path)
         _renew_libraries()
@@ -75,7 +75,7 @@ def main(*arguments: str) -> None:
     assert isinstance(start, Start)
     report = Report(start.worker, 4)
     with report.refusing():
-        shed({4}, int(pool_pid))
+        drop_inherited({4}, int(pool_pid))
         report.move_up()
         _set_up(start)
         if start.entry_kind is EntryKind.COMMAND:

@@ -20,9 +20,9 @@ from typing import NoReturn
 from elasticd.channel.pool import Start
 from elasticd.channel.wire import pack
 from elasticd.telemetry.process_title import set_title
-from elasticd_agent.pool.launch import Heritage, InForkedWorker, exec_worker, fork
+from elasticd_agent.pool.launch import InForkedWorker, InheritedState, exec_worker, fork
 from elasticd_agent.pool.parked.parked_process import wait_for_order
-from elasticd_agent.pool.process.inheritance import open_fds, shed, wait_for_adoption
+from elasticd_agent.pool.process.inheritance import drop_inherited, open_fds, wait_for_adoption
 from elasticd_agent.pool.process.niceness import can_undo
 from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
 from elasticd_agent.pool.start_order import read_order
@@ -73,7 +73,7 @@ def be_zygote(
     Raises: InForkedWorker: in a worker that was forked from here.
     """
     try:
-        shed({*kept_fds, control_fd}, pool_pid)
+        drop_inherited({*kept_fds, control_fd}, pool_pid)
         set_title("elasticd: zygote", "zygote")
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         if can_undo():
@@ -138,18 +138,18 @@ def _serve(
 ) -> None:
     """Keep one stand-by process that forks the next worker; return when the pool ends."""
     own_pid = os.getpid()
-    heritage = Heritage(
+    inherited = InheritedState(
         kept_fds=frozenset(open_fds() - {control_fd}), environment=loaded.environment
     )
     while True:
         pid = _fork_patiently()
         if pid == 0:
-            start, report_fd, order_fd = _stand_by(
-                control_fd, own_pid=own_pid, pool_pid=pool_pid, kept_fds=heritage.kept_fds
+            start, report_fd, order_fd = _wait_as_parked(
+                control_fd, own_pid=own_pid, pool_pid=pool_pid, kept_fds=inherited.kept_fds
             )
             if shadowed(packages, script.first_folder):
                 exec_worker(start, order_fd, report_fd, pool_pid)  # Files came since the import.
-            raise InForkedWorker(start, report_fd, heritage)
+            raise InForkedWorker(start, report_fd, inherited)
         _, status = os.waitpid(pid, 0)
         if status != 0:
             return
@@ -167,7 +167,7 @@ def _fork_patiently() -> int:
     return fork()
 
 
-def _stand_by(
+def _wait_as_parked(
     control_fd: int, *, own_pid: int, pool_pid: int, kept_fds: Collection[int]
 ) -> tuple[Start, int, int]:
     """Wait for an order, fork, and end. Return only in the worker, once the pool owns it, and in a

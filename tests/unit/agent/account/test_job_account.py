@@ -431,7 +431,7 @@ def test_steps_since_the_checkpoint_are_redone_after_a_restart() -> None:
 def test_a_script_that_counts_from_0_repeats_nothing_at_first() -> None:
     """Its step 0 is a step, and none that was made before."""
     told = running_job()
-    told.account.know_furthest(0)  # The record's word for none.
+    told.account.note_furthest(0)  # The record's word for none.
     told.now_s += 6.0
     progressed(told, 0, first=0, stepping_s=0.0)
     assert (told.account.first_step, told.account.repeated_steps) == (0, 0)

@@ -226,7 +226,7 @@ def test_an_agent_learns_how_far_the_job_was_before_it_came(
     assert writer.furthest(scene.runner.spec.uid) == 70
     assert writer.furthest("another") == 0
     known: list[int] = []
-    monkeypatch.setattr(JobAccount, "know_furthest", lambda self, step: known.append(step))
+    monkeypatch.setattr(JobAccount, "note_furthest", lambda self, step: known.append(step))
     again = Scene(monkeypatch, store=scene.store)
     again.done()
     while not again.inbox.empty():

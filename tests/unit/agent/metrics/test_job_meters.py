@@ -68,7 +68,7 @@ def test_job_without_a_part_of_this_node_is_known_until_it_is_over() -> None:
     """Its slots are 0 here; where they are 0 everywhere, nobody serves it."""
     meters = JobMeters(now_s=Clock())
     for job in ("here", "elsewhere"):
-        meters.know(JobName(job), "u1")
+        meters.add(JobName(job), "u1")
     meters.open(spec_of(name=JobName("here")))
     assert meters.readings().unserved == ("elsewhere",)
     meters.forget(JobName("elsewhere"))
@@ -79,12 +79,12 @@ def test_job_that_is_submitted_anew_under_the_name_has_one_phase() -> None:
     """Also where a node that served the one before has no part in it: no alert is about that."""
     meters = JobMeters(now_s=Clock())
     meters.close(meters.open(spec_of()))
-    meters.know(JobName("job"), "u1")
+    meters.add(JobName("job"), "u1")
     assert shown(meters) == ["job"], "it is the same one still"
-    meters.know(JobName("job"), "u2")
+    meters.add(JobName("job"), "u2")
     assert shown(meters) == [] and meters.readings().unserved == ("job",)
     served = meters.open(spec_of(uid="u2"))
-    meters.know(JobName("job"), "u2")
+    meters.add(JobName("job"), "u2")
     assert shown(meters) == ["job"]
     meters.close(served)
 

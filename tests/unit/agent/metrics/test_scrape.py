@@ -49,7 +49,7 @@ class Scene:
         told.world(world(1, 0))
         before, _ = told.state, told.status(running(1))
         meter.observe(before, told.state, ())
-        self.meters.know(JobName("other"), "u2")
+        self.meters.add(JobName("other"), "u2")
         self.run_folder = folder / "runs"
         self.scrape = Scrape(
             Sources(

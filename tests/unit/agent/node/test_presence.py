@@ -60,7 +60,7 @@ def test_probes_are_answered_while_the_node_waits_to_be_registered(
         opening.join(patience_s(30.0))
         status, why = ask(told[0], "/readyz")[:2]
         assert status == 503 and b"which jobs there are" in why, "one may wait for this node"
-        presence.readiness.know_jobs()
+        presence.readiness.on_jobs_listed()
         assert ask(told[0], "/readyz")[0] == 200
     finally:
         may_register.set()

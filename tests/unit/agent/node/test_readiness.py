@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def readiness(clock: Clock) -> Readiness:
     readiness = Readiness()
-    readiness.know_jobs()
+    readiness.on_jobs_listed()
     return readiness
 
 
@@ -35,7 +35,7 @@ def test_node_is_not_ready_before_it_knows_which_jobs_there_are(clock: Clock) ->
     readiness = Readiness()
     readiness.update({}, (), clock.at_s)
     assert "has not read yet which jobs" in readiness.why_not
-    readiness.know_jobs()
+    readiness.on_jobs_listed()
     assert readiness.why_not == ""
 
 

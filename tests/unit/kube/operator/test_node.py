@@ -124,7 +124,7 @@ def test_operators_of_two_namespaces_agree_on_the_labels_of_a_node(scene: Operat
         scene.api.create(ELASTIC_JOBS, body)
     operators = []
     for namespace in ("team", "other"):
-        term = Election(scene.store, scene.keys.operator_election(namespace)).take_part()
+        term = Election(scene.store, scene.keys.operator_election(namespace)).campaign()
         assert term is not None
         operators.append(scene.begin(term, namespace=namespace))
     for _ in range(30):

@@ -9,7 +9,7 @@ POOL = """
 import gc, os
 from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
-from elasticd_agent.pool.launch import InForkedWorker, Heritage
+from elasticd_agent.pool.launch import InForkedWorker, InheritedState
 from elasticd_agent.pool.zygote import zygote_keeper
 from elasticd_agent.pool.zygote.learned_set import Script
 
@@ -24,7 +24,7 @@ def be_worker(order, control_fd, *, pool_pid, kept_fds):
     for number in range(3, 100):
         if number != null:
             os.dup2(null, number)
-    raise InForkedWorker(start, null, Heritage(kept_fds=frozenset(), environment={}))
+    raise InForkedWorker(start, null, InheritedState(kept_fds=frozenset(), environment={}))
 
 zygote_keeper.be_zygote = be_worker
 plan = zygote_keeper.ZygotePlan(
