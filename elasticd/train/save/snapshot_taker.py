@@ -107,7 +107,7 @@ class SnapshotTaker:
         Raises: Unavailable: there is no keeper.
         """
         if self._client is not None:
-            self._standing()
+            self._status()
         return self.client
 
     # --- generations ------------------------------------------------------------------------------

@@ -61,9 +61,9 @@ def test_worker_without_a_thread_is_hung_up_on_and_the_next_is_served(
     monkeypatch.setattr(service_module, "Thread", Scarce(1))
     Thread(target=service.listen, args=(name,), daemon=True).start()
     with pytest.raises(KeeperGone):
-        Client(name).ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
+        Client(name).ask(ms.GetStatus(), ms.Status, timeout_s=PATIENCE_S)
     client = Client(name, limit_s=1.0)
-    assert not client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S).is_busy
+    assert not client.ask(ms.GetStatus(), ms.Status, timeout_s=PATIENCE_S).is_busy
     client.close()
     assert service.wait_left(PATIENCE_S)
     node.saver.close(0.0)

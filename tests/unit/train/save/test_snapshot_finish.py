@@ -113,7 +113,9 @@ def test_finish_of_what_was_restored_whole_has_nothing_to_wait_for(case: Make) -
     assert finished(one) == []
 
 
-@pytest.mark.parametrize(("kind", "every"), [(ms.Claim, 100), (ms.Await, 1), (ms.Await, 100)])
+@pytest.mark.parametrize(
+    ("kind", "every"), [(ms.Claim, 100), (ms.WaitDurable, 1), (ms.WaitDurable, 100)]
+)
 def test_finish_outlives_a_keeper_that_ends_meanwhile(case: Make, kind: type, every: int) -> None:
     """It is the last time that somebody has the state: the next keeper gets it again."""
     one = case(every=every)
@@ -138,7 +140,7 @@ def test_finish_gives_up_keepers_that_end_again_and_again(case: Make) -> None:
     def end(question: object) -> object:
         raise Unavailable("it has gone")
 
-    one.keeper.answers[ms.Await] = end
+    one.keeper.answers[ms.WaitDurable] = end
     assert len(finished(one)) == FINAL_TRIES
     assert one.said == ["Nothing is saved at the moment: it has gone"]
 

@@ -270,11 +270,11 @@ def test_keeper_that_was_started_again_is_found_before_it_is_asked_for_a_state(c
     one.step()
 
     def end(question: object) -> object:
-        del one.keeper.answers[ms.Ask]
+        del one.keeper.answers[ms.GetStatus]
         raise Unavailable("it has gone")
 
-    one.keeper.answers[ms.Ask] = end
-    one.saving.present_client().ask(ms.Ask(), ms.Standing)
+    one.keeper.answers[ms.GetStatus] = end
+    one.saving.present_client().ask(ms.GetStatus(), ms.Status)
     assert one.keeper.connected == 2
     one.saving.present_client()
     assert one.keeper.connected == 2, "one that answers is kept"
