@@ -30,7 +30,7 @@ def forbidden(policy: Policy, seen: Seen) -> Hold | None:
     return None
 
 
-def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
+def unmeasured(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
     """Return why the present generation has no measurement yet; None if its window is whole.
 
     For a job that reports no steps, the window is the time since its generation was first observed.

@@ -25,8 +25,8 @@ def proposals(
 ) -> tuple[Memory, tuple[Proposal, ...]]:
     """Return the proposal of each rule of the policy, and the memory with the target's proposal.
 
-    While `unsettled` is given, the rules that need measurements propose nothing. While `awaited` is
-    given, the rules that would choose another size before the verdict on the last one propose
+    While `unmeasured` is given, the rules that need measurements propose nothing. While `awaited`
+    is given, the rules that would choose another size before the verdict on the last one propose
     nothing. A budget only limits the other proposals, so `awaited` does not concern it.
     """
     said = []

@@ -1,10 +1,10 @@
 """The seconds of a job's slots on one node, by cause.
 
-Each slot is held for one cause since some time; later facts divide that time when it is settled. So
+Each slot is held for one cause since some time; later facts divide that time when it is charged. So
 the account always adds up: the seconds of all causes together are exactly the time for which slots
 were held, for any order of the facts, and even if a measurement was wrong.
 
-Settled time is never changed. A commit settles time in `train`; the passing of time does not, since
+Charged time is never changed. A commit charges time to `train`; the passing of time does not, since
 open time may turn out to be time in which a fault was not known yet. Therefore `counted` can be a
 counter, which must not fall.
 
@@ -30,23 +30,23 @@ class SlotTime:
 
     cause: TimeCause
     since_s: float
-    """The time up to which all of the slot's time is settled."""
+    """The time up to which all of the slot's time is charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """An immutable account: each method returns the account that follows.
 
-    `now_s` is one agent's clock, in seconds. A time before the settled time counts as the end of
-    the settled time.
+    `now_s` is one agent's clock, in seconds. A time before the charged time counts as the end of
+    the charged time.
     """
 
-    settled: Mapping[TimeCause, float] = field(default_factory=dict)
-    """The settled slot-seconds by cause; they only grow."""
+    charged: Mapping[TimeCause, float] = field(default_factory=dict)
+    """The charged slot-seconds by cause; they only grow."""
     slots: Mapping[Slot, SlotTime] = field(default_factory=dict)
 
     def hold(self, slot: Slot, cause: TimeCause, *, now_s: float, parts: Parts = ()) -> "Account":
-        """Count the slot's time to `cause` from now on, and settle the time before.
+        """Count the slot's time to `cause` from now on, and charge the time before.
 
         `parts` give the causes of the time before, as far as their seconds reach; the rest counts
         to the cause for which the slot was held.
@@ -84,7 +84,7 @@ class Account:
         return Account(charged=charged, slots=slots)
 
     def relabel(self, slot: Slot, cause: TimeCause) -> "Account":
-        """Count all open time of the slot to `cause`, also the time until now; settle nothing.
+        """Count all open time of the slot to `cause`, also the time until now; charge nothing.
 
         This is for time that will be divided when more is known. Time of a cause in `WHOLE` stays
         so.

@@ -21,7 +21,7 @@ difference."""
 SPREAD_SHARE, SPREAD_WRITES = 0.05, 3.0
 """A change of the spread by this share of a step is reported too, if at least this many writes are
 left for more important changes. After a change of the median the spread is too wide for a while."""
-SETTLE_STEPS = 18
+DEBOUNCE_STEPS = 18
 """The number of steps between a change and its report: by then nearly all steps of the median come
 from after the change, so one report is usually enough."""
 WRITES, WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE = 6, 10.0, 0.1
@@ -72,7 +72,7 @@ class WaitReport:
         self._anchor, self._anchored_s = share, now_s
         return self._tell(NodeWait(generation=wait.generation), now_s)
 
-    def _settled(self, wait: NodeWait, now_s: float, every_s: float) -> NodeWait | None:
+    def _stable(self, wait: NodeWait, now_s: float, every_s: float) -> NodeWait | None:
         """Return the waits for another report, once they have been similar for a while."""
         share = _share(wait)
         if abs(share - self._anchor) >= NOTABLE_SHARE:
