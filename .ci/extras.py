@@ -7,6 +7,7 @@ pip that Python brings and once with the newest. Nothing but torch and pip is in
 project built: pip gets its requirements.
 """
 
+import os
 import re
 import signal
 import subprocess
@@ -41,6 +42,7 @@ def main() -> int:
     failed = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Leaves no folder.
     with tempfile.TemporaryDirectory(prefix="elasticd-extras-") as folder:
+        os.environ["TMPDIR"] = folder  # A pip that is ended leaves what it has fetched.
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
         _pip(python, "install", "--no-compile", found[0])  # Nothing of it is run.
