@@ -9,7 +9,7 @@ always apply.
 
 from dataclasses import dataclass, replace
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import Hold, counted, held_word, missing_input
 from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.decision import Rule
@@ -39,14 +39,14 @@ class Wish:
     """The part of the rules' wishes that is above the limits, as a sentence."""
 
 
-def size_limits(policy: Policy, seen: Seen) -> tuple[int, int]:
+def size_limits(policy: Policy, seen: Observation) -> tuple[int, int]:
     """Return the least and the most nodes that job and policy allow together."""
     least = max(seen.min_nodes, min(policy.min_nodes or seen.min_nodes, seen.max_nodes))
     most = min(seen.max_nodes, policy.max_nodes or seen.max_nodes)
     return least, max(least, most)
 
 
-def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:
+def composed(policy: Policy, seen: Observation, proposals: tuple[Proposal, ...]) -> Wish:
     """Return the wish that these proposals result in; `seen` is the input of `with_gaps`."""
     blind = missing_input(policy, seen)
     wish = replace(_of_all_rules(policy, seen, proposals), blind=blind)
@@ -60,7 +60,7 @@ def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wis
     return replace(_within_limits(seen, *size_limits(policy, seen), hold), blind=blind)
 
 
-def missing_nodes(nodes: int, seen: Seen) -> str:
+def missing_nodes(nodes: int, seen: Observation) -> str:
     """Return a sentence about the nodes that a wish for `nodes` lacks; empty if it lacks none."""
     lacks = nodes - seen.available
     if lacks <= 0:
@@ -68,7 +68,7 @@ def missing_nodes(nodes: int, seen: Seen) -> str:
     return f"{lacks} of {counted(nodes)} are missing: {seen.available} train or could join."
 
 
-def stepped_size(max_step: int, seen: Seen, nodes: int) -> int:
+def stepped_size(max_step: int, seen: Observation, nodes: int) -> int:
     """Return the size in the direction of `nodes` that one change may reach from the present nodes.
 
     A wish is never reduced because nodes are lost or on their way: nobody asked for fewer nodes.
@@ -78,7 +78,7 @@ def stepped_size(max_step: int, seen: Seen, nodes: int) -> int:
     return max(nodes, min(seen.wanted, seen.nodes - max_step))
 
 
-def _of_all_rules(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:
+def _of_all_rules(policy: Policy, seen: Observation, proposals: tuple[Proposal, ...]) -> Wish:
     by_rule = {proposal.rule: proposal for proposal in proposals}
     least, most = size_limits(policy, seen)
     idle = by_rule.get(Rule.IDLE)
@@ -121,7 +121,7 @@ def _largest(most: int) -> Proposal:
     return Proposal(rule=Rule.LIMITS, nodes=most, why=why)
 
 
-def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
+def _hold(proposals: tuple[Proposal, ...], seen: Observation) -> Hold | None:
     """Return the missing input, whether a rule proposes nothing without it or only more nodes."""
     lacking = [each for each in proposals if each.rule is not Rule.IDLE]
     for each in lacking:
@@ -134,7 +134,7 @@ def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
     return None
 
 
-def _within_limits(seen: Seen, least: int, most: int, hold: Hold | None) -> Wish:
+def _within_limits(seen: Observation, least: int, most: int, hold: Hold | None) -> Wish:
     """Return the wish to keep the size, unless policy or job do not allow this size."""
     if least <= seen.wanted <= most:
         return Wish(nodes=None, hold=hold)

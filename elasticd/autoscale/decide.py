@@ -24,7 +24,7 @@ from elasticd.autoscale.curve.size import (
     with_another_job,
     with_windows,
 )
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import Hold, counted, forbidden, unmeasured
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
@@ -46,7 +46,7 @@ class Decided:
     """The result of one evaluation of a job; the leader writes it in one transaction."""
 
     memory: Memory
-    """The memory to write, on the clock of `Seen.now_s`."""
+    """The memory to write, on the clock of `Observation.now_s`."""
     curve: Curve
     """The curve, which must be written if it differs from the given one."""
     decision: Decision | None = None
@@ -72,14 +72,14 @@ class _Case:
     policy: Policy
     curve: Curve
     memory: Memory
-    seen: Seen
+    seen: Observation
     open: Decision | None
     closed: Decision | None = None
     proposals: tuple[Proposal, ...] = field(default=())
 
 
 def decide(
-    policy: Policy, curve: Curve, memory: Memory, open_decision: Decision | None, seen: Seen
+    policy: Policy, curve: Curve, memory: Memory, open_decision: Decision | None, seen: Observation
 ) -> Decided:
     """Return the next decision about a job, if there is one, and the new memory.
 
@@ -110,7 +110,7 @@ def decide(
         case = _closed(case, found)
     awaited = None if is_broken else _awaited(case)
     whole = with_gaps(policy, case.memory, seen)
-    remembered, said = proposals(
+    remembered, proposed = proposals(
         policy,
         case.curve,
         whole,
@@ -118,8 +118,8 @@ def decide(
         unmeasured=unmeasured(policy, case.memory, seen),
         awaited=awaited,
     )
-    case = replace(case, memory=remembered, proposals=said)
-    wish = composed(policy, whole, said)
+    case = replace(case, memory=remembered, proposals=proposed)
+    wish = composed(policy, whole, proposed)
     if case.open is not None and found is not None and is_broken:
         if _goes_on(case.open, wish):
             beyond = "What lies beyond it is tried before it is taken back."
@@ -140,7 +140,7 @@ def decide(
     return _followed(case, wish, cooling)
 
 
-def _with_data(policy: Policy, memory: Memory, seen: Seen) -> Seen:
+def _with_data(policy: Policy, memory: Memory, seen: Observation) -> Observation:
     """Return the input without windows in which the job waited for its data.
 
     Such windows show the rate of the data, and nothing of the job's sizes. This is done only under
@@ -154,7 +154,7 @@ def _with_data(policy: Policy, memory: Memory, seen: Seen) -> Seen:
 
 
 def _opened(
-    policy: Policy, curve: Curve, memory: Memory, decision: Decision | None, seen: Seen
+    policy: Policy, curve: Curve, memory: Memory, decision: Decision | None, seen: Observation
 ) -> _Case:
     """Bring the memory and the curve up to the present."""
     is_other_policy = memory.policy_at_unix_s != policy.set_at_unix_s
@@ -213,7 +213,7 @@ def _closed(case: _Case, found: books.DecisionVerdict) -> _Case:
     return replace(case, memory=books.forgotten(case.memory), open=None, closed=done)
 
 
-def _cooling(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
+def _cooling(policy: Policy, memory: Memory, seen: Observation) -> Hold | None:
     if memory.decided_s is None or seen.now_s - memory.decided_s >= policy.cooldown_s:
         return None
     ago_s = seen.now_s - memory.decided_s

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from elasticd.records.ids import Generation
 
-__all__ = ["MeasuredWindow", "QueryReading", "Seen"]
+__all__ = ["MeasuredWindow", "QueryReading", "Observation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class MeasuredWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observation:
     """The input about one job at one moment."""
 
     job: str
@@ -67,7 +67,7 @@ class Seen:
     used_node_hours: float = 0.0
     windows: tuple[MeasuredWindow, ...] = ()
     """The windows measured since the last evaluation: usually none or one."""
-    is_window_whole: bool = False
+    has_full_window: bool = False
     """True if the generation that trains has been measured for one whole window after its first
     steps."""
     change_cost_s: tuple[float, ...] = ()

@@ -1,6 +1,6 @@
 """The conditions that forbid a decision about a job, for all of its rules."""
 
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.rules import target
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory
@@ -12,7 +12,7 @@ Hold = tuple[HoldReason, str]
 """A word of the closed list, and a sentence for people."""
 
 
-def forbidden(policy: Policy, seen: Seen) -> Hold | None:
+def forbidden(policy: Policy, seen: Observation) -> Hold | None:
     """Return the condition that forbids any change of the job's size now; None if there is none."""
     if not seen.is_running or seen.nodes == 0:
         return HoldReason.NOT_RUNNING, "No world trains now: the size is decided when one does."
@@ -30,13 +30,13 @@ def forbidden(policy: Policy, seen: Seen) -> Hold | None:
     return None
 
 
-def unmeasured(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
+def unmeasured(policy: Policy, memory: Memory, seen: Observation) -> Hold | None:
     """Return why the present generation has no measurement yet; None if its window is whole.
 
     For a job that reports no steps, the window is the time since its generation was first observed.
     """
     there_s = seen.now_s - memory.generation_since_s
-    if seen.is_window_whole or (seen.step == 0 and there_s >= policy.window_s):
+    if seen.has_full_window or (seen.step == 0 and there_s >= policy.window_s):
         return None
     return HoldReason.NO_WINDOW, (
         f"Generation {seen.generation} has not been measured for one whole window of "
@@ -44,7 +44,7 @@ def unmeasured(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
     )
 
 
-def missing_input(policy: Policy, seen: Seen) -> Hold | None:
+def missing_input(policy: Policy, seen: Observation) -> Hold | None:
     """Return which metric of the policy has no number to use now; None if each has one.
 
     While a metric is missing, no rule makes the job smaller, not even a rule that needs no metrics:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import Hold, counted
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules import behavior, budget, deadline, goodput, idle, target
@@ -17,7 +17,7 @@ __all__ = ["proposals"]
 def proposals(
     policy: Policy,
     curve: Curve,
-    seen: Seen,
+    seen: Observation,
     memory: Memory,
     *,
     unmeasured: Hold | None,
@@ -29,39 +29,41 @@ def proposals(
     is given, the rules that would choose another size before the verdict on the last one propose
     nothing. A budget only limits the other proposals, so `awaited` does not concern it.
     """
-    said = []
+    proposed = []
     if policy.target is not None:
         if unmeasured is not None:
-            said.append(_silent(Rule.TARGET, unmeasured))
+            proposed.append(_silent(Rule.TARGET, unmeasured))
         else:
             memory, proposal = _target(policy.target, curve, seen, memory)
-            said.append(proposal)
+            proposed.append(proposal)
     silence = unmeasured or awaited
     if policy.goodput is not None:
-        said.append(
+        proposed.append(
             _silent(Rule.GOODPUT, silence)
             if silence is not None
             else _goodput(policy.goodput, policy, curve, seen, memory)
         )
     if policy.deadline is not None:
-        said.append(
+        proposed.append(
             _silent(Rule.DEADLINE, silence)
             if silence is not None
             else deadline.propose(policy.deadline, policy, curve, seen, memory)
         )
     if policy.budget is not None:
-        said.append(
+        proposed.append(
             _silent(Rule.BUDGET, unmeasured)
             if unmeasured is not None
             else budget.propose(policy.budget, policy, curve, seen, memory)
         )
     if policy.idle is not None:
         memory = idle.remembered(policy.idle, seen, memory)
-        said.append(idle.propose(policy.idle, policy, curve, seen, memory))
-    return memory, tuple(said)
+        proposed.append(idle.propose(policy.idle, policy, curve, seen, memory))
+    return memory, tuple(proposed)
 
 
-def _target(rule: TargetRule, curve: Curve, seen: Seen, memory: Memory) -> tuple[Memory, Proposal]:
+def _target(
+    rule: TargetRule, curve: Curve, seen: Observation, memory: Memory
+) -> tuple[Memory, Proposal]:
     proposal = target.propose(rule, seen, memory)
     if proposal.nodes is None:
         return memory, proposal
@@ -80,7 +82,7 @@ def _target(rule: TargetRule, curve: Curve, seen: Seen, memory: Memory) -> tuple
 
 
 def _goodput(
-    rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
+    rule: GoodputRule, policy: Policy, curve: Curve, seen: Observation, memory: Memory
 ) -> Proposal:
     """Return the best of the sizes for which there are nodes, or a larger one beyond all of them.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.checkpoint.storage.bucket import ObjectMissing
-from elasticd.checkpoint.storage.location import checked_url, open_untried
+from elasticd.checkpoint.storage.location import checked_url, open_unprobed
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.errors import CallError, ElasticdError
 
@@ -75,7 +75,7 @@ def check_writable(
     # delete them, and some storage allows one write a second for each name.
     trial = f"{TRIAL_NAME}-{secrets.token_hex(4)}"
     try:
-        bucket = RetryingBucket(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
+        bucket = RetryingBucket(open_unprobed(place.folder, options, environ), TRIAL_PATIENCE)
         bucket.replace(trial, b"elasticd can write here.\n")
     except ObjectMissing as exc:
         raise CallError(f"{flag} cannot be written: {exc}") from exc
@@ -109,7 +109,7 @@ def write(
     Raises: CallError, Unavailable: the file cannot be written; the message says why.
     """
     try:
-        bucket = RetryingBucket(open_untried(place.folder, options, environ), PATIENCE)
+        bucket = RetryingBucket(open_unprobed(place.folder, options, environ), PATIENCE)
         with _private(place):
             bucket.replace(place.name, data)
     except ObjectMissing as exc:

@@ -52,7 +52,7 @@ def check_drain(
         holders = _holders(members)
         if node not in holders or holders - drained - _leaving(members):
             continue
-        if _is_running(store, keys, job) and _takers(members) - drained:
+        if _is_running(store, keys, job) and _state_targets(members) - drained:
             continue  # They get the state before the node leaves.
         raise Refused(
             f"Node {node!r} has the only copy of what job {job!r} has trained: no other node can "
@@ -93,7 +93,7 @@ def _holders(members: Iterable[Member]) -> set[NodeId]:
     return {m.node for m in members if any(o.has_state and o.is_prepared for o in m.slots)}
 
 
-def _takers(members: Iterable[Member]) -> set[NodeId]:
+def _state_targets(members: Iterable[Member]) -> set[NodeId]:
     """Return the nodes that could take the state over, now or when they are prepared."""
     return {
         m.node

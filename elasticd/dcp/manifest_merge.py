@@ -84,9 +84,9 @@ def merge(header: Header, metadata: Metadata, every: Sequence[Written]) -> Manif
     paths = metadata.planner_data or {}
     values = dict(_values(every, stand_in))
     state = {}
-    for name, said in metadata.state_dict_metadata.items():
-        if isinstance(said, TensorStorageMetadata):
-            leaf: Any = stand_in(name, described(name, said.properties.dtype, said.size))
+    for name, entry in metadata.state_dict_metadata.items():
+        if isinstance(entry, TensorStorageMetadata):
+            leaf: Any = stand_in(name, described(name, entry.properties.dtype, entry.size))
         elif name in values:
             leaf = values[name]
         else:

@@ -258,7 +258,7 @@ class Reader(StorageReader):
         every = self._gathered((str(failure) if is_damaged else "", failure is None), size)
         if all(is_well for _, is_well in every):
             return 0
-        said = next((text for text, _ in every if text), "")
+        why = next((text for text, _ in every if text), "")
         has_other = any(not text and not is_well for text, is_well in every)
         can_choose = self._is_free and isinstance(planner, DefaultLoadPlanner)
         lower = 0
@@ -271,7 +271,7 @@ class Reader(StorageReader):
                 raise failure
             return 0
         if size == 1 or dist.get_rank(self._group) == 0:
-            _say(f"A checkpoint in {self._url} is damaged: {said} Loading the one before.")
+            _say(f"A checkpoint in {self._url} is damaged: {why} Loading the one before.")
         return lower
 
     def _number_below(self, number: int) -> int:

@@ -26,16 +26,17 @@ def check_fit(
     sentence.
     """
     saved = metadata.state_dict_metadata
-    said = [
+    misfits = [
         f"{name} {why}"
         for name, value in state.items()
         if (name in saved or not is_partial) and (why := _misfit(value, saved.get(name)))
     ]
-    if not said:
+    if not misfits:
         return
-    more = f", and {len(said) - NAMED} more" if len(said) > NAMED else ""
+    more = f", and {len(misfits) - NAMED} more" if len(misfits) > NAMED else ""
     raise CallError(
-        f"{len(said)} of {len(state)} values do not fit {where}: {', '.join(said[:NAMED])}{more}; "
+        f"{len(misfits)} of {len(state)} values do not fit {where}: "
+        f"{', '.join(misfits[:NAMED])}{more}; "
         "build the model and the optimizer as they were when it was saved."
     )
 

@@ -219,17 +219,17 @@ class Writer(StorageWriter):
             uid=self._uid or _uid_of(os.getpid()),
             job=self._job or self._url.rpartition("/")[2],
         )
-        ruling = log.ruling()
+        log_state = log.state()
         generation = 1
-        if ruling.uid == committer.uid:
-            generation = ruling.generation
-            last = ruling.last.step if ruling.last is not None else -1
+        if log_state.uid == committer.uid:
+            generation = log_state.generation
+            last = log_state.last.step if log_state.last is not None else -1
             if last == self._step:
                 raise Refused(
                     f"{self._url} has a checkpoint of step {self._step} of this run already, and "
                     "checkpoints never change: count the steps on."
                 )
-            tried = Snapshot(run=ruling.run, generation=generation, step=self._step)
+            tried = Snapshot(run=log_state.run, generation=generation, step=self._step)
             if last > self._step or _is_there(bucket, tried.manifest):
                 generation += 1  # Back to an earlier step, or a second try of one that failed.
         # It begins before what is to be saved: what a generation began with was committed before.

@@ -10,7 +10,7 @@ from elasticd.checkpoint.retention.policy import Retention
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.location import open_once
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
-from elasticd.checkpoint.storage.storage_trial import TriedBucket
+from elasticd.checkpoint.storage.storage_probe import ProbedBucket
 from elasticd.checkpoint.storage.unusable_bucket import UnusableBucket
 from elasticd.errors import ElasticdError
 from elasticd.keeper.checkpoint_finder import CheckpointFinder
@@ -103,7 +103,7 @@ def build_keeper(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperP
     # Whoever waits for a restore is a person, or a job that may be told at once.
     prompt = RetryPolicy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
     finder = CheckpointFinder(RetryingBucket(storage, prompt), committer, parallel=keeping.parallel)
-    if isinstance(storage, TriedBucket):
+    if isinstance(storage, ProbedBucket):
         storage.say = saver.note
         storage.begin()
     own = {"job": keeping.job, "uid": keeping.uid}

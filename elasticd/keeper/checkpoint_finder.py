@@ -10,7 +10,7 @@ from threading import Lock, Timer
 
 from elasticd.checkpoint.commit.committer import Committer, read_manifest
 from elasticd.checkpoint.commit.fetch import extents, fetch
-from elasticd.checkpoint.commit.log import CommitLog, Ruling
+from elasticd.checkpoint.commit.log import CommitLog, LogState
 from elasticd.checkpoint.commit.read_lease import ReadLease, leases, reading
 from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
@@ -54,7 +54,7 @@ class CheckpointFinder:
         log = CommitLog(
             self._bucket
         )  # Of its own: it is read from another thread than the saver's.
-        self._committer.check_owner(log.ruling())
+        self._committer.check_owner(log.state())
         notes = []
         for entry in log.checkpoints():
             if below and entry.number >= below:
@@ -92,15 +92,15 @@ class CheckpointFinder:
                 if any(each not in before for each in beats):
                     deadline_s = looked_s + timeout_s
             newest = log.newest_number()
-            ruling = log.ruling(newest)
-            self._committer.check_owner(ruling)
-            if self._committer.uid in ruling.former:
-                raise Fenced(f"A later run of {ruling.job} has begun to write to the same URL.")
-            if ruling.uid == self._committer.uid:
-                if ruling.generation > generation:
-                    raise Fenced(f"Generation {generation} is over, {ruling.generation} began.")
-                if ruling.generation == generation:
-                    return Joined(run=ruling.run, number=_origin(log, newest, ruling))
+            log_state = log.state(newest)
+            self._committer.check_owner(log_state)
+            if self._committer.uid in log_state.former:
+                raise Fenced(f"A later run of {log_state.job} has begun to write to the same URL.")
+            if log_state.uid == self._committer.uid:
+                if log_state.generation > generation:
+                    raise Fenced(f"Generation {generation} is over, {log_state.generation} began.")
+                if log_state.generation == generation:
+                    return Joined(run=log_state.run, number=_origin(log, newest, log_state))
             time.sleep(POLL_S)
         raise Unavailable(
             f"Rank 0 has restored nothing in {timeout_s:.0f} s, and nobody reads a checkpoint: "
@@ -200,7 +200,7 @@ class CheckpointFinder:
         return read_manifest(self._bucket, CommitLog(self._bucket).entry(number))
 
 
-def _origin(log: CommitLog, newest: int, ruling: Ruling) -> int:
+def _origin(log: CommitLog, newest: int, log_state: LogState) -> int:
     """Return the number of the checkpoint that the ruling generation went on from; 0 if it went on
     from none.
 
@@ -210,13 +210,13 @@ def _origin(log: CommitLog, newest: int, ruling: Ruling) -> int:
     for entry in log.back_from(newest):
         made = entry.snapshot
         is_opening = entry.kind is LogEntryKind.OPENED
-        if is_opening and (made.run, made.generation) == (ruling.run, ruling.generation):
+        if is_opening and (made.run, made.generation) == (log_state.run, log_state.generation):
             is_before = True
         elif is_before and entry.kind is LogEntryKind.COMMITTED:
-            if made.step == ruling.start_step:
+            if made.step == log_state.start_step:
                 return entry.number
-            if not ruling.start_step:
+            if not log_state.start_step:
                 return 0  # It began anew, since the newest checkpoint is not of step 0.
-    if ruling.start_step:
-        raise Damaged(f"No entry of the log names the checkpoint of step {ruling.start_step}.")
+    if log_state.start_step:
+        raise Damaged(f"No entry of the log names the checkpoint of step {log_state.start_step}.")
     return 0

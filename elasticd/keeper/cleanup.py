@@ -4,7 +4,7 @@ import time
 from threading import Condition, Thread
 
 from elasticd.checkpoint.commit.log import CommitLog
-from elasticd.checkpoint.retention.deletion import retain
+from elasticd.checkpoint.retention.deletion import apply_retention
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.checkpoint.retention.sweep import sweep
 from elasticd.checkpoint.storage.bucket import Bucket
@@ -52,7 +52,7 @@ class Cleanup:
 
     def _tidy(self) -> None:
         # A log of its own: the saver's belongs to the saver's threads.
-        removal = retain(self._bucket, CommitLog(self._bucket), self._retention)
+        removal = apply_retention(self._bucket, CommitLog(self._bucket), self._retention)
         if removal.numbers:
             log.info("checkpoints.removed", numbers=removal.numbers, objects=removal.objects)
         if time.monotonic() - self._swept_s >= SWEEP_S:

@@ -350,13 +350,13 @@ class Saver:
 
     def _is_finished(self, job: SnapshotSave) -> bool:
         """Return whether a keeper committed this snapshot, or none may commit it any more."""
-        ruling = self._committer.log.ruling()
-        if self._committer.may_commit(ruling, job.snapshot):
+        log_state = self._committer.log.state()
+        if self._committer.may_commit(log_state, job.snapshot):
             return False
-        is_it = ruling.last == job.snapshot
+        is_it = log_state.last == job.snapshot
         self._end(job, CommitOutcome.ALREADY if is_it else CommitOutcome.TOO_LATE)
-        if ruling.last is not None:
-            self._vault.forget_before(ruling.last)
+        if log_state.last is not None:
+            self._vault.forget_before(log_state.last)
         return True
 
     def _end(self, job: SnapshotSave, outcome: CommitOutcome) -> None:
@@ -377,11 +377,11 @@ class Saver:
 
     def _note_other_run(self) -> None:
         """Report if another run of the job now saves to this URL."""
-        ruling = self._committer.log.ruling()
-        if ruling.uid and ruling.uid != self._committer.uid:
+        log_state = self._committer.log.state()
+        if log_state.uid and log_state.uid != self._committer.uid:
             self.note(
-                f"Another run of {ruling.job} saves to {self._bucket.url} now, and nothing of this "
-                "one is saved any more: stop one of the two."
+                f"Another run of {log_state.job} saves to {self._bucket.url} now, and nothing of "
+                "this one is saved any more: stop one of the two."
             )
 
     def _held(self, job: SnapshotSave) -> list[ShareRecord]:

@@ -73,7 +73,7 @@ def _entered_in_order(before: JobState, effect: fx.EnterWorld) -> None:
     _rule(is_it, 1, "lets another process enter than the world names", effect)
     assert worker is not None
     _rule(worker.is_attached, 2, "lets a worker enter that is not prepared", effect)
-    _rule(generation > worker.told, 6, "sends a worker back to an old generation", effect)
+    _rule(generation > worker.ordered, 6, "sends a worker back to an old generation", effect)
 
 
 def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:

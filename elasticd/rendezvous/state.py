@@ -106,7 +106,7 @@ class Worker:
     stop_sent: bool = False
     is_attached: bool = False
     """True if it called `elasticd.run`: it can go from world to world."""
-    told: Generation = Generation(0)
+    ordered: Generation = Generation(0)
     """The newest generation that it was ordered to enter."""
     entered: Generation = Generation(0)
     """The newest generation that it reported to have entered; 0 if it is in none."""

@@ -89,7 +89,7 @@ def comparable(
         if tensor.is_meta:
             continue
         part = local_part(tensor)
-        if part.is_whole:
+        if part.is_plain_tensor:
             whole[name] = part.tensor
         elif has_replicas(tensor):
             parts[f"{name} from {part.origin}"] = part.tensor

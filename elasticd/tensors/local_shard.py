@@ -31,7 +31,7 @@ class LocalShard(NamedTuple):
     """The elements that are here, shape [*box]; it shares the memory."""
     origin: tuple[int, ...]
     """The offsets in elements of the first of them in the whole tensor."""
-    is_whole: bool
+    is_plain_tensor: bool
     is_first: bool
     """True if no rank before this one holds the same elements."""
 
@@ -73,7 +73,7 @@ def local_part(tensor: torch.Tensor) -> LocalShard:
     Raises: NotSupported: the tensor is sharded so that the part is no box.
     """
     if not is_distributed(tensor):
-        return LocalShard(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
+        return LocalShard(tensor.detach(), (0,) * tensor.dim(), is_plain_tensor=True, is_first=True)
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
     assert isinstance(tensor, DTensor)
@@ -89,13 +89,13 @@ def local_part(tensor: torch.Tensor) -> LocalShard:
     if coordinate is None:  # Other ranks have all of it.
         zeros = (0,) * tensor.dim()
         nothing = tensor.to_local().detach().new_empty(zeros or (0,))
-        return LocalShard(nothing, zeros, is_whole=False, is_first=False)
+        return LocalShard(nothing, zeros, is_plain_tensor=False, is_first=False)
     origin = _origin(tensor, coordinate)
     is_first = all(
         place == 0 or not isinstance(placement, Replicate)
         for place, placement in zip(coordinate, tensor.placements, strict=True)
     )
-    return LocalShard(tensor.to_local().detach(), origin, is_whole=False, is_first=is_first)
+    return LocalShard(tensor.to_local().detach(), origin, is_plain_tensor=False, is_first=is_first)
 
 
 def _origin(tensor: "DTensor", coordinate: Sequence[int]) -> tuple[int, ...]:

@@ -139,7 +139,7 @@ class Checkpoints:
         Raises: CannotRestore: a part of a sharded state is lost, and there is no checkpoint.
         """
         forget_meshes()
-        self._remnants.lose()
+        self._remnants.invalidate()
         self._origin = None
         # A restore that another fault interrupted has built for a world that never trained.
         self._state.is_prebuilt = False
@@ -257,7 +257,7 @@ class Checkpoints:
         self._session.pause("the last state is being saved")
         step = self._state.position[0]
         try:
-            if step > saving.saved_step and (guard.is_dirty or guard.touch.differs()):
+            if step > saving.saved_step and (guard.is_dirty or guard.monitor.differs()):
                 # With the position of the last commit it would be the state of no step.
                 saving.say(
                     f"The parameters were changed after the last commit (step {step}), so they are "

@@ -28,5 +28,5 @@ class GroupBroken(ElasticdError):
         if is_late and not isinstance(exc, ElasticdError):
             why = "in time: all ranks came, but not all could connect to each other."
             return cls(f"{name} was not formed {why}", is_late=is_late)
-        said = str(exc) if isinstance(exc, ElasticdError) else str(exc).partition("\n")[0]
-        return cls(f"{name} was not formed: {said or repr(exc)}", is_late=is_late)
+        message = str(exc) if isinstance(exc, ElasticdError) else str(exc).partition("\n")[0]
+        return cls(f"{name} was not formed: {message or repr(exc)}", is_late=is_late)

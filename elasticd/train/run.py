@@ -38,7 +38,7 @@ from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
-from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
+from elasticd.train.process_group.peer_failure import causes_of, is_peer_unreachable, is_secondary
 from elasticd.train.process_group.queued_steps import QueuedSteps
 from elasticd.train.scalars.event_feed import EventFeed
 from elasticd.train.session.agent_link import AgentLink
@@ -347,13 +347,13 @@ class _Run:
         is_forgotten = group.is_aborted and isinstance(exc, ValueError)
         is_network = is_forgotten or (is_ours and isinstance(exc, RuntimeError | OSError))
         is_broken = isinstance(exc, GroupBroken) or is_network
-        if not is_broken and not is_echo(exc, is_peer_gone=group.is_peer_gone()):
+        if not is_broken and not is_secondary(exc, is_peer_gone=group.is_peer_gone()):
             return True
         if self._session.has_newer(generation):
             return False  # A change is planned for a later step, and a peer has left already.
         # This comes before the abort, by which others fall out of their collectives, too.
         is_late = isinstance(exc, GroupBroken) and exc.is_late
-        unreachable = group.unreachable() if is_late or is_silence(exc) else ()
+        unreachable = group.unreachable() if is_late or is_peer_unreachable(exc) else ()
         group.abort()
         self._session.broken(f"{type(exc).__name__}: {exc}"[:500], unreachable)
         if is_broken:

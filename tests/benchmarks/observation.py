@@ -121,7 +121,7 @@ class SilentGroup:
     def is_in_collective(self) -> bool:
         return False
 
-    def has_whole_results(self) -> bool:
+    def has_all_results(self) -> bool:
         return True
 
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:

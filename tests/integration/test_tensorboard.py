@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.storage.location import open_untried
+from elasticd.checkpoint.storage.location import open_unprobed
 from elasticd.tensorboard.message import Scalars, name_block
 from elasticd.tensorboard.writer.buffer import Buffer
 from elasticd.tensorboard.writer.file_writer import FileWriter
@@ -69,7 +69,7 @@ def test_bucket_is_read_by_tensorboard_itself(monkeypatch: pytest.MonkeyPatch) -
             buffer = Buffer(lambda: 0.0)
             writer = FileWriter(
                 buffer,
-                lambda: open_untried(place.url, place.options, os.environ),
+                lambda: open_unprobed(place.url, place.options, os.environ),
                 folder="job",
                 uid="0123456789abcdef",
                 node=f"node-{generation}",

@@ -9,7 +9,7 @@ of these rules proposes again by itself.
 """
 
 from elasticd.autoscale.books.supply import LEAST_SHARE, asked_for_more, value_before
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.explain.quantity import number, percent
 from elasticd.autoscale.hold import counted
 from elasticd.records.autoscale.decision import Decision, Rule
@@ -25,7 +25,7 @@ Benefit = tuple[bool, str]
 """A pair: whether the decision was clearly worth it, and a sentence about that."""
 
 
-def benefit(policy: Policy, decision: Decision, seen: Seen, got: float) -> Benefit | None:
+def benefit(policy: Policy, decision: Decision, seen: Observation, got: float) -> Benefit | None:
     """Return the benefit of a decision without a promise; None if it is not known.
 
     Args: decision: the decision, whose new size has been measured. got: steps per second at that
@@ -44,7 +44,7 @@ def benefit(policy: Policy, decision: Decision, seen: Seen, got: float) -> Benef
             return None
 
 
-def idle_benefit(decision: Decision, seen: Seen) -> Benefit:
+def idle_benefit(decision: Decision, seen: Observation) -> Benefit:
     """Return the benefit of fewer nodes for a job that still waits for its data.
 
     While the job waits, its steps say nothing about its size, so they are not measured.
@@ -53,11 +53,11 @@ def idle_benefit(decision: Decision, seen: Seen) -> Benefit:
     return True, f"It still waits for its data, for {share} of its time, on {nodes}."
 
 
-def _of_loads(rule: TargetRule, decision: Decision, seen: Seen) -> Benefit | None:
+def _of_loads(rule: TargetRule, decision: Decision, seen: Observation) -> Benefit | None:
     asked = [each for each in rule.metrics if asked_for_more(each, decision)]
     if not asked or any(each.kind is not MetricKind.LOAD for each in asked):
         return None
-    said, is_less = [], True
+    sentences, is_less = [], True
     for metric in asked:
         reading = seen.readings.get(metric.name)
         if reading is None or reading.value is None:
@@ -65,14 +65,14 @@ def _of_loads(rule: TargetRule, decision: Decision, seen: Seen) -> Benefit | Non
         was, now = value_before(metric, decision), reading.value
         too_much = was - _goal(metric, decision.from_nodes)
         is_less = is_less and was - now >= LEAST_SHARE * too_much
-        said.append(f"{metric.name} was {number(was)}, and is {number(now)}")
-    why = f"{'; '.join(said)} on {counted(decision.to_nodes)}"
+        sentences.append(f"{metric.name} was {number(was)}, and is {number(now)}")
+    why = f"{'; '.join(sentences)} on {counted(decision.to_nodes)}"
     return is_less, f"{why}." if is_less else f"{why}, which may still come down."
 
 
-def _of_fewer_nodes(rule: TargetRule, decision: Decision, seen: Seen) -> Benefit | None:
+def _of_fewer_nodes(rule: TargetRule, decision: Decision, seen: Observation) -> Benefit | None:
     tolerance = rule.tolerance if rule.up.tolerance is None else rule.up.tolerance
-    said, is_met = [], True
+    sentences, is_met = [], True
     for metric in rule.metrics:
         reading = seen.readings.get(metric.name)
         if reading is None or reading.value is None:
@@ -82,8 +82,8 @@ def _of_fewer_nodes(rule: TargetRule, decision: Decision, seen: Seen) -> Benefit
         is_met = is_met and (
             now <= goal * (1 + tolerance) if is_load else goal <= now * (1 + tolerance)
         )
-        said.append(f"{metric.name} is {number(now)} where {number(goal)} is asked for")
-    return is_met, f"{'; '.join(said)}, on {counted(decision.to_nodes)}."
+        sentences.append(f"{metric.name} is {number(now)} where {number(goal)} is asked for")
+    return is_met, f"{'; '.join(sentences)}, on {counted(decision.to_nodes)}."
 
 
 def _of_budget(decision: Decision, got: float) -> Benefit | None:
@@ -95,7 +95,7 @@ def _of_budget(decision: Decision, got: float) -> Benefit | None:
     return now < before, why
 
 
-def _of_return(rule: IdleRule, decision: Decision, seen: Seen) -> Benefit:
+def _of_return(rule: IdleRule, decision: Decision, seen: Observation) -> Benefit:
     works = seen.data_share < rule.data_share
     share = percent(seen.data_share)
     return works, f"It waits for its data for {share} of its time on {counted(decision.to_nodes)}."

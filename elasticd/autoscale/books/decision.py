@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from elasticd.autoscale.curve.estimate import step_s
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
@@ -25,7 +25,9 @@ class SizeChange:
     missing: str = ""
 
 
-def decided(change: SizeChange, number: int, policy: Policy, curve: Curve, seen: Seen) -> Decision:
+def decided(
+    change: SizeChange, number: int, policy: Policy, curve: Curve, seen: Observation
+) -> Decision:
     """Return the record of a change; its outcome is known at once if there is nothing to follow."""
     proposal = change.proposal
     was = proposal.was_steps_per_s if proposal is not None else 0.0
@@ -78,7 +80,7 @@ def _measured(curve: Curve, nodes: int) -> float:
     return 1.0 / seconds if is_measured else 0.0
 
 
-def _inputs(curve: Curve, seen: Seen) -> dict[str, float]:
+def _inputs(curve: Curve, seen: Observation) -> dict[str, float]:
     """Return the inputs by name; a metric's own name never equals one of elasticd's names."""
     found = {
         f"metric {name}": reading.value

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.rules.behavior import rates_reach_s
 from elasticd.autoscale.rules.query import reach_s
 from elasticd.records.autoscale.held import HoldReason
@@ -21,7 +21,7 @@ RESIZED_LIMIT = 256
 """The number of the newest changes that are kept; a cooldown reduces this number."""
 
 
-def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
+def recalled(policy: Policy, memory: Memory, seen: Observation) -> Memory:
     """Return the present memory, for this job and this policy, without entries that are too old.
 
     Another policy starts with an empty memory, except for the number of the newest decision and the
@@ -53,7 +53,7 @@ def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
     )
 
 
-def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
+def with_gaps(policy: Policy, memory: Memory, seen: Observation) -> Observation:
     """Return the input without the metrics that were missing within the last window.
 
     After an outage, or after a restart of Prometheus, an average covers too little time: it covers
@@ -75,7 +75,7 @@ def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
     return replace(seen, readings=readings)
 
 
-def _of_before(policy: Policy, memory: Memory, seen: Seen) -> Iterator[tuple[str, str]]:
+def _of_before(policy: Policy, memory: Memory, seen: Observation) -> Iterator[tuple[str, str]]:
     """Yield the metrics whose range begins before this generation, each with a sentence.
 
     Such a metric covers another size too. If the job itself is younger than the range, a rate is
@@ -95,7 +95,7 @@ def _resized(policy: Policy, memory: Memory, now_s: float) -> tuple[Resized, ...
     return tuple(each for each in memory.resized if now_s - each.at_s < reach_s)[-RESIZED_LIMIT:]
 
 
-def _whole_since_s(policy: Policy, memory: Memory, seen: Seen) -> dict[str, float]:
+def _whole_since_s(policy: Policy, memory: Memory, seen: Observation) -> dict[str, float]:
     metrics = policy.target.metrics if policy.target is not None else ()
     ages_s = {metric.name: metric.max_age_s for metric in metrics}
     if policy.budget is not None and policy.budget.price_query:

@@ -8,7 +8,7 @@ because a person asked for the target, whatever a node is worth. Growth for a lo
 back (`benefit` judges it): a queue may take hours to become shorter.
 """
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import counted
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
@@ -22,7 +22,9 @@ Supplied = tuple[bool, str]
 """A pair: whether the growth had an effect, and a sentence about that."""
 
 
-def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Supplied | None:
+def supplied(
+    rule: TargetRule, decision: Decision, seen: Observation, got: float
+) -> Supplied | None:
     """Return whether a growth raised the supplies that asked for it.
 
     The result is None if something else asked for the growth, or if the effect is not known.
@@ -35,7 +37,7 @@ def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Su
     asked = [each for each in rule.metrics if asked_for_more(each, decision)]
     if not asked or any(each.kind is not MetricKind.SUPPLY for each in asked):
         return None
-    said, is_worth = [], False
+    sentences, is_worth = [], False
     for metric in asked:
         reading = seen.readings.get(metric.name)
         if reading is None or reading.value is None:
@@ -43,14 +45,14 @@ def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Su
         was, now = value_before(metric, decision), reading.value
         hoped = min(metric.target, was * decision.to_nodes / decision.from_nodes) - was
         is_worth = is_worth or now - was >= LEAST_SHARE * hoped
-        said.append(
+        sentences.append(
             f"{metric.name} was {was:.4g} where {metric.target:g} is asked for, and is {now:.4g} "
             f"on {counted(decision.to_nodes)}"
         )
     steps = decision.was_steps_per_s
     linear = steps * (decision.to_nodes / decision.from_nodes - 1.0)
     is_worth = is_worth or (steps > 0.0 and got - steps >= LEAST_SHARE * linear)
-    why = "; ".join(said)
+    why = "; ".join(sentences)
     return is_worth, f"{why}." if is_worth else f"{why}: they bring next to nothing."
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from elasticd.autoscale.books.benefit import Benefit, benefit, idle_benefit
 from elasticd.autoscale.books.supply import supplied
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import counted, unmeasured
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.memory import Memory
@@ -45,7 +45,7 @@ class DecisionVerdict:
     got_steps_per_s: float = 0.0
 
 
-def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
+def followed(memory: Memory, decision: Decision, seen: Observation) -> Memory:
     """Return the memory with the windows measured since the job reached the decision's size."""
     if memory.judged_from == 0 and _came_true(decision, seen):
         memory = replace(memory, judged_from=seen.generation)
@@ -63,7 +63,7 @@ def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
     )
 
 
-def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
+def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Observation) -> bool:
     """Return whether the job trains at the size whose verdict is still open, or soon will.
 
     The wait is limited if the job does not reach the size although there are nodes for it.
@@ -77,7 +77,7 @@ def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -
 
 
 def verdict(
-    policy: Policy, memory: Memory, decision: Decision, seen: Seen
+    policy: Policy, memory: Memory, decision: Decision, seen: Observation
 ) -> DecisionVerdict | None:
     """Return the verdict on the open decision, by `followed` memory; None if not known yet."""
     if seen.is_pinned and seen.wanted != decision.to_nodes:
@@ -116,13 +116,13 @@ def forgotten(memory: Memory) -> Memory:
     return replace(memory, open_decision=0, judged_from=Generation(0), judged_steps=0, judged_s=0.0)
 
 
-def _came_true(decision: Decision, seen: Seen) -> bool:
+def _came_true(decision: Decision, seen: Observation) -> bool:
     is_new = seen.generation > decision.generation
     return seen.is_running and is_new and seen.nodes == decision.to_nodes
 
 
 def _not_true(
-    policy: Policy, memory: Memory, decision: Decision, seen: Seen
+    policy: Policy, memory: Memory, decision: Decision, seen: Observation
 ) -> DecisionVerdict | None:
     """Return the verdict if the job has settled in another world than the decision's."""
     is_other = seen.is_running and seen.generation > decision.generation and seen.nodes > 0
@@ -146,7 +146,7 @@ def _needed_s(policy: Policy, decision: Decision) -> float:
 
 
 def _of_target(
-    policy: Policy, decision: Decision, seen: Seen, got: float
+    policy: Policy, decision: Decision, seen: Observation, got: float
 ) -> DecisionVerdict | None:
     """Judge growth by the supplies that asked for it; None if something else asked for it."""
     if decision.rule is not Rule.TARGET or policy.target is None:
@@ -160,7 +160,7 @@ def _of_target(
 
 
 def _of_benefit(
-    policy: Policy, decision: Decision, seen: Seen, got: float
+    policy: Policy, decision: Decision, seen: Observation, got: float
 ) -> DecisionVerdict | None:
     """Judge a decision without a promise by its purpose; None if the result is not known."""
     if decision.promised_steps_per_s > 0.0:
@@ -175,7 +175,9 @@ def _judged(found: Benefit, got: float) -> DecisionVerdict:
     return DecisionVerdict(outcome=outcome, why=why, got_steps_per_s=got)
 
 
-def _is_idle_for_long(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
+def _is_idle_for_long(
+    policy: Policy, memory: Memory, decision: Decision, seen: Observation
+) -> bool:
     """Return whether an idle job has had its fewer nodes for as long as a measurement takes."""
     is_shrink = decision.rule is Rule.IDLE and decision.to_nodes < decision.from_nodes
     is_own = seen.is_running and seen.generation == memory.judged_from == memory.generation
@@ -191,12 +193,14 @@ def _measured(decision: Decision, got: float) -> DecisionVerdict:
         before = f", {was:.4g} before" if was > 0.0 else ""
         why = f"It promised no throughput; {got:.4g} steps/s were measured{before}."
         return DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why, got_steps_per_s=got)
-    said = f"It promised {promised:.4g} steps/s after {was:.4g}, and brought {got:.4g}"
+    sentence = f"It promised {promised:.4g} steps/s after {was:.4g}, and brought {got:.4g}"
     if decision.rule is Rule.TAKE_BACK or _is_kept(was, promised, got):
-        return DecisionVerdict(outcome=DecisionOutcome.KEPT, why=f"{said}.", got_steps_per_s=got)
+        return DecisionVerdict(
+            outcome=DecisionOutcome.KEPT, why=f"{sentence}.", got_steps_per_s=got
+        )
     what = "less than half of its promise" if promised > was else "more lost than it said"
     return DecisionVerdict(
-        outcome=DecisionOutcome.TAKEN_BACK, why=f"{said}: {what}.", got_steps_per_s=got
+        outcome=DecisionOutcome.TAKEN_BACK, why=f"{sentence}: {what}.", got_steps_per_s=got
     )
 
 

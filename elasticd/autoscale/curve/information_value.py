@@ -3,13 +3,13 @@
 The rules that try sizes know where to look for a cliff, and stop at the first size that seems
 right. They can lose half of the job's steps: if the rate grows in proportion to the nodes behind a
 small cliff, or if a cliff lies below or just below the present size. So before a job settles, the
-belief about the curve gives the value of a trial of each other size: the job's gain if it knew that
-size, over the time in which the knowledge is of use, less the steps that the trial costs. The gain
-counts against the best known size, so that a trial is made for its information. It must be clear,
-and the more so, the more often the job has turned.
+posterior about the curve gives the value of a trial of each other size: the job's gain if it knew
+that size, over the time in which the knowledge is of use, less the steps that the trial costs. The
+gain counts against the best known size, so that a trial is made for its information. It must be
+clear, and the more so, the more often the job has turned.
 
-The quality of a size is a part of the right size's rate, on each curve of the belief. With too few
-nodes a job loses steps; with too many it loses the worth of those nodes, of which half counts,
+The quality of a size is a part of the right size's rate, on each curve of the posterior. With too
+few nodes a job loses steps; with too many it loses the worth of those nodes, of which half counts,
 since in doubt a job trains on more nodes.
 """
 
@@ -18,7 +18,7 @@ from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
-from elasticd.autoscale.curve.belief import Belief, MeasuredStep, believed
+from elasticd.autoscale.curve.posterior import MeasuredStep, Posterior, posterior_of
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 
 __all__ = [
@@ -77,8 +77,8 @@ class TrialQuestion(NamedTuple):
 def trial_answer(asked: TrialQuestion) -> tuple[int, float] | None:
     """Return the size to try and the expected seconds of a step; None if no trial is worth it."""
     at = _sizes(asked)
-    belief = believed(asked.known, asked.former, at)
-    gains = _weighted_goodness(belief, at, asked)
+    posterior = posterior_of(asked.known, asked.former, at)
+    gains = _weighted_goodness(posterior, at, asked)
     mean = list(map(sum, zip(*gains, strict=True)))
     measured = {size.nodes for size in asked.known}
     # A size that was taken back is no size to choose, whatever a trial shows.
@@ -94,19 +94,19 @@ def trial_answer(asked: TrialQuestion) -> tuple[int, float] | None:
         is_near = min(measured) <= REACH * nodes and nodes <= REACH * max(measured)
         if nodes in measured or not is_open[place] or not is_near:
             continue
-        step = _expected(belief, place, 1.0)
+        step = _expected(posterior, place, 1.0)
         measuring = max(asked.probe, WINDOW_STEPS * step)
         trial = FIRST_STEPS * step + measuring * (1.0 + UNTIL_SHARE)
         if 2.0 * trial > horizon:
             continue
-        after = _after(belief, gains, place, is_open, asked.cost / horizon)
+        after = _after(posterior, gains, place, is_open, asked.cost / horizon)
         spent = trial * (now - mean[place]) + asked.cost * now
         value = (horizon - trial) * (after - best) - spent
         found.append((value, nodes))
     value, nodes = max(found, default=(0.0, 0))
     if value <= LEAST_VALUE * (1 + asked.turns) * horizon:
         return None
-    return nodes, 1.0 / _expected(belief, at.index(nodes), -1.0)
+    return nodes, 1.0 / _expected(posterior, at.index(nodes), -1.0)
 
 
 def rounded(value: float) -> float:
@@ -130,22 +130,22 @@ def _sizes(asked: TrialQuestion) -> tuple[int, ...]:
     return tuple(sorted({*known, asked.now, *spread}))
 
 
-def _expected(belief: Belief, place: int, power: float) -> float:
+def _expected(posterior: Posterior, place: int, power: float) -> float:
     """Return the expected value of the seconds of a step at one size, to this power."""
     exp = math.exp
     return sum(
         weight * exp(power * row[place])
-        for weight, row in zip(belief.weights, belief.log_s, strict=True)
+        for weight, row in zip(posterior.weights, posterior.log_s, strict=True)
     )
 
 
 def _weighted_goodness(
-    belief: Belief, at: tuple[int, ...], asked: TrialQuestion
+    posterior: Posterior, at: tuple[int, ...], asked: TrialQuestion
 ) -> list[list[float]]:
     """Return each size's quality on each curve, times the curve's weight; the right size has 1."""
     price = [float(n) ** -asked.share if asked.low <= n <= asked.high else 0.0 for n in at]
     found = []
-    for weight, row in zip(belief.weights, belief.log_s, strict=True):
+    for weight, row in zip(posterior.weights, posterior.log_s, strict=True):
         rates = [math.exp(-each) for each in row]
         worths = list(map(mul, rates, price))
         most = max(worths)
@@ -161,13 +161,13 @@ def _weighted_goodness(
 
 
 def _after(
-    belief: Belief, gains: list[list[float]], place: int, is_open: list[bool], change: float
+    posterior: Posterior, gains: list[list[float]], place: int, is_open: list[bool], change: float
 ) -> float:
     """Return the expected quality of the best size after a trial of this one.
 
     Curves that a window at that size cannot distinguish are one outcome.
     """
-    logs = [row[place] for row in belief.log_s]
+    logs = [row[place] for row in posterior.log_s]
     low = min(logs)
     width = max(TELLS_APART, (max(logs) - low) / PARTS)
     outcomes: dict[int, list[int]] = {}
@@ -175,7 +175,7 @@ def _after(
         outcomes.setdefault(int((each - low) / width), []).append(number)
     total = 0.0
     for curves in outcomes.values():
-        spent = change * sum(belief.weights[number] for number in curves)
+        spent = change * sum(posterior.weights[number] for number in curves)
         gained = map(sum, zip(*(gains[number] for number in curves), strict=True))
         total += max(
             good if at == place else good - spent for at, good in enumerate(gained) if is_open[at]

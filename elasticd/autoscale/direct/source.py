@@ -101,8 +101,8 @@ class AgentsSource:
         answers = list(self._calls.map(self._asked, nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None or answer[0] != OK:
-                said = "does not answer" if answer is None else f"answers with HTTP {answer[0]}"
-                return _none(HoldReason.UNREACHABLE, f"The agent of node {node.node} {said}.")
+                fault = "does not answer" if answer is None else f"answers with HTTP {answer[0]}"
+                return _none(HoldReason.UNREACHABLE, f"The agent of node {node.node} {fault}.")
             scrape = scraped(answer[1].decode("utf-8", "replace"), names)
             if scrape is None:
                 return _none(

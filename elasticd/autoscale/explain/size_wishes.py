@@ -90,9 +90,9 @@ def held_sentence(memory: Memory | None) -> str:
     if memory is None or not memory.held:
         return ""
     since = clock(held_since_unix_s(memory), has_day=True)
-    said = memory.held_detail or HELD.get(memory.held, "")
+    detail = memory.held_detail or HELD.get(memory.held, "")
     why = memory.held.replace("_", " ")
-    return f"held{f' since {since}' if since else ''} ({why})" + (f": {said}" if said else "")
+    return f"held{f' since {since}' if since else ''} ({why})" + (f": {detail}" if detail else "")
 
 
 def missing_sentence(report: JobReport) -> str:
@@ -125,8 +125,8 @@ def status_lines(report: JobReport) -> list[str]:
     else:
         memory = found.memory if has_looked(found) else None
         held = (held_sentence(memory) if memory else NOT_LOOKED, missing_sentence(report))
-        if said := "; ".join(filter(None, held)):
-            lines.append(f"autoscaler: {said}")
+        if detail := "; ".join(filter(None, held)):
+            lines.append(f"autoscaler: {detail}")
     return [line for line in lines if line]
 
 

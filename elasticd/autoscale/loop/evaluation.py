@@ -6,11 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.loop.availability import AvailableNodes
 from elasticd.autoscale.loop.cluster_watch import ActiveJob, ClusterWatch
 from elasticd.autoscale.loop.job_book import JobBook
-from elasticd.autoscale.loop.job_input import job_seen
+from elasticd.autoscale.loop.job_input import job_input
 from elasticd.autoscale.loop.job_readings import JobReadings
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.metrics import AutoscalerCounts
@@ -33,7 +33,7 @@ FRESH_S = 1.0
 """If readings take longer than this time in seconds, the records are read again before the
 decision."""
 
-Decide = Callable[[Policy, Curve, Memory, Decision | None, Seen], Decided]
+Decide = Callable[[Policy, Curve, Memory, Decision | None, Observation], Decided]
 
 log = get_logger()
 
@@ -111,12 +111,12 @@ class JobEvaluation:
     ) -> Generator[Mapping[JobName, Mapping[str, QueryReading]], None, None]:
         """Ask for the metrics of all jobs at once; yield each job once its readings are whole."""
         left = JobReadings({name: _queries(job) for name, job in jobs.items()})
-        yield left.take_whole()
+        yield left.take_complete()
         if left.queries:
             with closing(self._source.readings(left.queries)) as arrivals:
                 for arrived in arrivals:
                     left.add(arrived)
-                    yield left.take_whole()
+                    yield left.take_complete()
         yield left.take_rest()
 
     def _evaluate_safely(
@@ -153,7 +153,7 @@ class JobEvaluation:
         if not book.is_known:
             book.read(now_s, unix_s)
         measured = book.measurement.take(facts, policy.window_s)
-        seen = job_seen(facts, measured, nodes, readings, now_s=now_s, unix_s=unix_s)
+        seen = job_input(facts, measured, nodes, readings, now_s=now_s, unix_s=unix_s)
         decided = self._decide(policy, book.curve, book.memory, book.open_decision, seen)
         if not self._term.leads(self._clocks.lease_s()):
             return  # The new measurements are lost with the term.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.loop.availability import AvailableNodes, available
 from elasticd.autoscale.loop.job_watch import JobFacts
 from elasticd.autoscale.loop.measurement import Measured, used_node_hours
@@ -10,10 +10,10 @@ from elasticd.control.job_policy import AUTOSCALER
 from elasticd.records.job import size_want, target_nodes
 from elasticd.records.reason import Phase
 
-__all__ = ["job_seen"]
+__all__ = ["job_input"]
 
 
-def job_seen(
+def job_input(
     facts: JobFacts,
     measured: Measured,
     cluster: AvailableNodes,
@@ -21,13 +21,13 @@ def job_seen(
     *,
     now_s: float,
     unix_s: float,
-) -> Seen:
+) -> Observation:
     """Build the input; `now_s` is the deciding process's own clock."""
     spec, world, progress = facts.spec, facts.world, facts.progress
     want = size_want(facts.wants)
     pinned_by = want.writer if want is not None and want.writer != AUTOSCALER else ""
     has_steps = progress is not None and progress.has_steps
-    return Seen(
+    return Observation(
         job=spec.name,
         uid=spec.uid,
         now_s=now_s,
@@ -47,7 +47,7 @@ def job_seen(
         data_share=measured.data_share,
         used_node_hours=used_node_hours(facts),
         windows=measured.windows,
-        is_window_whole=measured.is_window_whole,
+        has_full_window=measured.has_full_window,
         change_cost_s=measured.change_cost_s,
         readings=readings,
     )

@@ -29,7 +29,7 @@ class JobReadings:
                 self._lacks[job].remove(query)
                 self._found[job][query.name] = reading
 
-    def take_whole(self) -> dict[JobName, dict[str, QueryReading]]:
+    def take_complete(self) -> dict[JobName, dict[str, QueryReading]]:
         """Return the jobs whose readings are complete, with the readings; each job only once."""
         whole = [job for job, queries in self._lacks.items() if not queries]
         return {job: self._take(job) for job in whole}

@@ -43,7 +43,7 @@ class Measured:
     """The measurements since the last evaluation."""
 
     windows: tuple[MeasuredWindow, ...] = ()
-    is_window_whole: bool = False
+    has_full_window: bool = False
     data_share: float = 0.0
     change_cost_s: tuple[float, ...] = ()
 
@@ -72,7 +72,7 @@ class Measurement:
         windows = self._windows(facts, window_s)
         return Measured(
             windows=windows,
-            is_window_whole=self._measuring.windows > 0,
+            has_full_window=self._measuring.windows > 0,
             data_share=self._data_share(facts),
             change_cost_s=self._costs(facts),
         )
@@ -115,11 +115,11 @@ class Measurement:
         if world.reason not in RESIZES:
             self._told = world.generation
             return ()
-        told = {each.node: each for each in facts.incidents if not each.is_announced}
+        incidents_by_node = {each.node: each for each in facts.incidents if not each.is_announced}
         stayed = [node for node in world.nodes if node.since < world.generation]
-        if not stayed or any(node.node not in told for node in stayed):
+        if not stayed or any(node.node not in incidents_by_node for node in stayed):
             return ()
-        found = [told[node.node] for node in stayed]
+        found = [incidents_by_node[node.node] for node in stayed]
         if facts.status.is_in_process and any("start" in each.phases_s for each in found):
             # The generation began before its scripts had called `elasticd.run`: their imports are
             # no cost of a change of size.
@@ -129,7 +129,11 @@ class Measurement:
         if has_steps and all(each.step is None for each in found):
             return ()  # A script of restart mode reports its cost later.
         self._told = world.generation
-        costs = [_cost_s(told[node.node]) / len(node.workers) for node in stayed if node.workers]
+        costs = [
+            _cost_s(incidents_by_node[node.node]) / len(node.workers)
+            for node in stayed
+            if node.workers
+        ]
         return (round(max(costs), 3),) if costs else ()
 
 
@@ -149,8 +153,8 @@ def used_node_hours(facts: JobFacts) -> float:
 
 def _first_step(facts: JobFacts) -> int | None:
     """Return the first step of the newest world; None if there is none, or not reported yet."""
-    told = [each.step for each in facts.incidents if each.step is not None]
-    return min(told) if told else None
+    steps = [each.step for each in facts.incidents if each.step is not None]
+    return min(steps) if steps else None
 
 
 def _account_of_rank_0(facts: JobFacts, progress: JobProgress) -> TimeSpent | None:

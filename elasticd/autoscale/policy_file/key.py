@@ -19,7 +19,7 @@ class Form:
 
 
 DURATION = Form(name="duration", example='"5m"')
-WHOLE = Form(name="whole number", example="4")
+INTEGER = Form(name="whole number", example="4")
 STEPS = Form(name="whole number", example="100000")
 NUMBER = Form(name="number", example="100")
 SHARE = Form(name="share", example="0.5")
@@ -70,12 +70,12 @@ SECTIONS = (
         meaning="Limits for all rules. They stand above the first table.",
         keys={
             "schema": _key(Form(name="whole number", example="1"), "1", "The form of this file."),
-            "min_nodes": _key(WHOLE, "the job's", "Never fewer nodes than this."),
-            "max_nodes": _key(WHOLE, "the job's", "Never more nodes than this."),
+            "min_nodes": _key(INTEGER, "the job's", "Never fewer nodes than this."),
+            "max_nodes": _key(INTEGER, "the job's", "Never more nodes than this."),
             "window": _key(DURATION, '"1m"', "What `$window` stands for in queries, and how much "
                            "of a generation one measurement wants at least."),
             "cooldown": _key(DURATION, '"30s"', "After a change of size no other one for so long."),
-            "max_step": _key(WHOLE, "any number", "At most so many nodes at once."),
+            "max_step": _key(INTEGER, "any number", "At most so many nodes at once."),
             "allow_restarts": _key(FLAG, "false", "Jobs whose scripts are restarted by a change of "
                                    "size may be resized."),
             "dry_run": _key(FLAG, "false", "Decisions are written down and not done."),
@@ -140,7 +140,7 @@ SECTIONS = (
         title="policies = [{...}]",
         meaning="One rate of a direction. Either `nodes` or `percent`.",
         keys={
-            "nodes": _key(WHOLE, "", "At most so many nodes."),
+            "nodes": _key(INTEGER, "", "At most so many nodes."),
             "percent": _key(NUMBER, "", "At most this part of the nodes at the period's begin."),
             "period": _key(DURATION, "must be given", "Within so long."),
         },

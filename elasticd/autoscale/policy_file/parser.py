@@ -66,8 +66,8 @@ def _policy(values: dict[str, object], file: str, now_unix_s: float) -> Policy:
         rules = ", ".join(f"[{rule}]" for rule in _RULES)
         raise CallError(f"{file} {what}: add at least one of {rules}.")
     plain = Policy()
-    least = top.whole("min_nodes", plain.min_nodes)
-    most = top.whole("max_nodes", plain.max_nodes)
+    least = top.integer("min_nodes", plain.min_nodes)
+    most = top.integer("max_nodes", plain.max_nodes)
     if most and least > most:
         raise top.wrong_value("min_nodes", f"is above max_nodes = {most}")
     return Policy(
@@ -76,7 +76,7 @@ def _policy(values: dict[str, object], file: str, now_unix_s: float) -> Policy:
         max_nodes=most,
         window_s=top.duration("window", plain.window_s, least_s=WINDOW_LEAST_S, most_s=86_400.0),
         cooldown_s=top.duration("cooldown", plain.cooldown_s),
-        max_step=top.whole("max_step", plain.max_step),
+        max_step=top.integer("max_step", plain.max_step),
         allow_restarts=top.flag("allow_restarts", plain.allow_restarts),
         is_dry_run=top.flag("dry_run", plain.is_dry_run),
         target=_target(file, values["target"]) if "target" in values else None,
@@ -90,7 +90,7 @@ def _policy(values: dict[str, object], file: str, now_unix_s: float) -> Policy:
 def _version(values: dict[str, object], file: str) -> int:
     """Return the file's schema version; it comes before any key, as a newer schema has others."""
     found = values.get("schema", POLICY_SCHEMA)
-    version = Table(file, "", {"schema": found}).whole("schema", POLICY_SCHEMA)
+    version = Table(file, "", {"schema": found}).integer("schema", POLICY_SCHEMA)
     if version > POLICY_SCHEMA:
         raise NotSupported(
             f"{file} has schema = {version}, and this elasticd knows {POLICY_SCHEMA} and below: "
@@ -202,7 +202,7 @@ def _rate(file: str, values: dict[str, object]) -> Rate:
     table.required("period")
     is_nodes = unit == "nodes"
     return Rate(
-        amount=table.whole("nodes", 1) if is_nodes else table.number("percent", 0.0, above=0.0),
+        amount=table.integer("nodes", 1) if is_nodes else table.number("percent", 0.0, above=0.0),
         unit=RateUnit(unit),
         period_s=table.duration("period", 0.0, least_s=1.0, most_s=86_400.0),
     )
@@ -251,9 +251,9 @@ def _steps(table: Table, values: dict[str, object], other: str) -> int:
     """Return the job's steps: the table's own, or those of the other rule that needs steps."""
     beside = values.get(other)
     if "steps" not in table and isinstance(beside, dict) and "steps" in beside:
-        return Table(table.file, f"[{other}]", beside).whole("steps", 0)
+        return Table(table.file, f"[{other}]", beside).integer("steps", 0)
     table.required("steps")
-    return table.whole("steps", 0)
+    return table.integer("steps", 0)
 
 
 def _idle(file: str, values: object) -> IdleRule:

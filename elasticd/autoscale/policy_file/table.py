@@ -16,7 +16,7 @@ __all__ = ["LIMIT_S", "Table", "shown"]
 
 LIMIT_S = 366 * 86_400.0
 """The longest duration of a policy, in seconds: a year."""
-WHOLE_LIMIT = 2**53
+INTEGER_LIMIT = 2**53
 """Larger whole numbers are not exact as a float."""
 TEXT_LIMIT = 4_096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -120,7 +120,7 @@ class Table:
             raise self.wrong_value(key, f"must be from {least} to 1: write 0.1 for 10 %")
         return number
 
-    def whole(self, key: str, default: int, *, least: int = 1) -> int:
+    def integer(self, key: str, default: int, *, least: int = 1) -> int:
         """Return a whole number; 4.0 is one.
 
         Raises: CallError: the value is not whole, too small or too large.
@@ -133,8 +133,8 @@ class Table:
             raise self.wrong_value(key, "is not a whole number")
         if number < least:
             raise self.wrong_value(key, f"is below {least}, the least that makes sense")
-        if number > WHOLE_LIMIT:
-            raise self.wrong_value(key, f"is above {WHOLE_LIMIT}, the most that makes sense")
+        if number > INTEGER_LIMIT:
+            raise self.wrong_value(key, f"is above {INTEGER_LIMIT}, the most that makes sense")
         return int(number)
 
     def duration(

@@ -114,8 +114,8 @@ class PrometheusClient:
                 "expression of one value, as sum(rate(...))."
             )
         # For a person who sets a policy a gap is not important: the present value is.
-        (said,) = self._readings([query], looks_for_restart=False)
-        return said[query]
+        (found,) = self._readings([query], looks_for_restart=False)
+        return found[query]
 
     def past(
         self, text: str, seconds: float, step_s: float, until_ago_s: float = 0.0
@@ -206,12 +206,12 @@ def _reading(
     # A query without series, such as hour(), is never old.
     age = age_s(found[text] for text in asked) if asked else 0.0
     back_s = doubt.back_s if doubt is not None else 0.0
-    said = reading(found[query.text], age, max_age_s=query.max_age_s, back_s=back_s)
+    result = reading(found[query.text], age, max_age_s=query.max_age_s, back_s=back_s)
     restarted = doubt.restarted if doubt is not None else None
-    if restarted is None or not asked or said.value is None:
-        return said
+    if restarted is None or not asked or result.value is None:
+        return result
     if not restarted.is_gap(query.window_s):
-        return said
+        return result
     return QueryReading(
         value=None,
         why=HoldReason.UNREACHABLE,

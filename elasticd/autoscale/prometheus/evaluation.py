@@ -104,16 +104,16 @@ class QueryEvaluation:
         the iterator.
         """
         wanted = dict.fromkeys(texts)
-        told = 0
+        yielded = 0
         try:
             with self._news:
                 self._left.extend(self._planned(list(wanted)))
                 self._start()
-            while told < len(wanted):
-                fresh = self._fresh(told)
+            while yielded < len(wanted):
+                fresh = self._fresh(yielded)
                 if not fresh:
                     break
-                told += len(fresh)
+                yielded += len(fresh)
                 yield fresh
         finally:
             self._end()
@@ -123,16 +123,16 @@ class QueryEvaluation:
         if late:
             yield late
 
-    def _fresh(self, told: int) -> dict[str, QueryAnswer | QueryFailure]:
-        """Wait for answers after the first `told`, and return them; none if the time is over."""
+    def _fresh(self, yielded: int) -> dict[str, QueryAnswer | QueryFailure]:
+        """Wait for answers after the first `yielded`, and return them; none if the time is over."""
         with self._news:
-            while len(self._found) <= told:
+            while len(self._found) <= yielded:
                 left_s = self._deadline_s - time.monotonic()
                 if left_s <= 0:
                     break
                 self._news.wait(min(LOOK_S, left_s))
                 self._pass_by_slow()
-            return dict(list(self._found.items())[told:])
+            return dict(list(self._found.items())[yielded:])
 
     def _pass_by_slow(self) -> None:
         """Make sure that a request that may hang blocks no other; the caller holds the lock."""

@@ -3,6 +3,6 @@
 `target` is the HPA's algorithm; `behavior` is the HPA's `behavior`: how soon and how fast a
 proposal is followed. `query` fills in the PromQL of a policy. `goodput`, `deadline` and `budget`
 use the curve (`elasticd.autoscale.curve`): `size_worth` compares two sizes, `size_trial` tries
-sizes that no smooth curve predicts, `whole_run` estimates the rest of a job at each size. `idle`
-keeps a job small while it has no work.
+sizes that no smooth curve predicts, `remaining_run` estimates the rest of a job at each size.
+`idle` keeps a job small while it has no work.
 """

@@ -13,7 +13,7 @@ The memory has the proposals before both limits, and the changes that were made.
 import math
 from dataclasses import dataclass, replace
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.records.autoscale.memory import Memory, Proposed, Resized
 from elasticd.records.autoscale.policy import Behavior, Rate, RateUnit, Select, TargetRule
 
@@ -36,12 +36,12 @@ class Stabilized:
     """The limit that reduced the change, as a sentence; empty if none did."""
 
 
-def stabilized(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
+def stabilized(rule: TargetRule, seen: Observation, memory: Memory, nodes: int) -> int:
     """Return the size that may be followed now, as `stabilization` computes it."""
     return stabilization(rule, seen, memory, nodes).nodes
 
 
-def stabilization(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> Stabilized:
+def stabilization(rule: TargetRule, seen: Observation, memory: Memory, nodes: int) -> Stabilized:
     """Return how far a proposal may be followed now, and the limit that reduced the change.
 
     The ranges of the policy and of the job are not applied here.
@@ -72,7 +72,7 @@ def stabilization(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> S
     return Stabilized(nodes=held, why="")
 
 
-def with_proposed(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> Memory:
+def with_proposed(rule: TargetRule, seen: Observation, memory: Memory, nodes: int) -> Memory:
     """Return the memory with this proposal, and without those that cannot have an effect any more.
 
     At the first proposal the present size is added too, as if it had been proposed: a job that has
@@ -104,7 +104,7 @@ def rates_reach_s(rule: TargetRule) -> float:
     return max(periods, default=0.0)
 
 
-def _in_windows(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
+def _in_windows(rule: TargetRule, seen: Observation, memory: Memory, nodes: int) -> int:
     least = most = nodes
     for each in memory.proposed:
         age_s = seen.now_s - each.at_s
@@ -115,7 +115,7 @@ def _in_windows(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int
     return min(max(seen.wanted, least), most)
 
 
-def _in_rates(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
+def _in_rates(rule: TargetRule, seen: Observation, memory: Memory, nodes: int) -> int:
     if nodes > seen.wanted:
         # The result is never below the present size, which may be larger than the rates allow.
         return min(nodes, max(seen.wanted, _limit(rule.up, seen, memory, is_up=True)))
@@ -124,7 +124,7 @@ def _in_rates(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
     return nodes
 
 
-def _limit(behavior: Behavior, seen: Seen, memory: Memory, *, is_up: bool) -> int:
+def _limit(behavior: Behavior, seen: Observation, memory: Memory, *, is_up: bool) -> int:
     """Return the size that one direction may reach now; without rates there is no limit."""
     if behavior.select is Select.DISABLED:
         return seen.wanted
@@ -139,7 +139,7 @@ def _limit(behavior: Behavior, seen: Seen, memory: Memory, *, is_up: bool) -> in
     return max(limits) if takes_highest else min(limits)
 
 
-def _size_before(rate: Rate, seen: Seen, resized: tuple[Resized, ...]) -> int:
+def _size_before(rate: Rate, seen: Observation, resized: tuple[Resized, ...]) -> int:
     """Return the job's size at the beginning of the period, from its changes since then."""
     within = (each.delta for each in resized if seen.now_s - each.at_s < rate.period_s)
     return seen.wanted - sum(within)

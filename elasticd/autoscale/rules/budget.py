@@ -10,11 +10,11 @@ size counts as measured. So noise at the limit makes the job smaller at most onc
 """
 
 from elasticd.autoscale.curve.estimate import error_share
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.explain.quantity import counted, number
 from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.rules.remaining_run import Remaining, candidates_near, held, remaining
 from elasticd.autoscale.rules.size_range import size_range
-from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import HoldReason
@@ -26,7 +26,9 @@ __all__ = ["propose"]
 SPARE_SHARE = 0.02
 
 
-def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
+def propose(
+    rule: BudgetRule, policy: Policy, curve: Curve, seen: Observation, memory: Memory
+) -> Proposal:
     """Return the largest size that the budget pays for to the end; the least size if none."""
     del memory  # Not needed: the remaining steps and the measured sizes suffice.
     nothing = held(Rule.BUDGET, rule.steps, curve, seen)

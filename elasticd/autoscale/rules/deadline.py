@@ -11,11 +11,11 @@ place where another host's clock matters.
 """
 
 from elasticd.autoscale.curve.estimate import error_share
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.rules.remaining_run import Remaining, candidates_near, held, remaining
 from elasticd.autoscale.rules.size_range import size_range
-from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.memory import Memory
@@ -27,7 +27,7 @@ SPARE_SHARE = 0.05
 
 
 def propose(
-    rule: DeadlineRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
+    rule: DeadlineRule, policy: Policy, curve: Curve, seen: Observation, memory: Memory
 ) -> Proposal:
     """Return the smallest size that ends in time, with its end and error, or else the fastest."""
     del memory  # Not needed: the remaining steps and the measured sizes suffice.
@@ -82,7 +82,7 @@ def _soonest(sizes: list[Remaining], now: Remaining) -> Remaining:
     return best if best.seconds + margin_s < now.seconds else now
 
 
-def _why(size: Remaining, rule: DeadlineRule, seen: Seen, left_s: float) -> str:
+def _why(size: Remaining, rule: DeadlineRule, seen: Observation, left_s: float) -> str:
     return (
         f"{counted(size.nodes, 'node')} {_verb(size, 'make')} the {rule.steps - seen.step} steps "
         f"that are left in {_end(size)}, {_in_time(size, left_s)}: the smallest number that makes "
@@ -90,7 +90,7 @@ def _why(size: Remaining, rule: DeadlineRule, seen: Seen, left_s: float) -> str:
     )
 
 
-def _why_late(size: Remaining, rule: DeadlineRule, seen: Seen, left_s: float) -> str:
+def _why_late(size: Remaining, rule: DeadlineRule, seen: Observation, left_s: float) -> str:
     when = f"in {span(left_s)}" if left_s > 0.0 else f"{span(-left_s)} ago"
     return (
         f"No size makes the {rule.steps - seen.step} steps that are left by the deadline {when}: "

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import is_fit_right, measured_sizes, steps
 from elasticd.autoscale.curve.spread import standard_errors
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.goodput_text import (
@@ -69,7 +69,7 @@ KNOWN_SHARE = 0.03
 
 
 def propose(
-    rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
+    rule: GoodputRule, policy: Policy, curve: Curve, seen: Observation, memory: Memory
 ) -> Proposal:
     """Return the size with the greatest worth, or no size if there is no measurement."""
     held = _held(rule, curve, seen, memory)
@@ -82,14 +82,14 @@ def propose(
         for step in steps(curve, _within_reach(curve, low, high))
         if step.nodes != seen.nodes
     ]
-    for wish, said in _wishes(basis, curve, low, high, sizes):
+    for wish, explain in _wishes(basis, curve, low, high, sizes):
         if wish is not None and low <= wish.nodes <= high and _is_worth_a_turn(curve, basis, wish):
-            return _proposal(basis, wish, said(basis, wish), sizes)
+            return _proposal(basis, wish, explain(basis, wish), sizes)
     # `telling` counts turns itself: a trial's information may be worth a turn, though it promises
     # nothing.
-    told = telling(basis, curve, low, high)
-    if told is not None:
-        return _proposal(basis, told, why_telling(basis, told), sizes)
+    trial = telling(basis, curve, low, high)
+    if trial is not None:
+        return _proposal(basis, trial, why_telling(basis, trial), sizes)
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=min(high, max(low, seen.nodes)),
@@ -176,7 +176,7 @@ def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
     return max(as_good, key=lambda size: size.worth, default=found)
 
 
-def _held(rule: GoodputRule, curve: Curve, seen: Seen, memory: Memory) -> Proposal | None:
+def _held(rule: GoodputRule, curve: Curve, seen: Observation, memory: Memory) -> Proposal | None:
     if seen.nodes <= 0:
         return _nothing(HoldReason.NOT_RUNNING, "No world trains, so no step can be measured.")
     if seen.step <= 0:
@@ -200,11 +200,11 @@ def _held(rule: GoodputRule, curve: Curve, seen: Seen, memory: Memory) -> Propos
     return None
 
 
-def _nothing(held: HoldReason, said: str) -> Proposal:
-    return Proposal(rule=Rule.GOODPUT, nodes=None, why=said, held=held)
+def _nothing(held: HoldReason, sentence: str) -> Proposal:
+    return Proposal(rule=Rule.GOODPUT, nodes=None, why=sentence, held=held)
 
 
-def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> ComparisonBasis:
+def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Observation) -> ComparisonBasis:
     now = steps(curve, (seen.nodes,))[0]
     cost_s, is_cost_seen = change_cost_s(curve, is_in_process=seen.is_in_process)
     horizon_s = rule.horizon_s
@@ -233,12 +233,12 @@ def _within_reach(curve: Curve, low: int, high: int) -> range:
 
 
 def _proposal(
-    basis: ComparisonBasis, size: SizeWorth, said: str, sizes: list[SizeWorth]
+    basis: ComparisonBasis, size: SizeWorth, sentence: str, sizes: list[SizeWorth]
 ) -> Proposal:
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=size.nodes,
-        why=said,
+        why=sentence,
         is_probe=not size.step.is_measured,
         was_steps_per_s=basis.now.per_s,
         promised_steps_per_s=size.step.per_s,

@@ -14,7 +14,7 @@ ends with a pause.
 
 from dataclasses import replace
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.explain.quantity import counted, percent, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
@@ -30,7 +30,7 @@ NO_WAIT_SHARE = 0.05
 """Below this part of its time a job does not wait for its data, even with very few nodes."""
 
 
-def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
+def remembered(rule: IdleRule, seen: Observation, memory: Memory) -> Memory:
     """Return the memory with the begin of the job's idle time, and the job's size before it.
 
     Each evaluation calls this before `propose`.
@@ -48,7 +48,9 @@ def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
     )
 
 
-def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
+def propose(
+    rule: IdleRule, policy: Policy, curve: Curve, seen: Observation, memory: Memory
+) -> Proposal:
     """Return MIN for an idle job, the earlier size for a job that is not idle any more, or no size.
 
     `memory` is the result of `remembered` in this evaluation.
@@ -79,7 +81,7 @@ def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Me
     return Proposal(rule=Rule.IDLE, nodes=low, why=why)
 
 
-def _is_idle(rule: IdleRule, seen: Seen, memory: Memory) -> bool:
+def _is_idle(rule: IdleRule, seen: Observation, memory: Memory) -> bool:
     if seen.data_share >= rule.data_share:
         return True
     if seen.nodes >= memory.idle_from_nodes or memory.idle_since_s is None:
@@ -90,5 +92,5 @@ def _is_idle(rule: IdleRule, seen: Seen, memory: Memory) -> bool:
     return 1.0 - busy_share >= rule.data_share
 
 
-def _why_busy(seen: Seen) -> str:
+def _why_busy(seen: Observation) -> str:
     return f"The job works: it waits for its data for {percent(seen.data_share)} of its time."

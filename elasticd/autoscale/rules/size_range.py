@@ -2,7 +2,7 @@
 
 import math
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["sizes_between", "size_range"]
@@ -14,7 +14,7 @@ BEYOND_SHARE = 0.02
 which people write for "all that there are", must not delay the evaluation of all jobs."""
 
 
-def size_range(policy: Policy, seen: Seen) -> tuple[int, int]:
+def size_range(policy: Policy, seen: Observation) -> tuple[int, int]:
     """Return the least and the greatest number of nodes; a policy never widens the job's range."""
     low = min(max(policy.min_nodes, seen.min_nodes, 1), max(1, seen.max_nodes))
     high = seen.max_nodes if policy.max_nodes <= 0 else min(policy.max_nodes, seen.max_nodes)

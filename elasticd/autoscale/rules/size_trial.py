@@ -14,7 +14,6 @@ give useful information.
 import math
 from collections.abc import Sequence
 
-from elasticd.autoscale.curve.belief import MeasuredStep
 from elasticd.autoscale.curve.estimate import (
     SizeEstimate,
     elasticity,
@@ -31,6 +30,7 @@ from elasticd.autoscale.curve.information_value import (
     shortened,
     trial_answer,
 )
+from elasticd.autoscale.curve.posterior import MeasuredStep
 from elasticd.autoscale.curve.spread import is_measured, spread_share
 from elasticd.autoscale.rules.size_worth import (
     ComparisonBasis,

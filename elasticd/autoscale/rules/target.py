@@ -21,7 +21,7 @@ metrics are missing, the others may make the job larger, and never smaller.
 import math
 from dataclasses import dataclass
 
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import HoldReason
@@ -50,7 +50,7 @@ class _Wish:
     """True if the number is present, but gives no size."""
 
 
-def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
+def propose(rule: TargetRule, seen: Observation, memory: Memory) -> Proposal:
     """Return the size that the metrics ask for, before stabilization and rates."""
     del memory  # Not needed: earlier proposals matter to `behavior` alone.
     if seen.nodes <= 0 or seen.wanted <= 0:
@@ -64,20 +64,20 @@ def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
     there = [wish for wish in wishes if wish.nodes is not None]
     missing = [wish for wish in wishes if wish.nodes is None]
     nodes = max((wish.nodes for wish in there if wish.nodes is not None), default=None)
-    said = "; ".join(wish.why for wish in wishes)
+    sentence = "; ".join(wish.why for wish in wishes)
     if nodes is None or (missing and nodes < seen.wanted):
         held = missing[0].held if missing else HoldReason.EMPTY
         if nodes is not None:
-            said += "; while one is missing, the others do not make the job smaller"
+            sentence += "; while one is missing, the others do not make the job smaller"
         return Proposal(
-            rule=Rule.TARGET, nodes=None, why=_sentence(said), held=held, may_shrink=False
+            rule=Rule.TARGET, nodes=None, why=_sentence(sentence), held=held, may_shrink=False
         )
     if len(there) > 1:
-        said += f"; the most is {_counted(nodes)}"
-    return Proposal(rule=Rule.TARGET, nodes=nodes, why=_sentence(said), may_shrink=not missing)
+        sentence += f"; the most is {_counted(nodes)}"
+    return Proposal(rule=Rule.TARGET, nodes=nodes, why=_sentence(sentence), may_shrink=not missing)
 
 
-def missing(rule: TargetRule, seen: Seen) -> tuple[str, str] | None:
+def missing(rule: TargetRule, seen: Observation) -> tuple[str, str] | None:
     """Return the word of the first metric without a number, and a sentence about all of these.
 
     None means that each has its number. A supply of 0 is a number: a job without data has no
@@ -90,7 +90,7 @@ def missing(rule: TargetRule, seen: Seen) -> tuple[str, str] | None:
     return lacking[0].held, _sentence("; ".join(wish.why for wish in lacking))
 
 
-def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
+def _wish(rule: TargetRule, metric: TargetMetric, seen: Observation) -> _Wish:
     """Return the wish of one metric."""
     reading = seen.readings.get(metric.name)
     refused = _refused(metric, reading)
@@ -163,7 +163,7 @@ def _counted(nodes: int) -> str:
     return f"{nodes} node" + ("" if nodes == 1 else "s")
 
 
-def _sentence(said: str) -> str:
-    if "_" in said.partition(" ")[0]:
-        return f"{said}."  # A metric's name keeps its spelling.
-    return said[:1].upper() + said[1:] + "."
+def _sentence(sentence: str) -> str:
+    if "_" in sentence.partition(" ")[0]:
+        return f"{sentence}."  # A metric's name keeps its spelling.
+    return sentence[:1].upper() + sentence[1:] + "."

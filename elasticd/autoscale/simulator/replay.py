@@ -96,7 +96,7 @@ def replay(history: JobHistory, policy: Policy, past: JobPast | None = None) -> 
             "policy (with dry_run = true, if nothing is to be done) and wait for two windows."
         )
     notes = []
-    nodes, told = _nodes(history)
+    nodes, note = _nodes(history)
     if (most := _most(history, nodes)) < history.max_nodes:
         notes.append(
             f"MAX is {history.max_nodes}, and taken for {most}, since there were far fewer nodes"
@@ -107,7 +107,7 @@ def replay(history: JobHistory, policy: Policy, past: JobPast | None = None) -> 
         cost_s = COST_S
         notes.append(f"no change of size was measured: each is taken to cost {COST_S:g} s")
     notes += _notes_of_sizes(curve, history.max_nodes)
-    notes.append(told)
+    notes.append(note)
     least_s = LEAST_S if past is None else 2.0 * EVERY_S
     duration_s = min(MOST_S, max(least_s, history.lasted_s))
     notes += _notes_of_duration(history.lasted_s, duration_s)
@@ -175,8 +175,10 @@ def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Polic
         else:
             notes += _assumed(policy.target)
     if policy.idle is not None:
-        told = (*past.pause_share, *past.data_share) if past is not None else ()
-        if why := _lacking(past, ["elasticd_slot_seconds_total"], "when it waited for data", told):
+        shares = (*past.pause_share, *past.data_share) if past is not None else ()
+        if why := _lacking(
+            past, ["elasticd_slot_seconds_total"], "when it waited for data", shares
+        ):
             left = replace(left, idle=None)
             notes.append(f"[idle] is left out: {why}")
         else:
@@ -202,12 +204,12 @@ def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Polic
 
 
 def _lacking(
-    past: JobPast | None, names: Sequence[str], what: str, told: Sequence[PastValue] = ()
+    past: JobPast | None, names: Sequence[str], what: str, values: Sequence[PastValue] = ()
 ) -> str:
     """Return why a rule has no input; empty if it has."""
     if past is None:
         return f"nobody wrote down {what}, but a Prometheus may have it: give --prometheus URL"
-    if told or any(past.readings.get(name) for name in names):
+    if values or any(past.readings.get(name) for name in names):
         return ""
     return f"Prometheus has nothing of {' and '.join(names)} from the time of this job"
 
@@ -263,22 +265,22 @@ def _most(history: JobHistory, nodes: Sequence[NodeCount]) -> int:
 
 def _nodes(history: JobHistory) -> tuple[tuple[NodeCount, ...], str]:
     """Return how many nodes were there, and a note about the source of that number."""
-    told = [
+    known_sizes = [
         Size(at_unix_s=each.at_unix_s, nodes=int(each.inputs["available"]))
         for each in history.decisions
         if each.inputs.get("available", 0.0) >= 1.0
     ]
-    if not told:
+    if not known_sizes:
         most = max(each.nodes for each in history.sizes)
         return (NodeCount(from_s=0.0, available=most),), (
             f"as many nodes are taken to have been there as it ever had: {most}"
         )
-    first = Size(at_unix_s=history.began_unix_s, nodes=told[0].nodes)
-    moments = sorted([first, *told, *history.sizes], key=lambda each: each.at_unix_s)
+    first = Size(at_unix_s=history.began_unix_s, nodes=known_sizes[0].nodes)
+    moments = sorted([first, *known_sizes, *history.sizes], key=lambda each: each.at_unix_s)
     found: list[NodeCount] = []
     available = 0
     for each in moments:
-        is_told = each in told or each is first
+        is_told = each in known_sizes or each is first
         # If a world is larger than the recorded number, nodes have come since.
         available = each.nodes if is_told else max(available, each.nodes)
         from_s = max(0.0, each.at_unix_s - history.began_unix_s)

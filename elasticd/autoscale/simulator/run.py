@@ -5,7 +5,7 @@ from typing import Protocol
 
 from elasticd.autoscale.curve.window import Measuring
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
 from elasticd.autoscale.simulator.scenario import JobScenario
@@ -41,11 +41,11 @@ class Scaler(Protocol):
         """Return the reason why the scaler changed nothing at the last evaluation."""
         ...
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         """Return the size to want from now on; None to keep the last one."""
         ...
 
-    def restart(self, seen: Seen) -> None:
+    def restart(self, seen: Observation) -> None:
         """Simulate that the scaler is killed at this evaluation, before a write, and restarts."""
         ...
 
@@ -61,7 +61,7 @@ class Autoscaler:
         self._clock_s = 0.0
         self._lives = 0
         self.held = ""
-        self.said: Decided | None = None
+        self.decided: Decided | None = None
 
     @property
     def window_s(self) -> float:
@@ -76,9 +76,9 @@ class Autoscaler:
     def decisions(self) -> tuple[Decision, ...]:
         return tuple(self._decisions.values())
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         found = self._decide(seen)
-        self._memory, self._curve, self.held, self.said = (
+        self._memory, self._curve, self.held, self.decided = (
             found.memory,
             found.curve,
             found.held,
@@ -89,7 +89,7 @@ class Autoscaler:
                 self._decisions[decision.number] = decision
         return found.wanted
 
-    def restart(self, seen: Seen) -> None:
+    def restart(self, seen: Observation) -> None:
         self._decide(seen)  # It decides, and is killed before the write.
         self._lives += 1
         self._curve = decode(Curve, encode(self._curve))
@@ -98,7 +98,7 @@ class Autoscaler:
         self._clock_s = 1024.0 * self._lives - seen.now_s
         self._memory = shifted(self._memory, seen.now_s + self._clock_s)
 
-    def _decide(self, seen: Seen) -> Decided:
+    def _decide(self, seen: Observation) -> Decided:
         opened = self._decisions.get(self._memory.open_decision)
         on_its_clock = replace(seen, now_s=seen.now_s + self._clock_s)
         return decide(self._policy, self._curve, self._memory, opened, on_its_clock)
@@ -151,9 +151,9 @@ def _point(job: SimulatedJob, held: str) -> TracePoint:
     )
 
 
-def _seen(job: SimulatedJob, metrics: Answers, scenario: JobScenario) -> Seen:
+def _seen(job: SimulatedJob, metrics: Answers, scenario: JobScenario) -> Observation:
     windows, costs_s = job.take()
-    return Seen(
+    return Observation(
         job=scenario.name,
         uid=UID,
         now_s=job.now_s,
@@ -171,7 +171,7 @@ def _seen(job: SimulatedJob, metrics: Answers, scenario: JobScenario) -> Seen:
         data_share=job.data_share,
         used_node_hours=job.node_s / 3600.0,
         windows=windows,
-        is_window_whole=job.measuring.windows > 0,
+        has_full_window=job.measuring.windows > 0,
         change_cost_s=costs_s,
         readings=metrics.read(job.now_s, job.nodes, job.steps),
     )

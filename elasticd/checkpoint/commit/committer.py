@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from elasticd.checkpoint.commit.fail_point import fail_point
-from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
 from elasticd.checkpoint.format.checksum import text_sum
 from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
-from elasticd.checkpoint.format.json_read import Damaged, again
+from elasticd.checkpoint.format.json_read import Damaged, retry_damaged
 from elasticd.checkpoint.format.layout import Snapshot, fragment_name
 from elasticd.checkpoint.format.manifest import TEXT_LIMIT_BYTES, Fragment, Manifest, merged
 from elasticd.checkpoint.format.number_ranges import NumberRanges
@@ -52,21 +52,27 @@ class Committer:
         """
         run = 0
 
-        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry | None:
+        def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry | None:
             nonlocal run
-            self.check_owner(ruling)
-            if ruling.uid == self.uid and ruling.generation >= generation:
-                run = ruling.run
-                if ruling.generation > generation:
-                    raise Fenced(f"Generation {ruling.generation} was opened before {generation}.")
+            self.check_owner(log_state)
+            if log_state.uid == self.uid and log_state.generation >= generation:
+                run = log_state.run
+                if log_state.generation > generation:
+                    raise Fenced(
+                        f"Generation {log_state.generation} was opened before {generation}."
+                    )
                 return None
-            if self.uid in ruling.former:
-                raise Fenced(f"A later run of {ruling.job} has begun to write to the same URL.")
-            is_same = ruling.uid == self.uid
+            if self.uid in log_state.former:
+                raise Fenced(f"A later run of {log_state.job} has begun to write to the same URL.")
+            is_same = log_state.uid == self.uid
             if not is_same and run:
                 raise Fenced("Another run has begun to write to the same URL.")
-            run = ruling.run if is_same else ruling.run + 1
-            former = ruling.former if is_same or not ruling.uid else (*ruling.former, ruling.uid)
+            run = log_state.run if is_same else log_state.run + 1
+            former = (
+                log_state.former
+                if is_same or not log_state.uid
+                else (*log_state.former, log_state.uid)
+            )
             return LogEntry(
                 number=number,
                 kind=LogEntryKind.OPENED,
@@ -81,10 +87,10 @@ class Committer:
         self.log.append(make)
         return run
 
-    def check_owner(self, ruling: Ruling) -> None:
+    def check_owner(self, log_state: LogState) -> None:
         """Raise Refused if the log is another job's."""
-        if ruling.job and ruling.job != self.job:
-            raise Refused(refusal_of_owner(self.bucket.url, ruling.job, self.job))
+        if log_state.job and log_state.job != self.job:
+            raise Refused(refusal_of_owner(self.bucket.url, log_state.job, self.job))
 
     def commit(self, manifest: Manifest) -> CommitOutcome:
         """Make a checkpoint of a snapshot whose parts and fragments are durable.
@@ -97,19 +103,19 @@ class Committer:
         Manifest.from_json(text)  # Beyond the limits of a reader it must not count.
         if not self.bucket.create(snapshot.manifest, text):
             # From another holder's fragments, perhaps; equally good if it is whole.
-            manifest, text = again(lambda: _standing(self.bucket, snapshot))
+            manifest, text = retry_damaged(lambda: _standing(self.bucket, snapshot))
             if manifest.header.uid != self.uid:
                 return CommitOutcome.TOO_LATE
         fail_point("commit.manifest")
         outcome = CommitOutcome.COMMITTED
 
-        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry | None:
+        def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry | None:
             nonlocal outcome
-            self.check_owner(ruling)
-            if ruling.last == snapshot:
+            self.check_owner(log_state)
+            if log_state.last == snapshot:
                 outcome = CommitOutcome.ALREADY
                 return None
-            if not self.may_commit(ruling, snapshot):
+            if not self.may_commit(log_state, snapshot):
                 outcome = CommitOutcome.TOO_LATE
                 return None
             return LogEntry(
@@ -127,14 +133,14 @@ class Committer:
         self.log.append(make)
         return outcome
 
-    def may_commit(self, ruling: Ruling, snapshot: Snapshot) -> bool:
+    def may_commit(self, log_state: LogState, snapshot: Snapshot) -> bool:
         """Return True if this run's snapshot may become the newest checkpoint.
 
         Two runs can have the same number where a storage lets two writers create one object. Then
         the run whose entry is in the log goes on.
         """
-        is_ours = ruling.run != snapshot.run or ruling.uid == self.uid
-        return is_ours and may_commit(ruling, snapshot)
+        is_ours = log_state.run != snapshot.run or log_state.uid == self.uid
+        return is_ours and may_commit(log_state, snapshot)
 
     def fragment(self, snapshot: Snapshot, share: int) -> Fragment | None:
         """Return this run's fragment of a share, from any holder that wrote it; None if no holder
@@ -172,7 +178,7 @@ def fragment_of(
     for holder in range(HOLDERS):
         name = fragment_name(snapshot, share, holder)
         try:
-            found = again(lambda: Fragment.from_json(bucket.read(name, TEXT_LIMIT_BYTES)))  # noqa: B023
+            found = retry_damaged(lambda: Fragment.from_json(bucket.read(name, TEXT_LIMIT_BYTES)))  # noqa: B023
         except (ObjectMissing, Damaged):
             continue
         if (found.snapshot, found.share, found.uid) == (snapshot, share, uid):
@@ -194,7 +200,7 @@ def read_manifest(bucket: ReadableBucket, entry: LogEntry) -> Manifest:
             raise Damaged(f"The manifest of {entry.snapshot} is of another run.")
         return manifest
 
-    return again(once)
+    return retry_damaged(once)
 
 
 def _standing(bucket: ReadableBucket, snapshot: Snapshot) -> tuple[Manifest, bytes]:

@@ -2,7 +2,7 @@
 
 A writer of number n has read n - 1, so there are no gaps; of two writers one finds the number taken
 and looks again. This order is the whole consensus: an entry counts unless an earlier one fenced it
-(`Ruling`). The newest number is found by asking for numbers, never by listing.
+(`LogState`). The newest number is found by asking for numbers, never by listing.
 """
 
 import json
@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoint.format.entry import ENTRY_LIMIT_BYTES, ROWS_LIMIT, LogEntry, LogEntryKind
-from elasticd.checkpoint.format.json_read import Damaged, again
+from elasticd.checkpoint.format.json_read import Damaged, retry_damaged
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import ElasticdError, Fenced, Refused
 
-__all__ = ["CommitLog", "Ruling", "first_owner", "may_commit"]
+__all__ = ["CommitLog", "LogState", "first_owner", "may_commit"]
 
 REMEMBERED = 1000
 """How many entries are kept in memory."""
@@ -26,7 +26,7 @@ APPEND_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class LogState:
     """Who may write, by the entries that are in the log."""
 
     run: int = 0
@@ -42,7 +42,7 @@ class Ruling:
     former: tuple[str, ...] = ()
     """The uids of the runs before, which are over."""
 
-    def after(self, entry: LogEntry) -> "Ruling":
+    def after(self, entry: LogEntry) -> "LogState":
         """Return the ruling that holds once this entry is in the log."""
         made = entry.snapshot
         is_newer = (made.run, made.generation) > (self.run, self.generation)
@@ -71,8 +71,8 @@ class Ruling:
         last: Snapshot | None,
         floor_step: int,
         former: tuple[str, ...],
-    ) -> "Ruling":
-        return Ruling(
+    ) -> "LogState":
+        return LogState(
             run=entry.snapshot.run,
             generation=entry.snapshot.generation,
             start_step=start_step,
@@ -84,18 +84,18 @@ class Ruling:
         )
 
 
-def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
+def may_commit(log_state: LogState, snapshot: Snapshot) -> bool:
     """Return whether this snapshot may become the newest checkpoint. Pure.
 
     A snapshot of an earlier generation that is not newer than the state from which the present
     generation went on belongs to the present one's history, so it may still become durable. A
     snapshot that is not newer than the newest checkpoint has come too late.
     """
-    if snapshot.run == ruling.run and snapshot.step <= ruling.floor_step:
+    if snapshot.run == log_state.run and snapshot.step <= log_state.floor_step:
         return False
-    if (snapshot.run, snapshot.generation) >= (ruling.run, ruling.generation):
+    if (snapshot.run, snapshot.generation) >= (log_state.run, log_state.generation):
         return True
-    return snapshot.run == ruling.run and snapshot.step <= ruling.start_step
+    return snapshot.run == log_state.run and snapshot.step <= log_state.start_step
 
 
 class CommitLog:
@@ -132,7 +132,7 @@ class CommitLog:
         entry = self._entries.get(number)  # Another thread may clear it at any moment.
         if entry is None:
             try:
-                entry = again(
+                entry = retry_damaged(
                     lambda: LogEntry.from_json(
                         self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
                     )
@@ -155,7 +155,7 @@ class CommitLog:
             except (Damaged, ObjectMissing):
                 continue
 
-    def ruling(self, newest: int | None = None) -> Ruling:
+    def state(self, newest: int | None = None) -> LogState:
         """Return who may write after the entry `newest`, or after all entries.
 
         The entries that the newest one names are enough: who opened last, and the newest
@@ -163,10 +163,10 @@ class CommitLog:
         """
         number = self.newest_number() if newest is None else newest
         named = self._named(number)
-        ruling = Ruling()
+        log_state = LogState()
         for entry in named if named is not None else self._since_opened(number):
-            ruling = ruling.after(entry)
-        return ruling
+            log_state = log_state.after(entry)
+        return log_state
 
     def _named(self, newest: int) -> list[LogEntry] | None:
         """Return the entries that decide the ruling, in their order; None if one cannot be read."""
@@ -228,7 +228,7 @@ class CommitLog:
         ]
 
     def append(
-        self, make: Callable[[int, Ruling, Sequence[int]], LogEntry | None]
+        self, make: Callable[[int, LogState, Sequence[int]], LogEntry | None]
     ) -> LogEntry | None:
         """Append the entry that `make(number, ruling, kept)` returns; append nothing for None.
 
@@ -239,7 +239,7 @@ class CommitLog:
         for _ in range(APPEND_LIMIT):
             newest = self.newest_number()
             number = newest + 1
-            entry = make(number, self.ruling(newest), self.kept(newest))
+            entry = make(number, self.state(newest), self.kept(newest))
             if entry is None:
                 return None
             assert entry.number == number
@@ -284,10 +284,10 @@ class CommitLog:
         if self._newest:
             return 0
         try:
-            said = json.loads(self._bucket.read(HINT, 100))
+            hint = json.loads(self._bucket.read(HINT, 100))
         except (ObjectMissing, ValueError):
             return 0
-        return said if type(said) is int and 0 < said < 10**12 else 0
+        return hint if type(hint) is int and 0 < hint < 10**12 else 0
 
     def _is_there(self, number: int) -> bool:
         if number in self._entries:

@@ -114,8 +114,8 @@ def is_over(lease: ReadLease, now_unix_s: float) -> bool:
 
 def _lease(one: ListedObject, data: bytes) -> ReadLease:
     try:
-        said = json.loads(data)
-        number, until_unix_s = said["number"], said["until_unix_s"]
+        fields = json.loads(data)
+        number, until_unix_s = fields["number"], fields["until_unix_s"]
         is_sound = type(number) is int and type(until_unix_s) in (int, float)
     except (ValueError, KeyError, TypeError, RecursionError):
         is_sound = False

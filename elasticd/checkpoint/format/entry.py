@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Self
 
 from elasticd.checkpoint.format import json_read
-from elasticd.checkpoint.format.json_read import Damaged, said_as, sealed
+from elasticd.checkpoint.format.json_read import Damaged, value_text, with_checksum
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 
@@ -75,7 +75,7 @@ class LogEntry:
     def to_json(self) -> bytes:
         snapshot = self.snapshot
         is_plain = len(self.kept) <= PLAIN_LIMIT
-        return sealed(
+        return with_checksum(
             {
                 "format": FORMAT if is_plain else RANGES_FORMAT,
                 "number": self.number,
@@ -101,37 +101,37 @@ class LogEntry:
 
         Raises: Damaged: the text is no entry.
         """
-        said = json_read.document(data, ENTRY_LIMIT_BYTES, FORMAT, RANGES_FORMAT)
-        if type(said.get("number")) is not int or said["number"] != number:
-            calls = said_as(said.get("number"))
+        fields = json_read.document(data, ENTRY_LIMIT_BYTES, FORMAT, RANGES_FORMAT)
+        if type(fields.get("number")) is not int or fields["number"] != number:
+            calls = value_text(fields.get("number"))
             raise Damaged(f"The entry {number} of the log calls itself {calls}.")
-        if said.get("kind") not in list(LogEntryKind):
+        if fields.get("kind") not in list(LogEntryKind):
             raise Damaged(f"The entry {number} of the log is of no known kind.")
-        kept = said.get("kept")
+        kept = fields.get("kept")
         if not isinstance(kept, list) or len(kept) > ROWS_LIMIT:
             raise Damaged(f"The entry {number} of the log has no list of what is kept.")
-        if said["format"] == FORMAT and any(isinstance(each, list) for each in kept):
+        if fields["format"] == FORMAT and any(isinstance(each, list) for each in kept):
             raise Damaged(f"The entry {number} of the log has ranges, which its format has not.")
-        former = said.get("former")
+        former = fields.get("former")
         if not isinstance(former, list) or len(former) > FORMER_LIMIT:
             raise Damaged(f"The entry {number} of the log has no list of former runs.")
         if not all(isinstance(each, str) for each in former):
             raise Damaged(f"The entry {number} of the log names a former run that is no text.")
         return cls(
             number=number,
-            kind=LogEntryKind(said["kind"]),
+            kind=LogEntryKind(fields["kind"]),
             snapshot=Snapshot(
-                run=json_read.whole(said, "run", 10**9 - 1),
-                generation=json_read.whole(said, "generation", 10**12 - 1),
-                step=json_read.whole(said, "step", 10**15 - 1),
+                run=json_read.integer(fields, "run", 10**9 - 1),
+                generation=json_read.integer(fields, "generation", 10**12 - 1),
+                step=json_read.integer(fields, "step", 10**15 - 1),
             ),
-            uid=json_read.text(said, "uid"),
-            job=json_read.text(said, "job"),
+            uid=json_read.text(fields, "uid"),
+            job=json_read.text(fields, "job"),
             kept=NumberRanges.from_rows("kept", kept, number, KEPT_LIMIT),
-            manifest_sum=json_read.text(said, "manifest_sum"),
-            nbytes=json_read.whole(said, "nbytes", 1 << 62),
-            at_unix_s=json_read.number(said, "at_unix_s"),
-            opened=json_read.whole(said, "opened", number),
-            committed=json_read.whole(said, "committed", number),
+            manifest_sum=json_read.text(fields, "manifest_sum"),
+            nbytes=json_read.integer(fields, "nbytes", 1 << 62),
+            at_unix_s=json_read.number(fields, "at_unix_s"),
+            opened=json_read.integer(fields, "opened", number),
+            committed=json_read.integer(fields, "committed", number),
             former=tuple(former),
         )

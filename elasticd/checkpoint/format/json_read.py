@@ -12,8 +12,18 @@ from typing import Any, TypeVar
 from elasticd.checkpoint.format.checksum import text_sum
 from elasticd.errors import ElasticdError
 
-__all__ = ["Damaged", "again", "check_whole", "document", "number", "rows", "said_as", "sealed",
-           "text", "whole"]  # fmt: skip
+__all__ = [
+    "Damaged",
+    "check_integer",
+    "document",
+    "integer",
+    "number",
+    "retry_damaged",
+    "rows",
+    "text",
+    "value_text",
+    "with_checksum",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -28,13 +38,13 @@ class Damaged(ElasticdError):
     """What was read is not what was written, or was never complete: use another checkpoint."""
 
 
-def sealed(plain: Mapping[str, Any]) -> bytes:
+def with_checksum(plain: Mapping[str, Any]) -> bytes:
     """Return the text of an object with its own checksum at the end; `document` reads it."""
     body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()[:-1]
     return body + _SEAL % text_sum(body).encode()
 
 
-def again(once: Callable[[], T]) -> T:
+def retry_damaged(once: Callable[[], T]) -> T:
     """Call a reader up to three times while it raises Damaged: most flipped bits flip
     on the way.
     """
@@ -47,7 +57,7 @@ def again(once: Callable[[], T]) -> T:
 
 
 def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
-    """Parse what `sealed` wrote in one of these versions of the format.
+    """Parse what `with_checksum` wrote in one of these versions of the format.
 
     Raises: Damaged: the text is something else.
     """
@@ -57,39 +67,39 @@ def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
     if data[len(body) :] != _SEAL % text_sum(body).encode():
         raise Damaged("Its checksum does not match what was read.")
     try:
-        said = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise Damaged(f"It is no JSON: {str(exc)[:200]}.") from exc
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise Damaged("It is no JSON object.")
-    found = said.get("format")
+    found = fields.get("format")
     if type(found) is not int or found not in formats:
         newest = max(formats)
         newer = type(found) is int and found > newest
         advice = ": read it with the elasticd that wrote it, or a newer one." if newer else "."
         raise Damaged(
-            f"It has the format {said_as(found)}, and this elasticd reads {newest}{advice}"
+            f"It has the format {value_text(found)}, and this elasticd reads {newest}{advice}"
         )
-    return said
+    return fields
 
 
-def said_as(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as a message shows it; a nested value is only named as such."""
     return repr(value)[:100] if isinstance(value, int | float | str | None) else "something else"
 
 
-def check_whole(name: str, value: Any, most: int, least: int = 0) -> None:
+def check_integer(name: str, value: Any, most: int, least: int = 0) -> None:
     """Check that a value is a whole number within these bounds, both included.
 
     Raises: Damaged: the value is no such number.
     """
     if type(value) is not int or not least <= value <= most:
-        raise Damaged(f"{name} is {said_as(value)}, which is no number from {least} to {most}.")
+        raise Damaged(f"{name} is {value_text(value)}, which is no number from {least} to {most}.")
 
 
-def whole(values: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
+def integer(values: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
     value = values.get(name)
-    check_whole(name, value, most, least)
+    check_integer(name, value, most, least)
     assert isinstance(value, int)
     return value
 
@@ -103,7 +113,7 @@ def number(values: Mapping[str, Any], name: str) -> float:
     if type(value) is int and abs(value) < 1 << 62:
         return float(value)
     if type(value) is not float or not math.isfinite(value):
-        raise Damaged(f"{name} is {said_as(value)}, which is no number.")
+        raise Damaged(f"{name} is {value_text(value)}, which is no number.")
     return value
 
 

@@ -19,7 +19,7 @@ __all__ = [
     "fragment_name",
     "is_part_name",
     "part_name",
-    "trial_name",
+    "probe_name",
 ]
 
 COMMITS, STEPS, LEASES, TRIALS = "commits", "steps", "leases", "trials"
@@ -77,7 +77,7 @@ def part_name(share: int, holder: int, writer: str, index: int) -> str:
     return f"{share:05d}-{holder}-{writer}-{index:05d}.bin"
 
 
-def trial_name(token: str) -> str:
+def probe_name(token: str) -> str:
     """Return the name of the object by which a process finds out how the storage behaves."""
     return f"{TRIALS}/{token}.bin"
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 from elasticd.checkpoint.format import json_read
 from elasticd.checkpoint.format.box_cover import uncovered
 from elasticd.checkpoint.format.checksum import BLOCK_BYTES
-from elasticd.checkpoint.format.json_read import Damaged, said_as, sealed
+from elasticd.checkpoint.format.json_read import Damaged, value_text, with_checksum
 from elasticd.checkpoint.format.layout import Snapshot, is_part_name
 
 __all__ = [
@@ -120,7 +120,7 @@ class Fragment:
     header: Header | None
 
     def to_json(self) -> bytes:
-        return sealed(
+        return with_checksum(
             {
                 "format": FORMAT,
                 **_plain_snapshot(self.snapshot),
@@ -140,17 +140,17 @@ class Fragment:
         Raises:
             Damaged: the text is no valid fragment.
         """
-        said = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
-        parts = _parts(said)
-        snapshot = _snapshot(said)
+        fields = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
+        parts = _parts(fields)
+        snapshot = _snapshot(fields)
         return cls(
             snapshot=snapshot,
-            uid=json_read.text(said, "uid"),
-            share=json_read.whole(said, "share", PART_LIMIT),
-            shares=json_read.whole(said, "shares", PART_LIMIT, least=1),
+            uid=json_read.text(fields, "uid"),
+            share=json_read.integer(fields, "share", PART_LIMIT),
+            shares=json_read.integer(fields, "shares", PART_LIMIT, least=1),
             parts=parts,
-            pieces=_pieces(said, len(parts)),
-            header=None if said.get("header") is None else _header(said["header"], snapshot),
+            pieces=_pieces(fields, len(parts)),
+            header=None if fields.get("header") is None else _header(fields["header"], snapshot),
         )
 
 
@@ -168,7 +168,7 @@ class Manifest:
         return sum(tensor.nbytes for tensor in self.header.tensors)
 
     def to_json(self) -> bytes:
-        return sealed(
+        return with_checksum(
             {
                 "format": FORMAT,
                 **_plain_snapshot(self.header.snapshot),
@@ -185,12 +185,12 @@ class Manifest:
         Raises:
             Damaged: something is missing, doubled, too large or not what it should be.
         """
-        said = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
-        parts = _parts(said)
+        fields = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
+        parts = _parts(fields)
         found = cls(
-            header=_header(said.get("header"), _snapshot(said)),
+            header=_header(fields.get("header"), _snapshot(fields)),
             parts=parts,
-            pieces=_pieces(said, len(parts)),
+            pieces=_pieces(fields, len(parts)),
         )
         found.check()
         return found
@@ -284,43 +284,43 @@ def _plain_pieces(pieces: Sequence[Piece]) -> list[Any]:
 # --- from JSON ----------------------------------------------------------------------------------
 
 
-def _snapshot(said: Mapping[str, Any]) -> Snapshot:
+def _snapshot(fields: Mapping[str, Any]) -> Snapshot:
     return Snapshot(
-        run=json_read.whole(said, "run", 10**9 - 1),
-        generation=json_read.whole(said, "generation", 10**12 - 1),
-        step=json_read.whole(said, "step", 10**15 - 1),
+        run=json_read.integer(fields, "run", 10**9 - 1),
+        generation=json_read.integer(fields, "generation", 10**12 - 1),
+        step=json_read.integer(fields, "step", 10**15 - 1),
     )
 
 
-def _header(said: Any, snapshot: Snapshot) -> Header:
-    if not isinstance(said, dict):
+def _header(fields: Any, snapshot: Snapshot) -> Header:
+    if not isinstance(fields, dict):
         raise Damaged("It has no header.")
     tensors = []
-    for row in json_read.rows(said, "tensors", TENSOR_LIMIT, 3):
+    for row in json_read.rows(fields, "tensors", TENSOR_LIMIT, 3):
         name, dtype, shape = row
         if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-            raise Damaged(f"A tensor has the name {said_as(name)} and type {said_as(dtype)}.")
+            raise Damaged(f"A tensor has the name {value_text(name)} and type {value_text(dtype)}.")
         tensors.append(Tensor(name, dtype, _sizes(shape)))
     return Header(
         snapshot=snapshot,
-        job=json_read.text(said, "job"),
-        uid=json_read.text(said, "uid"),
-        epoch=json_read.whole(said, "epoch", 1 << 53),
-        world_size=json_read.whole(said, "world_size", PART_LIMIT),
-        shares=json_read.whole(said, "shares", PART_LIMIT, least=1),
-        taken_unix_s=json_read.number(said, "taken_unix_s"),
-        version=json_read.text(said, "version"),
-        skeleton=json_read.text(said, "skeleton", TEXT_LIMIT_BYTES),
+        job=json_read.text(fields, "job"),
+        uid=json_read.text(fields, "uid"),
+        epoch=json_read.integer(fields, "epoch", 1 << 53),
+        world_size=json_read.integer(fields, "world_size", PART_LIMIT),
+        shares=json_read.integer(fields, "shares", PART_LIMIT, least=1),
+        taken_unix_s=json_read.number(fields, "taken_unix_s"),
+        version=json_read.text(fields, "version"),
+        skeleton=json_read.text(fields, "skeleton", TEXT_LIMIT_BYTES),
         tensors=tuple(tensors),
     )
 
 
-def _parts(said: Mapping[str, Any]) -> tuple[Part, ...]:
+def _parts(fields: Mapping[str, Any]) -> tuple[Part, ...]:
     parts = []
-    for name, size, sums in json_read.rows(said, "parts", PART_LIMIT, 3):
+    for name, size, sums in json_read.rows(fields, "parts", PART_LIMIT, 3):
         if not isinstance(name, str) or not is_part_name(name):
-            raise Damaged(f"{said_as(name)} is no name of a part.")
-        json_read.check_whole("size", size, PART_LIMIT_BYTES)
+            raise Damaged(f"{value_text(name)} is no name of a part.")
+        json_read.check_integer("size", size, PART_LIMIT_BYTES)
         blocks = -(-size // BLOCK_BYTES)
         if not isinstance(sums, str) or len(sums) != 16 * blocks:
             raise Damaged(f"{name} of {size} bytes does not have {blocks} checksums.")
@@ -329,21 +329,21 @@ def _parts(said: Mapping[str, Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _pieces(said: Mapping[str, Any], parts: int) -> tuple[Piece, ...]:
+def _pieces(fields: Mapping[str, Any], parts: int) -> tuple[Piece, ...]:
     pieces = []
-    for tensor, offsets, shape, part, at in json_read.rows(said, "pieces", PIECE_LIMIT, 5):
-        json_read.check_whole("tensor", tensor, TENSOR_LIMIT)
-        json_read.check_whole("part", part, parts - 1)
-        json_read.check_whole("at", at, PART_LIMIT_BYTES)
+    for tensor, offsets, shape, part, at in json_read.rows(fields, "pieces", PIECE_LIMIT, 5):
+        json_read.check_integer("tensor", tensor, TENSOR_LIMIT)
+        json_read.check_integer("part", part, parts - 1)
+        json_read.check_integer("at", at, PART_LIMIT_BYTES)
         pieces.append(Piece(tensor, _sizes(offsets), _sizes(shape), part, at))
     return tuple(pieces)
 
 
-def _sizes(said: Any) -> tuple[int, ...]:
-    if not isinstance(said, list) or len(said) > DIMENSION_LIMIT:
+def _sizes(sizes: Any) -> tuple[int, ...]:
+    if not isinstance(sizes, list) or len(sizes) > DIMENSION_LIMIT:
         raise Damaged("A shape is no short list.")
-    for size in said:
-        json_read.check_whole("size", size, ELEMENT_LIMIT)
-    if prod(said) > ELEMENT_LIMIT:
-        raise Damaged(f"A tensor of the shape {str(said)[:100]} is too large to be true.")
-    return tuple(said)
+    for size in sizes:
+        json_read.check_integer("size", size, ELEMENT_LIMIT)
+    if prod(sizes) > ELEMENT_LIMIT:
+        raise Damaged(f"A tensor of the shape {str(sizes)[:100]} is too large to be true.")
+    return tuple(sizes)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, overload
 
-from elasticd.checkpoint.format.json_read import Damaged, check_whole
+from elasticd.checkpoint.format.json_read import Damaged, check_integer
 
 __all__ = ["NumberRanges"]
 
@@ -136,14 +136,14 @@ def _append(ranges: list[range], number: int) -> None:
 
 def _range(name: str, row: Any, most: int) -> range:
     if not isinstance(row, list):
-        check_whole(name, row, most, least=1)
+        check_integer(name, row, most, least=1)
         return range(row, row + 1)
     if len(row) != 3:
         raise Damaged(f"{name} has a row that is no list of first, last and step.")
     first, last, step = row
-    check_whole(name, first, most, least=1)
-    check_whole(name, last, most, least=first)
-    check_whole(name, step, most, least=1)
+    check_integer(name, first, most, least=1)
+    check_integer(name, last, most, least=first)
+    check_integer(name, step, most, least=1)
     if (last - first) % step:
         raise Damaged(f"{name} has a range from {first} to {last} that steps of {step} do not end.")
     return range(first, last + 1, step)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from elasticd.checkpoint.commit.committer import read_manifest
-from elasticd.checkpoint.commit.log import CommitLog, Ruling
+from elasticd.checkpoint.commit.log import CommitLog, LogState
 from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
@@ -24,7 +24,14 @@ from elasticd.checkpoint.retention.policy import ALWAYS, Retention, to_keep
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import NotFound, Refused
 
-__all__ = ["Removal", "Stock", "delete_folder", "remove", "retain", "stock"]
+__all__ = [
+    "CheckpointList",
+    "Removal",
+    "apply_retention",
+    "delete_folder",
+    "list_checkpoints",
+    "remove",
+]
 
 FOLDER_LIMIT = 2_000_000
 """How many objects one checkpoint may have."""
@@ -34,7 +41,7 @@ THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stock:
+class CheckpointList:
     """The checkpoints that count, and the entries that nobody can read, by the log as it is now."""
 
     entries: tuple[LogEntry, ...]
@@ -62,7 +69,7 @@ class Removal:
         return tuple(sorted([*(entry.number for entry in self.gone), *self.unreadable]))
 
 
-def retain(
+def apply_retention(
     bucket: Bucket,
     log: CommitLog,
     policy: Retention,
@@ -79,11 +86,11 @@ def retain(
         return Removal()
     held = _Held(bucket)
 
-    def choose(kept: Stock, busy: frozenset[int]) -> tuple[set[int], set[int]]:
+    def choose(kept: CheckpointList, busy: frozenset[int]) -> tuple[set[int], set[int]]:
         numbers = {entry.number for entry in kept.entries}
         unwanted = numbers - to_keep(policy, kept.entries, least=least)
         if unwanted:
-            unwanted -= held.newest_whole(kept.entries, least)
+            unwanted -= held.newest_complete(kept.entries, least)
         return unwanted - busy, unwanted & busy
 
     return _give_up(bucket, log, choose, is_dry_run=is_dry_run)
@@ -105,7 +112,7 @@ def remove(
     """
     wanted, held = set(numbers), _Held(bucket)
 
-    def choose(kept: Stock, busy: frozenset[int]) -> tuple[set[int], set[int]]:
+    def choose(kept: CheckpointList, busy: frozenset[int]) -> tuple[set[int], set[int]]:
         there = {entry.number for entry in kept.entries} | set(kept.unreadable)
         if wanted - there:
             raise NotFound(_not_there(bucket, min(wanted - there), sorted(there)))
@@ -114,7 +121,7 @@ def remove(
                 f"Checkpoint {min(wanted & busy)} at {bucket.url} is being read: try again when "
                 "its reader has ended; one that died counts for an hour and ten minutes."
             )
-        last = set() if is_forced else wanted & held.newest_whole(kept.entries, ALWAYS)
+        last = set() if is_forced else wanted & held.newest_complete(kept.entries, ALWAYS)
         if last:
             raise Refused(
                 f"Checkpoint {min(last)} at {bucket.url} is one of the newest {ALWAYS} whole ones, "
@@ -125,7 +132,7 @@ def remove(
     return _give_up(bucket, log, choose, is_dry_run=is_dry_run)
 
 
-def stock(log: CommitLog, kept: Iterable[int]) -> Stock:
+def list_checkpoints(log: CommitLog, kept: Iterable[int]) -> CheckpointList:
     """Read the entries of these numbers."""
     entries: list[LogEntry] = []
     unreadable: list[int] = []
@@ -137,7 +144,7 @@ def stock(log: CommitLog, kept: Iterable[int]) -> Stock:
             continue
         if entry.kind is LogEntryKind.COMMITTED:
             entries.append(entry)
-    return Stock(entries=tuple(entries), unreadable=tuple(unreadable))
+    return CheckpointList(entries=tuple(entries), unreadable=tuple(unreadable))
 
 
 def delete_folder(bucket: Bucket, snapshot: Snapshot) -> int:
@@ -158,7 +165,7 @@ def delete_folder(bucket: Bucket, snapshot: Snapshot) -> int:
     return len(names)
 
 
-_Choose = Callable[[Stock, frozenset[int]], tuple[set[int], set[int]]]
+_Choose = Callable[[CheckpointList, frozenset[int]], tuple[set[int], set[int]]]
 """Gets what is kept and what is being read; returns what to give up, and what only its reader
 holds."""
 
@@ -168,16 +175,16 @@ class _Held:
     """Remember which manifests are whole; each is read once."""
 
     bucket: Bucket
-    _is_whole: dict[int, bool] = field(default_factory=dict)
+    _is_complete: dict[int, bool] = field(default_factory=dict)
 
-    def newest_whole(self, entries: Sequence[LogEntry], count: int) -> set[int]:
+    def newest_complete(self, entries: Sequence[LogEntry], count: int) -> set[int]:
         found: set[int] = set()
         for entry in reversed(entries):
             if len(found) >= count:
                 break
-            if entry.number not in self._is_whole:
-                self._is_whole[entry.number] = self._look(entry)
-            if self._is_whole[entry.number]:
+            if entry.number not in self._is_complete:
+                self._is_complete[entry.number] = self._look(entry)
+            if self._is_complete[entry.number]:
                 found.add(entry.number)
         return found
 
@@ -193,9 +200,9 @@ def _give_up(bucket: Bucket, log: CommitLog, choose: _Choose, *, is_dry_run: boo
     chosen = Removal()
     kept_after: tuple[int, ...] = ()
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry | None:
+    def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry | None:
         nonlocal chosen, kept_after
-        found = stock(log, kept)
+        found = list_checkpoints(log, kept)
         unwanted, busy = choose(found, leased(bucket))
         chosen = Removal(
             gone=tuple(entry for entry in found.entries if entry.number in unwanted),
@@ -203,22 +210,22 @@ def _give_up(bucket: Bucket, log: CommitLog, choose: _Choose, *, is_dry_run: boo
             busy=tuple(sorted(busy)),
         )
         kept_after = tuple(each for each in kept if each not in unwanted)
-        return _entry(number, ruling, kept_after) if unwanted and not is_dry_run else None
+        return _entry(number, log_state, kept_after) if unwanted and not is_dry_run else None
 
     if log.append(make) is None:
         return chosen
     return _deleted(bucket, log, chosen, kept_after)
 
 
-def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
-    step = ruling.start_step if ruling.last is None else ruling.last.step
+def _entry(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry:
+    step = log_state.start_step if log_state.last is None else log_state.last.step
     return LogEntry(
         number=number,
         kind=LogEntryKind.REMOVED,
         # Nothing looks at it; for people, what ruled when this was written.
-        snapshot=Snapshot(run=ruling.run, generation=ruling.generation, step=step),
-        uid=ruling.uid,
-        job=ruling.job,
+        snapshot=Snapshot(run=log_state.run, generation=log_state.generation, step=step),
+        uid=log_state.uid,
+        job=log_state.job,
         kept=kept,
         at_unix_s=time.time(),
     )
@@ -226,7 +233,7 @@ def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
 
 def _deleted(bucket: Bucket, log: CommitLog, chosen: Removal, kept: tuple[int, ...]) -> Removal:
     # The same snapshot may have been committed twice, when a run went back behind it.
-    needed = {entry.snapshot for entry in stock(log, kept).entries}
+    needed = {entry.snapshot for entry in list_checkpoints(log, kept).entries}
     busy = leased(bucket)  # Read once more: `read_lease` says why.
     left, objects = [], 0
     for entry in chosen.gone:

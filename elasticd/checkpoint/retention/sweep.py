@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
 from elasticd.checkpoint.commit.read_lease import is_over, leased, leases
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import COMMITS, LEASES, STEPS, TRIALS, Snapshot
-from elasticd.checkpoint.retention.deletion import delete_folder, stock
+from elasticd.checkpoint.retention.deletion import delete_folder, list_checkpoints
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 
 __all__ = ["LEAST_AGE_S", "OLDER_THAN_S", "SweepFolder", "Swept", "is_garbage", "sweep"]
@@ -55,7 +55,7 @@ def is_garbage(
     found: SweepFolder,
     *,
     needed: Collection[Snapshot],
-    ruling: Ruling,
+    log_state: LogState,
     now_unix_s: float,
     older_than_s: float,
 ) -> bool:
@@ -69,8 +69,8 @@ def is_garbage(
     if now_unix_s - found.newest_unix_s <= older_than_s:
         return False
     # A generation that has not opened yet may go back behind the newest checkpoint.
-    has_opened = (made.run, made.generation) <= (ruling.run, ruling.generation)
-    return has_opened and not may_commit(ruling, made)
+    has_opened = (made.run, made.generation) <= (log_state.run, log_state.generation)
+    return has_opened and not may_commit(log_state, made)
 
 
 def sweep(
@@ -91,10 +91,14 @@ def sweep(
     gone: list[SweepFolder] = []
     for snapshot in sorted(candidates):
         # The log and the folder once more for each: deleting the one before may have taken long.
-        needed, ruling = _needed(bucket, log, now)
+        needed, log_state = _needed(bucket, log, now)
         found = None if snapshot in needed else _found(bucket, snapshot)
         if found is None or not is_garbage(
-            found, needed=needed, ruling=ruling, now_unix_s=now_unix_s, older_than_s=older_than_s
+            found,
+            needed=needed,
+            log_state=log_state,
+            now_unix_s=now_unix_s,
+            older_than_s=older_than_s,
         ):
             continue
         gone.append(found)
@@ -129,16 +133,16 @@ def _found(bucket: ReadableBucket, snapshot: Snapshot) -> SweepFolder | None:
 
 def _needed(
     bucket: ReadableBucket, log: CommitLog, now: Callable[[], float]
-) -> tuple[frozenset[Snapshot], Ruling]:
+) -> tuple[frozenset[Snapshot], LogState]:
     number = log.newest_number()
     if number:
         _check_readable(log, number)
-    kept = stock(log, log.kept(number))
+    kept = list_checkpoints(log, log.kept(number))
     for each in kept.unreadable:
         _check_readable(log, each)
-    read = stock(log, sorted(leased(bucket, now) - {0}))
+    read = list_checkpoints(log, sorted(leased(bucket, now) - {0}))
     snapshots = {entry.snapshot for entry in (*kept.entries, *read.entries)}
-    return frozenset(snapshots), log.ruling(number)
+    return frozenset(snapshots), log.state(number)
 
 
 def _check_readable(log: CommitLog, number: int) -> None:

@@ -111,9 +111,11 @@ def is_past_the_end(exc: Exception) -> bool:
 
 def _why(exc: Exception) -> str:
     """Return the error's message on one line. Azure repeats its whole answer after the message."""
-    said = " ".join(str(exc).partition("\nRequestId:")[0].split())
-    said = _SECRET.sub(r"\1...", said)[:300].rstrip(".! ")
-    return said if said.strip(", 0123456789") else f"{type(exc).__name__} {said}".rstrip(" ,")
+    message = " ".join(str(exc).partition("\nRequestId:")[0].split())
+    message = _SECRET.sub(r"\1...", message)[:300].rstrip(".! ")
+    return (
+        message if message.strip(", 0123456789") else f"{type(exc).__name__} {message}".rstrip(" ,")
+    )
 
 
 def _is_of_credentials(exc: Exception) -> bool:
@@ -153,5 +155,5 @@ def _answer(exc: BaseException | None) -> _Answer:
 
 def _after_s(headers: Mapping[str, Any]) -> float:
     found = [value for name, value in headers.items() if name.lower() == "retry-after"]
-    said = str(found[0]) if found else ""
-    return min(float(said), _AFTER_LIMIT_S) if said.isdigit() else 0.0
+    header = str(found[0]) if found else ""
+    return min(float(header), _AFTER_LIMIT_S) if header.isdigit() else 0.0

@@ -17,7 +17,7 @@ from fsspec.registry import known_implementations
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
-from elasticd.checkpoint.storage.storage_trial import TriedBucket
+from elasticd.checkpoint.storage.storage_probe import ProbedBucket
 from elasticd.errors import CallError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = [
     "checked_url",
     "open_bucket",
     "open_once",
-    "open_untried",
+    "open_unprobed",
     "resolved",
 ]
 
@@ -139,11 +139,11 @@ def open_once(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     inner = _opened(url, options, environ)
-    return inner if isinstance(inner, FolderBucket) else TriedBucket(inner)
+    return inner if isinstance(inner, FolderBucket) else ProbedBucket(inner)
 
 
-def open_untried(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> Bucket:
-    """Return the bucket, with retries and no trial, for small objects that only one process writes.
+def open_unprobed(url: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> Bucket:
+    """Return the bucket, with retries and no probe, for small objects that only one process writes.
 
     Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """

@@ -88,7 +88,7 @@ class _Body(io.RawIOBase):
         return self._at
 
     @property
-    def whole(self) -> memoryview:
+    def buffer(self) -> memoryview:
         return self._data
 
 
@@ -98,4 +98,4 @@ def _as_one(request: Any, **unused: object) -> None:
     Each attempt makes a new request, so it does not matter that this body cannot be rewound.
     """
     if isinstance(request.body, _Body):
-        request.body = request.body.whole
+        request.body = request.body.buffer

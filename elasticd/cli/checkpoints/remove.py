@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from elasticd.checkpoint.retention.deletion import remove, retain
+from elasticd.checkpoint.retention.deletion import apply_retention, remove
 from elasticd.checkpoint.retention.policy import ALWAYS, Retention
 from elasticd.checkpoint.retention.sweep import LEAST_AGE_S
 from elasticd.checkpoint.retention.sweep import sweep as swept
@@ -61,7 +61,7 @@ def rm(
         removal = remove(site.bucket, site.log, numbers, is_forced=is_forced, is_dry_run=is_dry_run)
     else:
         policy = Retention(last=keep_last, every_steps=keep_every or 0)
-        removal = retain(
+        removal = apply_retention(
             site.bucket,
             site.log,
             policy,

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elasticd.checkpoint.format.layout import trial_name
+from elasticd.checkpoint.format.layout import probe_name
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing
 from elasticd.checkpoint.storage.location import open_once
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
-from elasticd.checkpoint.storage.storage_trial import SMALL_BYTES, fault_of
+from elasticd.checkpoint.storage.storage_probe import SMALL_BYTES, fault_of
 from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.terminal.words import seconds, size_of
 
@@ -43,7 +43,7 @@ def check_bucket(bucket: Bucket) -> Iterator[Finding]:
     if fault is not None:
         yield _problem(f"{bucket.url} {fault.value}")
         return
-    name, data = trial_name(secrets.token_hex(8)), secrets.token_bytes(LARGE_BYTES)
+    name, data = probe_name(secrets.token_hex(8)), secrets.token_bytes(LARGE_BYTES)
     try:
         bucket.create(name, data)  # It is tried before its first large write, which takes time.
         began_s = time.monotonic()

@@ -9,7 +9,7 @@ from threading import Thread
 
 from elasticd.checkpoint.commit.committer import refusal_of_owner
 from elasticd.checkpoint.commit.log import first_owner
-from elasticd.checkpoint.storage.location import open_untried
+from elasticd.checkpoint.storage.location import open_unprobed
 from elasticd.errors import CallError
 from elasticd.records.checkpoint import CheckpointSpec
 
@@ -35,7 +35,7 @@ def check_owner(
 
     def look() -> None:
         with suppress(Exception):  # The keepers report any error again.
-            owners.append(first_owner(open_untried(spec.url, spec.options, environ)))
+            owners.append(first_owner(open_unprobed(spec.url, spec.options, environ)))
 
     # The thread is abandoned if it hangs: a driver may search a whole network for credentials.
     thread = Thread(target=look, name="owner", daemon=True)

@@ -42,7 +42,7 @@ class LogSlice:
     """True if the time is shown before each line."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.lines is None and self.since_unix_s is None
 
     def begin(self, log: OpenLog) -> int | None:

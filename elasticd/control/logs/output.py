@@ -322,7 +322,7 @@ class Tail:
 
     def _is_silent(self, reading: _Reading) -> bool:
         """Return whether the offset to begin at is unknown, because the node does not answer."""
-        if reading.node is None or self._fetch is None or reading.wanted.is_whole:
+        if reading.node is None or self._fetch is None or reading.wanted.is_complete:
             return False
         return self._fetch.size(reading.node, reading.name) is None
 

@@ -81,8 +81,8 @@ def change_reports(incidents: Iterable[Incident]) -> tuple[ChangeReport, ...]:
         found = by_generation[generation]
         here = {incident.node for incident in found if not incident.is_announced}
         joined = tuple(sorted(here - before)) if before else ()
-        told = _change(generation, found, joined)
-        changes.append(replace(told, members=tuple(sorted(here))))
+        change = _change(generation, found, joined)
+        changes.append(replace(change, members=tuple(sorted(here))))
         before = here or before
     return tuple(changes)
 

@@ -36,5 +36,9 @@ def hang_stacks(report: JobReport, change: ChangeReport) -> HangStacks | None:
     if change.reason is not Reason.NO_OUTPUT:
         return None
     before = [each for each in report.changes if each.generation < change.generation]
-    told = next((each for each in reversed(before) if each.members), None)
-    return HangStacks(generation=told.generation, nodes=told.members) if told is not None else None
+    earlier = next((each for each in reversed(before) if each.members), None)
+    return (
+        HangStacks(generation=earlier.generation, nodes=earlier.members)
+        if earlier is not None
+        else None
+    )

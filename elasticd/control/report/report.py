@@ -74,16 +74,16 @@ class JobReport:
     @property
     def training(self) -> Training | None:
         """Return the sums of the whole run once it is over; None in restart mode."""
-        told = [r.training for r in self.results if r.training is not None]
-        return next((t for t in told if t.note), told[0] if told else None)
+        trainings = [r.training for r in self.results if r.training is not None]
+        return next((t for t in trainings if t.note), trainings[0] if trainings else None)
 
     @property
     def saved(self) -> Saved | None:
         """Return the progress of the last checkpoint, if the job ended before its training did."""
         if self.status.phase not in (Phase.STOPPED, Phase.WAITING):
             return None
-        told = [result.saved for result in self.results if result.saved is not None]
-        return reduce(add, told) if told else None
+        saved = [result.saved for result in self.results if result.saved is not None]
+        return reduce(add, saved) if saved else None
 
     @property
     def target_nodes(self) -> int:

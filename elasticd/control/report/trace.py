@@ -24,11 +24,13 @@ def chrome_trace(
     job: str, changes: Sequence[ChangeReport], incidents: Iterable[Incident]
 ) -> dict[str, object]:
     """Return the trace as JSON."""
-    told = [incident for incident in incidents if not incident.is_announced and incident.at_unix_s]
-    nodes = {name: number for number, name in enumerate(sorted({i.node for i in told}), start=1)}
+    written = [
+        incident for incident in incidents if not incident.is_announced and incident.at_unix_s
+    ]
+    nodes = {name: number for number, name in enumerate(sorted({i.node for i in written}), start=1)}
     events = [_name(_JOB, f"job {job}"), *(_name(number, name) for name, number in nodes.items())]
     events += _generations([change for change in changes if change.at_unix_s])
-    for incident in told:
+    for incident in written:
         events += _phases(nodes[incident.node], incident)
     return {"displayTimeUnit": "ms", "traceEvents": events}
 

@@ -85,7 +85,7 @@ def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
 def _is_called(state: JobState, worker: Worker, mine: WorldNode | None) -> bool:
     """Return whether the standing world names a worker that does not know yet."""
     wanted = desired_generation(state)
-    if mine is None or wanted is None or worker.told >= wanted:
+    if mine is None or wanted is None or worker.ordered >= wanted:
         return False
     return (worker.slot, worker.nonce) in {(named.slot, named.nonce) for named in mine.workers}
 
@@ -128,7 +128,7 @@ def enter(state: JobState, now_s: float) -> Step:
     world, mine, wanted = state.world, my_node(state), desired_generation(state)
     if world is None or mine is None or wanted is None or state.is_fenced:
         return state, ()
-    told = {}
+    ordered = {}
     effects: list[Effect] = []
     exits = []
     for placement in world.placements_of(mine):
@@ -138,10 +138,10 @@ def enter(state: JobState, now_s: float) -> Step:
             exits.append(Exit(rank=placement.rank, code=0))
         if worker is None or worker.nonce != placement.worker.nonce:
             continue
-        if not worker.is_attached or worker.told >= wanted or worker.stop_sent:
+        if not worker.is_attached or worker.ordered >= wanted or worker.stop_sent:
             continue
-        told[worker.slot] = dataclasses.replace(
-            worker, generation=wanted, rank=placement.rank, told=wanted, leave_by_s=None
+        ordered[worker.slot] = dataclasses.replace(
+            worker, generation=wanted, rank=placement.rank, ordered=wanted, leave_by_s=None
         )
         if worker.is_finished:
             continue
@@ -149,7 +149,7 @@ def enter(state: JobState, now_s: float) -> Step:
             EnterWorld(slot=worker.slot, nonce=worker.nonce, world=world, placement=placement)
         )
     is_new = state.adopted < wanted
-    if not told and not (exits and is_new):
+    if not ordered and not (exits and is_new):
         return state, ()
     if is_new:
         done = {s: n for s, n in state.done.items() if exits}
@@ -163,7 +163,7 @@ def enter(state: JobState, now_s: float) -> Step:
                 return replace(state, broken=wanted, cut_off=(), adopted_arrival=wanted), ()
             effects.insert(0, UseStore(store=world.store))
             state = replace(state, stores=tuple(s for s in state.stores if s != world.store))
-    return replace(state, workers={**state.workers, **told}), tuple(effects)
+    return replace(state, workers={**state.workers, **ordered}), tuple(effects)
 
 
 def leave(state: JobState, now_s: float) -> Step:
@@ -180,15 +180,15 @@ def leave(state: JobState, now_s: float) -> Step:
         is_out = worker.generation == 0 or not worker.is_attached or worker.stop_sent
         if is_out or (slot, worker.nonce) in named or world is None:
             continue
-        is_new = worker.told < world.generation and not state.is_world_ended
+        is_new = worker.ordered < world.generation and not state.is_world_ended
         is_last = state.stage is Stage.LEAVING or is_membership_over(state)
         at_step = world.at_step if is_new and state.stage is not Stage.VOID else None
         by_s = now_s + state.spec.shutdown_timeout_s if is_last else None
         if by_s is not None and at_step is not None and state.leaving is Reason.DRAINED:
             # Whoever drains a node has the time that a step takes; a machine that goes has not.
             by_s += due_in_s(state.pace, world)
-        # It may have entered already where it was told to, and its word of that be on its way.
-        entered = max(worker.entered, worker.told)
+        # It may have entered already where it was ordered to, and its word of that be on its way.
+        entered = max(worker.entered, worker.ordered)
         changed[slot] = dataclasses.replace(
             worker, generation=NO_GENERATION, entered=entered, leave_by_s=by_s, stall=None
         )

@@ -86,8 +86,8 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
         failure = dataclasses.replace(failure, in_a_row=state.slot_failures[worker.slot].count)
     known = state.failure
     if failure is not None:
-        is_echo = known is not None and _is_echo_of(state, known, failure)
-        if known is None or is_echo or known.generation != worker.generation:
+        is_consequence = known is not None and _is_secondary_to(state, known, failure)
+        if known is None or is_consequence or known.generation != worker.generation:
             state = replace(state, failure=failure, raised_alike=1)
         elif failure.is_same_error(known):
             state = replace(state, raised_alike=state.raised_alike + 1)
@@ -96,7 +96,7 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
     return schedule_proposal(state, reason, now_s=now_s, is_own=True)
 
 
-def _is_echo_of(state: JobState, known: Failure, failure: Failure) -> bool:
+def _is_secondary_to(state: JobState, known: Failure, failure: Failure) -> bool:
     """Return whether the first report is the consequence of what is reported now."""
     if known.is_secondary or known.has_lost_state:
         return not (failure.is_secondary or failure.has_lost_state)
@@ -138,7 +138,7 @@ def _attachment_changed(
                 _with(state, attached), Reason.JOINED, now_s=now_s, is_own=True
             )
         case ev.WorkerEntered(generation=generation):
-            if generation != worker.told:
+            if generation != worker.ordered:
                 return state
             timing = dataclasses.replace(state.timing, entered_s=now_s)
             state = replace(state, timing=timing)

@@ -11,7 +11,7 @@ from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.culprit import Found, first_cause, is_state_lost
 from elasticd.rendezvous.next_world.hang import find_hang
 from elasticd.rendezvous.next_world.job_end import is_ending, is_of_no_interest
-from elasticd.rendezvous.next_world.network_partition import cut_off
+from elasticd.rendezvous.next_world.network_partition import partitioned_nodes
 from elasticd.rendezvous.next_world.node_condition import (
     has_left,
     has_lost_worker,
@@ -147,12 +147,14 @@ def _of_nodes(
     found: Found = []
     lost: dict[NodeId, Reason] = {}
     is_orderly = True
-    told = {node.node: change_of_node(state, world, node, is_late=is_late) for node in world.nodes}
+    changes = {
+        node.node: change_of_node(state, world, node, is_late=is_late) for node in world.nodes
+    }
     # Who is lost anyway is out of everybody's reach, and nobody else's fault.
-    well = {name for name, (reason, _) in told.items() if reason in (None, _BROKEN)}
-    apart = cut_off(state, world, well) if state.is_in_process else frozenset()
+    well = {name for name, (reason, _) in changes.items() if reason in (None, _BROKEN)}
+    apart = partitioned_nodes(state, world, well) if state.is_in_process else frozenset()
     for node in world.nodes:
-        reason, failure = told[node.node]
+        reason, failure = changes[node.node]
         if node.node in apart:
             reason = Reason.CUT_OFF
         if reason is None or (is_end and is_of_no_interest(state, world, node, reason)):

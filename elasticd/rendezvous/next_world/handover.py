@@ -18,11 +18,11 @@ from elasticd.rendezvous.state import JobState, SeenMember
 
 __all__ = [
     "awaited",
-    "givers",
     "handover_end_s",
     "handover_until_s",
     "keeps_state",
     "new_slots",
+    "state_sources",
     "unheard",
     "unheard_until_s",
 ]
@@ -32,7 +32,7 @@ HANDOVER_SHARE = 0.5
 prepared: what is left is for the copy, and for its own end."""
 
 
-def givers(
+def state_sources(
     state: JobState, change: WorldChange, chosen: Sequence[SeenMember]
 ) -> tuple[SeenMember, ...]:
     """Return the leaving nodes that must hand over the state first, because no node that stays has

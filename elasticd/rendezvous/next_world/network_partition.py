@@ -17,10 +17,10 @@ from elasticd.records.ids import NodeId
 from elasticd.records.world import World
 from elasticd.rendezvous.state import JobState
 
-__all__ = ["cut_off"]
+__all__ = ["partitioned_nodes"]
 
 
-def cut_off(state: JobState, world: World, well: Set[NodeId]) -> frozenset[NodeId]:
+def partitioned_nodes(state: JobState, world: World, well: Set[NodeId]) -> frozenset[NodeId]:
     """Return which of the `well` nodes to leave out of the next world; mostly none."""
     edges = _edges(state, world, well)
     # Degrees only fall, so one that is out of date stands too high up: it is corrected on top.

@@ -18,9 +18,9 @@ from elasticd.rendezvous.next_world.change import (
 from elasticd.rendezvous.next_world.exclusion import exclusions, readmission_delay_s
 from elasticd.rendezvous.next_world.handover import (
     awaited,
-    givers,
     handover_until_s,
     new_slots,
+    state_sources,
     unheard,
     unheard_until_s,
 )
@@ -44,7 +44,7 @@ PACE_LIMIT_S = 1.0
 FIRST_STEP_POLL_S = 0.5
 """The time between looks for a first step; mostly the step itself causes another look."""
 
-TAKER_POLL_S = 0.25
+TARGET_POLL_S = 0.25
 """The time between looks for a node that can take the state over: a join alone causes no look
 while another one is due."""
 
@@ -71,10 +71,10 @@ def plan_world(state: JobState, change: WorldChange, *, now_s: float) -> World |
     held = [(_held_until_s(state, change, s), s) for s in candidates]
     ready = [s for until_s, s in held if until_s <= now_s]
     chosen = _choose(state, change, ready, target)
-    chosen += givers(state, change, chosen)
+    chosen += state_sources(state, change, chosen)
     if len(chosen) < spec.min_nodes:
-        taker = _wait_for_taker(state, change, now_s)
-        return taker or wait_for_members(state, chosen, held, now_s)
+        wait = _wait_for_state_target(state, change, now_s)
+        return wait or wait_for_members(state, chosen, held, now_s)
     silent = unheard(state, change, chosen, now_s)
     if silent:
         message = f"node {names(silent)} to tell whether it has the state"
@@ -133,14 +133,14 @@ def _too_large(state: JobState, change: WorldChange, world: World) -> Wait | Non
     return None
 
 
-def _wait_for_taker(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
+def _wait_for_state_target(state: JobState, change: WorldChange, now_s: float) -> Wait | None:
     """Return the wait for a node that can take the state over, if there is one and enough time."""
-    taker, until_s = awaited(state, change), handover_until_s(state, change, now_s)
-    if not taker or (until_s is not None and now_s >= until_s):
+    target, until_s = awaited(state, change), handover_until_s(state, change, now_s)
+    if not target or (until_s is not None and now_s >= until_s):
         return None
     return Wait(
-        message=f"node {names(taker)} to take the state over",
-        until_s=min(until_s, now_s + TAKER_POLL_S) if until_s is not None else None,
+        message=f"node {names(target)} to take the state over",
+        until_s=min(until_s, now_s + TARGET_POLL_S) if until_s is not None else None,
         is_for_handover=until_s is not None,
     )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.location import open_untried
+from elasticd.checkpoint.storage.location import open_unprobed
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
 from elasticd.tensorboard.writer.buffer import Buffer
@@ -56,7 +56,7 @@ def main() -> None:
     connections = Connections(socket.socket(fileno=settings.listener), buffer)
 
     def opened() -> Bucket:
-        return open_untried(settings.url, settings.options, os.environ)
+        return open_unprobed(settings.url, settings.options, os.environ)
 
     writer = FileWriter(
         buffer,

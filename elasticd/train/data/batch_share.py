@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from elasticd.train.data.permutation import Permutation
 
-__all__ = ["EpochCourse", "BatchShare", "ShareSampler", "KeyedIndices"]
+__all__ = ["BatchShare", "EpochBatches", "KeyedIndices", "ShareSampler"]
 
 KeyedIndices = tuple[int, list[int]]
 """Sample indices, and a number that is another for each (seed, epoch)."""
@@ -56,7 +56,7 @@ class BatchShare(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochCourse:
+class EpochBatches:
     """The batches of an epoch for one rank of one world."""
 
     length: int
@@ -120,20 +120,20 @@ class ShareSampler:
 
     def __init__(self, *, is_keyed: bool) -> None:
         self._is_keyed = is_keyed
-        self._course: EpochCourse | None = None
+        self._epoch_batches: EpochBatches | None = None
         self._start = 0
 
-    def point(self, course: EpochCourse, start: int) -> None:
+    def point(self, epoch_batches: EpochBatches, start: int) -> None:
         """Let the next iterator begin at a position of an epoch."""
-        self._course = course
+        self._epoch_batches = epoch_batches
         self._start = start
 
     def __iter__(self) -> Iterator[list[int] | KeyedIndices]:
-        if self._course is None:
+        if self._epoch_batches is None:
             return
         if not self._is_keyed:
-            yield from self._course.indices(self._start)
+            yield from self._epoch_batches.indices(self._start)
             return
-        key = self._course.key()
-        for indices in self._course.indices(self._start):
+        key = self._epoch_batches.key()
+        for indices in self._epoch_batches.indices(self._start):
             yield key, indices

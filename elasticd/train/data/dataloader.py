@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from elasticd.errors import CallError, InvariantBroken
 from elasticd.train.data.augmentation import Samples, Seeded
-from elasticd.train.data.batch_share import EpochCourse, ShareSampler
+from elasticd.train.data.batch_share import EpochBatches, ShareSampler
 from elasticd.train.interrupt import uninterruptible
 
 __all__ = ["FetchSettings", "BatchReader"]
@@ -66,12 +66,14 @@ class BatchReader:
         except (ValueError, TypeError) as exc:
             raise CallError(f"torch's DataLoader refuses these arguments: {exc}") from exc
 
-    def open(self, course: EpochCourse, start: int) -> None:
+    def open(self, epoch_batches: EpochBatches, start: int) -> None:
         """Begin at a position; drop the batches that were read ahead from another."""
         if not self._fetching.persistent_workers:
             self.close()
-        self._sampler.point(course, start)
-        self._generator.manual_seed(course.key(start, course.rank, course.size))
+        self._sampler.point(epoch_batches, start)
+        self._generator.manual_seed(
+            epoch_batches.key(start, epoch_batches.rank, epoch_batches.size)
+        )
         self._stream = iter(self._loader)
 
     def next(self) -> Any:
@@ -153,7 +155,7 @@ class _Start:
             self._then(worker_id)
 
 
-class _Impatient:
+class _TerminatingWorker:
     """A data worker as torch's shutdown sees it: joining one ends them all."""
 
     def __init__(self, process: BaseProcess, processes: list[BaseProcess]) -> None:
@@ -186,7 +188,7 @@ def _end(stream: Any) -> None:
     if stream._worker_pids_set:
         _remove_worker_pids(id(stream))
         stream._worker_pids_set = False
-    stream._workers = [_Impatient(process, processes) for process in processes]
+    stream._workers = [_TerminatingWorker(process, processes) for process in processes]
     shutdown = threading.Thread(target=stream._shutdown_workers, name="loader-close", daemon=True)
     shutdown.start()
     shutdown.join(_CLOSE_S)

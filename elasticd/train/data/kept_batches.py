@@ -50,7 +50,7 @@ Check = Callable[[bool], bool | None]
 """Asked before a commit, which has an optimizer's step or not; true to be asked again."""
 
 
-class _Whole(NamedTuple):
+class _FullPass(NamedTuple):
     """A pass without a commit between its first and its last batch."""
 
     loader: str
@@ -83,7 +83,7 @@ class KeptBatches:
         self._ended: set[str] = set()
         self._batches = 0
         """How many batches the newest pass had that ended."""
-        self._whole: dict[str, _Whole] = {}
+        self._full_passes: dict[str, _FullPass] = {}
         """The newest whole pass of each loader."""
         self._is_trained = self._is_alone = False
         """The commit that counted it had a step, and no batch of another loader."""
@@ -106,11 +106,11 @@ class KeptBatches:
                 self._tell_of_loop_once(frame)
         return PassBegun(self, name, loader, may_cycle=_may_cycle(frame))
 
-    def pass_ended(self, name: str, batches: int, given: list[_Tensors], *, is_whole: bool) -> None:
-        """Note the batches of a pass; `is_whole` says that none was part of a commit."""
-        if is_whole and batches > 1:
+    def pass_ended(self, name: str, batches: int, given: list[_Tensors], *, is_full: bool) -> None:
+        """Note the batches of a pass; `is_full` says that none was part of a commit."""
+        if is_full and batches > 1:
             end = self._loaders[name].cursor.pending
-            self._whole[name] = _Whole(name, batches, end, given, torch.is_grad_enabled())
+            self._full_passes[name] = _FullPass(name, batches, end, given, torch.is_grad_enabled())
             self._is_trained = False
         elif name in self._ended:
             return  # A cycle has but one pass.
@@ -127,12 +127,12 @@ class KeptBatches:
         given = [name for name, each in self._loaders.items() if each.has_delivered]
         if given:
             self._commits, self._steps = self._commits + 1, 0
-            self._whole = {
+            self._full_passes = {
                 name: each
-                for name, each in self._whole.items()
+                for name, each in self._full_passes.items()
                 if name in given and self._loaders[name].cursor.pending == each.end
             }
-            if self._whole:
+            if self._full_passes:
                 self._is_trained, self._is_alone = has_stepped, len(given) == 1
                 return True
             return self._commits < 2
@@ -153,8 +153,8 @@ class KeptBatches:
 
     def _look_at_passes(self) -> None:
         """Look, at a step without a new batch, for batches left of passes counted as a whole."""
-        whole, self._whole = self._whole, {}
-        for each in whole.values() if self._is_trained else ():
+        passes, self._full_passes = self._full_passes, {}
+        for each in passes.values() if self._is_trained else ():
             if each.is_kept():
                 raise _kept(each)
             if each.has_gradients and self._is_alone:
@@ -208,9 +208,9 @@ class PassBegun:
         cursor, size = self._loader.cursor, self._loader.batch_size
         if self._name and cursor.pending.epoch == self._start.epoch:
             samples = cursor.pending.consumed - self._start.consumed
-            is_whole = cursor.committed == self._committed
+            is_full = cursor.committed == self._committed
             batches = -(-samples // size)
-            self._kept.pass_ended(self._name, batches, self._given, is_whole=is_whole)
+            self._kept.pass_ended(self._name, batches, self._given, is_full=is_full)
 
 
 def _counted(steps: int) -> str:
@@ -270,10 +270,10 @@ def _cycled() -> CallError:
     )
 
 
-def _kept(whole: _Whole) -> CallError:
-    name = whole.loader
+def _kept(ended: _FullPass) -> CallError:
+    name = ended.loader
     return CallError(
-        f"state.{name} gave all {whole.batches} batches of a pass before one commit, and the next "
+        f"state.{name} gave all {ended.batches} batches of a pass before one commit, and the next "
         "step had no new one while the script holds them, so it seems to train on batches that it "
         "keeps, which no Loader gives again after a failure: commit in the loop that takes them "
         f"(`for batch in state.{name}: ...; state.commit()`); if these steps need no batch, let go "

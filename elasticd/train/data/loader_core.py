@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from elasticd.errors import CallError
 from elasticd.train.data.augmentation import Samples
-from elasticd.train.data.batch_share import BatchShare, EpochCourse
+from elasticd.train.data.batch_share import BatchShare, EpochBatches
 from elasticd.train.data.cursor import Cursor, DataPosition
 from elasticd.train.data.dataloader import BatchReader, FetchSettings
 from elasticd.train.data.kept_batches import KeptBatches, PassBegun
@@ -27,7 +27,7 @@ __all__ = ["LoaderCore", "LoaderPass"]
 
 
 class _Deliveries(Protocol):
-    """The methods of the state's `StateWatch` that a loader needs."""
+    """The methods of the state's `StepSession` that a loader needs."""
 
     spent: SecondsSpent
 
@@ -78,10 +78,10 @@ class LoaderCore:
         self.ahead = PrefetchCheck(is_ahead=is_ahead)
         self._is_over = False  # a loop has come to the end of the epoch
         self._rank, self._least = 0, 1
-        self._watch: _Deliveries | None = None
+        self._session: _Deliveries | None = None
         self._spent = SecondsSpent()
         self._placements = 0
-        self._course = self._cut()
+        self._epoch_batches = self._cut()
 
     @property
     def has_delivered(self) -> bool:
@@ -143,7 +143,7 @@ class LoaderCore:
         self,
         rank: int,
         size: int,
-        watch: _Deliveries,
+        session: _Deliveries,
         least: int = 1,
         *,
         has_begun: bool = False,
@@ -166,8 +166,8 @@ class LoaderCore:
                 f"{size} workers: give a batch_size of at least {size}, or run fewer workers"
             )
         _require_length(now=_length(self._dataset), then=self.length)
-        self._rank, self.size, self._least, self._watch = rank, size, least, watch
-        self._spent = watch.spent
+        self._rank, self.size, self._least, self._session = rank, size, least, session
+        self._spent = session.spent
         self._go_back()
 
     def commit(self) -> tuple[SampleSpan, ...]:
@@ -208,9 +208,9 @@ class LoaderCore:
             raise StopIteration  # the epoch ended, here or in another loop
         held = self.ahead.held
         start = held.batch_stop if held is not None else pending.consumed
-        share = self._course.share(start)
+        share = self._epoch_batches.share(start)
         if share is None:
-            self._count(self.ahead.let_go())  # The script trains on the last one from here on.
+            self._count(self.ahead.release())  # The script trains on the last one from here on.
             self._is_over = True
             self._read_position = None
             self._reader.rest()
@@ -218,13 +218,13 @@ class LoaderCore:
         self.ahead.check()
         asked_s = monotonic()
         if self._read_position != start:
-            self._reader.open(self._course, start)
+            self._reader.open(self._epoch_batches, start)
         self._read_position = None  # until all went well, it may have read what is not delivered
         batch = self._reader.next()
         self._check_placement(placement)  # In a thread of the script's that outlives `train`.
         self._spent.data_s += monotonic() - asked_s
-        if self._watch is not None:
-            self._watch.delivered()
+        if self._session is not None:
+            self._session.delivered()
         self._read_position = share.batch_stop
         if held is None:
             self.weight = share.weight
@@ -249,7 +249,7 @@ class LoaderCore:
         self._is_over = False
         self.ahead.begin()
         self.cursor.finish()
-        self._course = self._cut()
+        self._epoch_batches = self._cut()
         self._read_position = None
         self._reader.rest()
 
@@ -259,12 +259,12 @@ class LoaderCore:
         self.ahead.begin()
         self.cursor.go_back(committed)
         self._placements += 1
-        self._course = self._cut()
+        self._epoch_batches = self._cut()
         self._read_position = None
         self._reader.close()
 
-    def _cut(self) -> EpochCourse:
-        return EpochCourse(
+    def _cut(self) -> EpochBatches:
+        return EpochBatches(
             length=self.length,
             batch_size=self.batch_size,
             shuffle=self._shuffle,

@@ -44,7 +44,7 @@ class PrefetchCheck:
         before, self.held = self.held, share
         return before
 
-    def let_go(self) -> BatchShare | None:
+    def release(self) -> BatchShare | None:
         """Return the last batch, since there is no other."""
         last, self.held = self.held, None
         return last

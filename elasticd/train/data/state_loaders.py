@@ -13,7 +13,7 @@ from elasticd.train.data.kept_batches import Check, KeptBatches
 from elasticd.train.data.ledger import DataTotals, Ledger
 from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.data.loader_core import LoaderCore
-from elasticd.train.session.watch import EpochProgress, StateWatch
+from elasticd.train.session.step_session import EpochProgress, StepSession
 from elasticd.train.world import World
 
 __all__ = ["Loaders"]
@@ -54,15 +54,17 @@ class Loaders:
             )
         self.epochs, self.steps = epochs, steps
         if self.named and left > 1:
-            self._checks[:] = [each for each in self._checks if not isinstance(each, _UsedUp)]
-            self._checks.append(_UsedUp(self._cores, left))
+            self._checks[:] = [
+                each for each in self._checks if not isinstance(each, _ExhaustedEpochs)
+            ]
+            self._checks.append(_ExhaustedEpochs(self._cores, left))
 
     def add(self, name: str, loader: Loader) -> None:
         """Add a loader, or replace one of an earlier generation."""
         self.named[name], self._cores[name] = loader, loader_core_of(loader)
         self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
-    def place(self, world: World, watch: StateWatch, modules: Iterable[torch.nn.Module]) -> None:
+    def place(self, world: World, session: StepSession, modules: Iterable[torch.nn.Module]) -> None:
         """Place each loader at its last commit, for this rank of this world; `modules` train on it.
 
         In a BatchNorm, which needs two values, a rank with one sample of a tail would end the job.
@@ -71,7 +73,7 @@ class Loaders:
         least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
         has_begun = any((each.epoch, each.consumed) != (0, 0) for each in self.named.values())
         for loader in self._cores.values():
-            loader.place(world.rank, world.size, watch, least, has_begun=has_begun)
+            loader.place(world.rank, world.size, session, least, has_begun=has_begun)
             loader.kept = self._kept
         self.rows = [(loader, self._ledgers[name]) for name, loader in self._cores.items()]
         self._kept.begin()
@@ -164,7 +166,7 @@ class Loaders:
             )
 
 
-class _UsedUp:
+class _ExhaustedEpochs:
     """Looks whether all epochs end before the script has taken a batch or made a step."""
 
     def __init__(self, loaders: Mapping[str, LoaderCore], left: int) -> None:

@@ -43,7 +43,7 @@ _Look = dict[str, Any]
 class UnsavedAttributes:
     """The check of one run; `say` gets its sentence."""
 
-    def __init__(self, say: Callable[[str], object] = lambda said: sys.stderr.write(said)) -> None:
+    def __init__(self, say: Callable[[str], object] = lambda text: sys.stderr.write(text)) -> None:
         self._say = say
         self._owners: list[tuple[str, Any]] = []
         self._saved: set[int] = set()
@@ -74,7 +74,7 @@ class UnsavedAttributes:
             }
         self._looks.append(now)
         if len(self._looks) == LOOKS:
-            self._tell([path for path in now if _is_state([each[path] for each in self._looks])])
+            self._warn([path for path in now if _is_state([each[path] for each in self._looks])])
         elif (len(self._looks) > 1 and not now) or self._seen == GIVEN_UP:
             self._end()
 
@@ -82,7 +82,7 @@ class UnsavedAttributes:
         self.is_done = True
         self._owners, self._looks, self._saved = [], [], set()
 
-    def _tell(self, paths: Sequence[str]) -> None:
+    def _warn(self, paths: Sequence[str]) -> None:
         self._end()
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""

@@ -31,9 +31,9 @@ from elasticd.tensors.byte_row import ByteRow, is_in_a_row
 from elasticd.tensors.fingerprint import placed_numbers_of
 from elasticd.tensors.local_shard import memory_of
 
-__all__ = ["ParameterWatch", "is_probed"]
+__all__ = ["ParameterMonitor", "is_probed"]
 
-BEGINNING = 16
+PREFIX_ELEMENTS = 16
 """Elements of a parameter."""
 
 FIRST_COMMITS = 8
@@ -64,7 +64,7 @@ def is_probed(commits: int) -> bool:
     return commits < FIRST_COMMITS or commits % COMMITS_APART == 0
 
 
-class ParameterWatch:
+class ParameterMonitor:
     """Watches the parameters of some optimizers, from one commit to the next."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,10 +73,10 @@ class ParameterWatch:
         self._parameters: list[torch.Tensor] = []
         self._version_sum: int | None = None
         self._states: list[Any] = []
-        self._few: _Sample = _Beginnings(())
+        self._few: _Sample = _PrefixSample(())
         """Of the first and the last parameter, as of the last commit."""
-        self._all: _Sample = _Beginnings(())
-        self._whole: _Sample = _Whole(())
+        self._all: _Sample = _PrefixSample(())
+        self._hashed: _Sample = _HashSample(())
         self._taken: _Sample | None = None
         """The one of all parameters that is of the last commit."""
         self._is_expected = False
@@ -94,12 +94,12 @@ class ParameterWatch:
         self._hashed_at_s = 0.0
 
     @property
-    def is_whole(self) -> bool:
+    def is_hashed(self) -> bool:
         """Return whether a change of any byte since the last commit is seen."""
-        return self._taken is self._whole
+        return self._taken is self._hashed
 
     @property
-    def is_watched(self) -> bool:
+    def has_baseline(self) -> bool:
         """Return whether the committed values are known."""
         return self._version_sum is not None
 
@@ -108,22 +108,22 @@ class ParameterWatch:
     ) -> None:
         """Watch these from the next `rebaseline` on."""
         self._optimizers, self._parameters = optimizers, parameters
-        self._few = _Beginnings([parameters[0], parameters[-1]] if parameters else [])
-        self._all, self._whole = _Beginnings(parameters), _Whole(parameters)
+        self._few = _PrefixSample([parameters[0], parameters[-1]] if parameters else [])
+        self._all, self._hashed = _PrefixSample(parameters), _HashSample(parameters)
         self._taken = self._hash_s = None
         self._is_light = sum(each.nbytes for each in parameters) <= LIGHT_BYTES
-        self.forget()
+        self.drop_baseline()
 
-    def forget(self) -> None:
+    def drop_baseline(self) -> None:
         """Forget the committed values."""
         self._version_sum = None
 
     def rebaseline(
-        self, *, is_expected: bool = False, is_whole: bool = False, is_probe: bool = False
+        self, *, is_expected: bool = False, is_hashed: bool = False, is_probe: bool = False
     ) -> None:
         """Take the present values for those that were committed.
 
-        With `is_whole` a change of any byte is seen. With `is_probe` too, but only once a hash
+        With `is_hashed` a change of any byte is seen. With `is_probe` too, but only once a hash
         takes little of the time since the last one. `is_expected` says that equal values will be
         written, or that values are put back; then a change of each parameter is seen at least.
         """
@@ -135,8 +135,8 @@ class ParameterWatch:
         self._quiet_commits += not is_expected
         self._is_due = is_probe or (self._is_due and not is_expected)
         is_recent = self.is_usual and self._quiet_commits < QUIET_COMMITS
-        if is_whole or is_recent or (self._is_due and self._is_cheap()):
-            self._take_whole()
+        if is_hashed or is_recent or (self._is_due and self._is_cheap()):
+            self._take_hash()
             return
         self._taken = self._all if self._is_known else None
         if self._taken is not None:
@@ -176,10 +176,10 @@ class ParameterWatch:
             return True
         return self._hash_s <= SHARE * (self._clock() - self._hashed_at_s)
 
-    def _take_whole(self) -> None:
-        self._taken, self._is_due = self._whole, False
+    def _take_hash(self) -> None:
+        self._taken, self._is_due = self._hashed, False
         began_s = self._clock()
-        self._whole.take()
+        self._hashed.take()
         self._hashed_at_s = self._clock()
         took_s = self._hashed_at_s - began_s
         self._hash_s = took_s if self._hash_s is None else min(took_s, self._hash_s)
@@ -234,13 +234,13 @@ class _Sample:
         return _places([memory_of(each) for each in self._parameters])
 
 
-class _Beginnings(_Sample):
+class _PrefixSample(_Sample):
     """Copies of the first elements."""
 
     _copies: list[torch.Tensor]
 
     def _part(self, parameter: torch.Tensor) -> torch.Tensor:
-        return _beginning(parameter)
+        return _prefix(parameter)
 
     def _find(self) -> None:
         super()._find()
@@ -262,7 +262,7 @@ class _Beginnings(_Sample):
         )
 
 
-class _Whole(_Sample):
+class _HashSample(_Sample):
     """A hash of all bytes of each; of what is on a GPU a sum, which is a number there, and the
     first elements.
     """
@@ -271,7 +271,7 @@ class _Whole(_Sample):
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         super().__init__(parameters)
-        self._first = _Beginnings(parameters)
+        self._first = _PrefixSample(parameters)
 
     @property
     def is_exact(self) -> bool:
@@ -307,8 +307,8 @@ def _places(tensors: Sequence[torch.Tensor]) -> list[int]:
     return list(map(_address, tensors))
 
 
-def _beginning(parameter: torch.Tensor) -> torch.Tensor:
+def _prefix(parameter: torch.Tensor) -> torch.Tensor:
     first = memory_of(parameter).detach()
     while first.dim() > 1 and first.numel():
         first = first[0]
-    return first.view(-1)[:BEGINNING] if first.dim() == 1 else first.reshape(-1)
+    return first.view(-1)[:PREFIX_ELEMENTS] if first.dim() == 1 else first.reshape(-1)

@@ -9,19 +9,19 @@ import torch.distributed as dist
 from elasticd.tensors.local_shard import has_replicas, local_part
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["any_rank", "is_sharded", "make_room", "meeting"]
+__all__ = ["any_rank", "barrier", "is_sharded", "make_room"]
 
 
 def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
     """Return whether one of their parameters is a DTensor."""
     return any(
-        not local_part(parameter).is_whole
+        not local_part(parameter).is_plain_tensor
         for optimizer in optimizers
         for parameter in parameters_of(optimizer)
     )
 
 
-def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:
+def barrier(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:
     """Return a function that waits until all ranks have arrived, for a state that can lose a rank
     (HSDP).
 
@@ -32,7 +32,7 @@ def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[
     state is not sharded.
     """
     parameters = [each for optimizer in optimizers for each in parameters_of(optimizer)]
-    parts = [each for each in parameters if not local_part(each).is_whole]
+    parts = [each for each in parameters if not local_part(each).is_plain_tensor]
     if size < 2 or not parts or not all(has_replicas(each) for each in parts):
         return None
     return _wait_for_all

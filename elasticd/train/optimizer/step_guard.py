@@ -24,9 +24,9 @@ from elasticd.train.optimizer import nonfinite_gradient, unsupported
 from elasticd.train.optimizer.grad_scaler import drop_scale
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo, parameters_of
-from elasticd.train.optimizer.parameter_change import ParameterWatch, is_probed
+from elasticd.train.optimizer.parameter_change import ParameterMonitor, is_probed
 from elasticd.train.optimizer.waiting_gradient import WaitingGradients
-from elasticd.train.session.watch import QueuedSteps, StateWatch
+from elasticd.train.session.step_session import QueuedSteps, StepSession
 
 __all__ = ["StepGuard"]
 
@@ -68,9 +68,9 @@ class StepGuard:
         self._known: frozenset[int] = frozenset()
         self._is_on_gpu = self._is_warned = False
         self._on_nan = OnNan.IGNORE
-        self._watch: StateWatch | None = None
+        self._session: StepSession | None = None
         self._sequence: Callable[[], int | None] = lambda: None
-        self._meet: Callable[[], object] | None = None
+        self._barrier: Callable[[], object] | None = None
         self._any_rank: Callable[[bool], bool] | None = None
         self._hooks = ExitStack()
         self._generations = self._commits = 0
@@ -84,7 +84,7 @@ class StepGuard:
         self._synchronized_at: int | None = -1
         self._met_at: int | None = -1
         self._stepped_at: int | None = None
-        self.touch = ParameterWatch()
+        self.monitor = ParameterMonitor()
         self._waiting = WaitingGradients()
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
@@ -122,26 +122,26 @@ class StepGuard:
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
         self._known = frozenset((*every, *names))
-        self.touch.bind(self.optimizers, self._parameters)
+        self.monitor.bind(self.optimizers, self._parameters)
         self._is_on_gpu = any(each.is_cuda for each in self._parameters)
 
     def arm(
         self,
-        watch: StateWatch,
+        session: StepSession,
         on_nan: OnNan,
-        meet: Callable[[], object] | None = None,
+        barrier: Callable[[], object] | None = None,
         any_rank: Callable[[bool], bool] | None = None,
     ) -> None:
         """Begin a generation; the state is clean.
 
-        `meet` is called before actions that only all ranks together may take: take a step, and
+        `barrier` is called before actions that only all ranks together may take: take a step, and
         commit it if something came in between. `any_rank` says on all ranks whether one was given
         True, where no rank sees all gradients.
         """
         self.disarm()
-        self._any_rank, self._meet, self._watch, self.queued = any_rank, meet, watch, None
+        self._any_rank, self._barrier, self._session, self.queued = any_rank, barrier, session, None
         self._on_nan = on_nan
-        self._sequence = watch.sequence
+        self._sequence = session.sequence
         self._begin_step()
         # In the process's first generation it is not known how much memory the GPU will need. To
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
@@ -150,22 +150,22 @@ class StepGuard:
         is_small = sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES
         if is_small and (self._generations > 1 or not self._is_on_gpu):
             self._copy_all(is_required=False)
-        self.touch.rebaseline(is_expected=True, is_whole=is_small or self._is_on_gpu)
+        self.monitor.rebaseline(is_expected=True, is_hashed=is_small or self._is_on_gpu)
         self._hooks.callback(step_hooks.register_optimizer_step_pre_hook(self._before).remove)
         self._hooks.callback(step_hooks.register_optimizer_step_post_hook(self._after).remove)
 
     def disarm(self) -> None:
         """End a generation; a dirty rank stays dirty."""
         self._hooks.close()
-        self._watch = None
+        self._session = None
 
     def begin_pause(self) -> None:
         """Begin a pause: an evaluation may put other parameters in place for a while."""
-        self._look_for_touches(is_close=True)
+        self._check_parameters(is_close=True)
         if not self.is_dirty:
-            if self.touch.is_usual:
+            if self.monitor.is_usual:
                 self._copy_all(is_required=True)
-            self.touch.rebaseline(is_expected=True, is_probe=True)
+            self.monitor.rebaseline(is_expected=True, is_probe=True)
 
     def begin_commit(self) -> None:
         """Make sure that the step may count; the state is not clean before `end_commit`.
@@ -174,18 +174,18 @@ class StepGuard:
             CallError: an optimizer's step was left by an exception.
             Interrupted: the generation is over.
         """
-        assert self._watch is not None
+        assert self._session is not None
         if not all(self._begun.values()):
             unsupported.check_ended(self._begun)
         sequence = self._sequence()
         if self.queued is not None:
             self.queued.confirm()
         if not self._begun or (sequence is not None and sequence != self._synchronized_at):
-            self._watch.synchronize()
+            self._session.synchronize()
         if self._stepped_at is not None and sequence is not None:
             self._is_followed |= sequence != self._stepped_at
-        if self._meet is not None and (sequence is None or sequence != self._met_at):
-            self._meet_others()
+        if self._barrier is not None and (sequence is None or sequence != self._met_at):
+            self._wait_at_barrier()
         few = len(self._begun) < len(self._undo)  # Else each optimizer has used its gradients.
         self.is_waiting = few and self._waiting.are_there(self._undo, self._begun, self._parameters)
         self.is_busy = True
@@ -209,7 +209,7 @@ class StepGuard:
             for undo in self._undo.values():
                 undo.release()
             self._holds_copies = False
-        self.touch.rebaseline(is_whole=self._touches > 0, is_probe=is_probed(self._commits))
+        self.monitor.rebaseline(is_hashed=self._touches > 0, is_probe=is_probed(self._commits))
         self.is_busy = False
 
     def undo(self) -> bool:
@@ -217,7 +217,7 @@ class StepGuard:
         if self.is_busy:
             return False
         self._running = None
-        self._look_for_touches(is_close=True)
+        self._check_parameters(is_close=True)
         for each in self._leads:
             drop_scale(each)
         if self.queued is not None and self.has_stepped:
@@ -232,19 +232,19 @@ class StepGuard:
             undo.put_back()
         self._begun.clear()
         self._is_touched = False
-        self.touch.rebaseline()
+        self.monitor.rebaseline()
         return True
 
     def trust(self) -> None:
         """Take the present values for those committed: on a clean rank they were put back."""
-        if not self.is_dirty and self.touch.is_watched:
-            self.touch.rebaseline()
+        if not self.is_dirty and self.monitor.has_baseline:
+            self.monitor.rebaseline()
 
     def reset(self) -> None:
         """Mark the rank clean: the state was replaced by one that counts."""
         self.is_busy = False
         self._begin_step()
-        self.touch.forget()
+        self.monitor.drop_baseline()
 
     # --- around each optimizer's step -----------------------------------------------------------
 
@@ -272,11 +272,11 @@ class StepGuard:
         else:
             self._synchronize()
         if not self._begun:
-            if self._meet is not None:
-                self._meet_others()
+            if self._barrier is not None:
+                self._wait_at_barrier()
             # Some scripts write past torch's counters at each step; they are known by the first.
-            is_close = self._touches > 0 or self.touch.is_whole
-            self._is_touched |= self.touch.has_changed(is_close=is_close)
+            is_close = self._touches > 0 or self.monitor.is_hashed
+            self._is_touched |= self.monitor.has_changed(is_close=is_close)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.
         call = None if is_plain else self._with_closure(lead, args, kwargs)
@@ -310,7 +310,7 @@ class StepGuard:
             self._uncommitted += 1
             if self._uncommitted == UNCOMMITTED_STEPS * len(self._undo) and not self._is_warned:
                 self._is_warned = True
-                unsupported.tell_of_no_commit(self._uncommitted)
+                unsupported.warn_of_no_commit(self._uncommitted)
 
     def _begin_within(self, lead: _Optimizer) -> None:
         """Begin a step inside another optimizer's step, which does not save this one's state."""
@@ -326,22 +326,22 @@ class StepGuard:
             queued.confirm()  # Of two steps none is made without the other.
             return False
         # A look at all bytes of the parameters waits in any case.
-        is_close = self._touches > 0 or self.touch.is_whole
+        is_close = self._touches > 0 or self.monitor.is_hashed
         return is_plain and not is_close and len(self._leads) == 1 and queued.queue(optimizer)
 
     def _synchronize(self) -> None:
         """Wait for the results that this step will read, unless none came since the last time."""
-        assert self._watch is not None
+        assert self._session is not None
         sequence = self._sequence()
         if self._begun and sequence is not None and sequence == self._synchronized_at:
             return
-        self._watch.synchronize()
+        self._session.synchronize()
         self._synchronized_at = sequence
 
-    def _meet_others(self) -> None:
+    def _wait_at_barrier(self) -> None:
         """Wait for the others: from here on the step counts for all ranks, or none got here."""
-        assert self._meet is not None
-        self._meet()
+        assert self._barrier is not None
+        self._barrier()
         # Who is lost from now on has been here, so there is nothing more to wait for.
         self._synchronized_at = self._met_at = self._sequence()
 
@@ -395,6 +395,6 @@ class StepGuard:
             self._copy(lead, is_required=is_required)
         self._is_copied = all(undo.is_valid for undo in self._undo.values())
 
-    def _look_for_touches(self, *, is_close: bool = False) -> None:
+    def _check_parameters(self, *, is_close: bool = False) -> None:
         if not self._begun:
-            self._is_touched |= self.touch.has_changed(is_close=is_close)
+            self._is_touched |= self.monitor.has_changed(is_close=is_close)

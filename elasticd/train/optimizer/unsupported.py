@@ -22,7 +22,7 @@ __all__ = [
     "check_inner",
     "check_step",
     "check_unknown",
-    "tell_of_no_commit",
+    "warn_of_no_commit",
 ]
 
 _PART = "of whose state each rank has only a part that State cannot recover"
@@ -178,7 +178,7 @@ def check_step(optimizer: torch.optim.Optimizer, *, is_on_gpu: bool) -> None:
         )
 
 
-def tell_of_no_commit(steps: int) -> None:
+def warn_of_no_commit(steps: int) -> None:
     """Say that a script has made so many optimizer steps and no commit."""
     sys.stderr.write(
         f"elasticd: {steps} optimizer steps and no commit: what is not committed is done again "

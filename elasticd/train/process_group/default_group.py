@@ -84,7 +84,7 @@ def reset_count() -> None:
 
 def drop() -> None:
     """Let torch forget all groups, the script's own too; their sockets are shut by then."""
-    gloo_lost.let_go(_LET_GO_S)
+    gloo_lost.keep_busy_groups(_LET_GO_S)
     if dist.is_initialized():
         dist.destroy_process_group()
 

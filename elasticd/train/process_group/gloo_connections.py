@@ -2,7 +2,7 @@
 
 It is asked before each optimizer step: a script that swallows the error of a broken backward pass
 would otherwise step with half-reduced gradients, and the commit would look like any other. Where
-one has ended, each group tells whether any result is missing (`gloo_group.WakeableGroup.is_whole`).
+one has ended, each group tells whether any result is missing (`WakeableGroup.has_all_results`).
 """
 
 import select

@@ -44,8 +44,8 @@ from elasticd.train.process_group.gloo_work import (
 __all__ = [
     "FOREVER",
     "WakeableGroup",
-    "are_results_whole",
     "busy_groups",
+    "has_all_results",
     "install",
     "is_result_missing",
     "kept_count",
@@ -213,7 +213,7 @@ class WakeableGroup(dist.ProcessGroup):
         inner.wait()
         self._open.pop(inner, None)
 
-    def is_whole(self) -> bool:
+    def has_all_results(self) -> bool:
         """Return whether all collectives so far, waited for or not, gave this rank its result."""
         with lock:
             begun = [self._seen(each) for each in list(self._open)]
@@ -253,10 +253,12 @@ def _has_failed(done: Any) -> bool:
     return done.has_failed() if isinstance(done, WakeableWork) else has_failed(done)
 
 
-def are_results_whole() -> bool:
+def has_all_results() -> bool:
     """Return whether this rank has the result of every collective that it began in any group."""
     made: Any = distributed_c10d._world
-    return all(isinstance(each, WakeableGroup) and each.is_whole() for each in list(made.pg_map))
+    return all(
+        isinstance(each, WakeableGroup) and each.has_all_results() for each in list(made.pg_map)
+    )
 
 
 def is_result_missing(group: Any) -> bool:

@@ -15,7 +15,7 @@ from elasticd.train.process_group import gloo_group
 from elasticd.train.process_group.gloo_work import Work
 from elasticd.train.tcp_store import open_sockets
 
-__all__ = ["LostCollectives", "let_go"]
+__all__ = ["LostCollectives", "keep_busy_groups"]
 
 LOST_S, LOOKS = 0.5, 8
 """How long and how often to look with all connections closed; before a rank counts as stuck it has
@@ -61,7 +61,7 @@ class LostCollectives:
         return seen.looks >= LOOKS and now_s >= seen.first_s + LOST_S and not work.has_result()
 
 
-def let_go(limit_s: float) -> None:
+def keep_busy_groups(limit_s: float) -> None:
     """Keep groups whose collectives do not end within the limit; called before groups
     are dropped.
     """

@@ -37,9 +37,9 @@ from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.gloo_connections import GlooConnections
 from elasticd.train.process_group.gloo_lost import LostCollectives
 from elasticd.train.session import departure
-from elasticd.train.session.watch import DeviceMark
+from elasticd.train.session.step_session import DeviceMark
 from elasticd.train.tcp_store import open_sockets
-from elasticd.train.tcp_store.client import connect, is_of_silent_host, watching
+from elasticd.train.tcp_store.client import connect, is_of_silent_host, keepalive
 from elasticd.train.tcp_store.open_sockets import OpenSocket
 from elasticd.train.tcp_store.start_barrier import gather
 
@@ -247,11 +247,11 @@ class Group:
         """Return True if a connection of the formed group has ended; the training thread asks."""
         return self._ends is not None and self._ends.has_any()
 
-    def has_whole_results(self) -> bool:
+    def has_all_results(self) -> bool:
         """Return whether this rank has the result of every collective that it began; for the
         training thread.
         """
-        return not self._is_aborted and gloo_group.are_results_whole()
+        return not self._is_aborted and gloo_group.has_all_results()
 
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:
         """Agree with all ranks after which step to leave; None if it is over or one is gone."""
@@ -309,7 +309,7 @@ class Group:
                 loops = open_sockets.gloo_loops(self._known)
                 self._links = tuple(link for loop in loops for link in loop.links)
                 for link in self._links:
-                    open_sockets.limit_silence(link, LINK_SILENCE_S)
+                    open_sockets.set_user_timeout(link, LINK_SILENCE_S)
                 self._known |= {loop.listener.inode for loop in loops}
                 self._ends = GlooConnections(self._links)
             if self._nccl is not None:
@@ -335,7 +335,7 @@ class Group:
     def _gather(self, deadline_s: float) -> None:
         """Wait until every rank is here; from then on it is a matter of milliseconds."""
         kind = self._device.type
-        with watching(self._store_address, self._known):
+        with keepalive(self._store_address, self._known):
             gathered = gather(
                 self._store, rank=self.rank, size=self.size, deadline_s=deadline_s, kind=kind
             )

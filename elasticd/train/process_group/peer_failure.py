@@ -1,4 +1,4 @@
-"""Tells the echo of another rank's end from an error of the script's own."""
+"""Tells a failure that another rank's end caused from an error of the script's own."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import torch
 
 from elasticd.records.failure import ERROR_WORDS
 
-__all__ = ["causes_of", "is_echo", "is_silence"]
+__all__ = ["causes_of", "is_peer_unreachable", "is_secondary"]
 
 _SILENCES = re.compile(r"timed out|no route|unreachable", re.IGNORECASE)
 _SPEAKERS = re.compile(r"gloo|nccl|c10d|store|socket|process ?group|connect", re.IGNORECASE)
@@ -20,7 +20,7 @@ _PLACES = tuple(
 """Where Python calls what waits for other ranks; DistributedDataParallel does it in a backward."""
 
 
-def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
+def is_secondary(exc: BaseException, *, is_peer_gone: bool) -> bool:
     """Return True if this exception, or one of its causes, looks like another rank's end.
 
     If a connection of the group has ended, any RuntimeError from torch's distributed parts, or that
@@ -38,7 +38,7 @@ def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
     return False
 
 
-def is_silence(exc: BaseException) -> bool:
+def is_peer_unreachable(exc: BaseException) -> bool:
     """Return True if a connection ended because its other end acknowledged nothing for too long."""
     return any(_SILENCES.search(str(cause)) for cause in causes_of(exc))
 

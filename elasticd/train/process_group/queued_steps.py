@@ -32,8 +32,8 @@ from elasticd.train.group_broken import GroupBroken
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
 from elasticd.train.optimizer.optimizer_undo import parameters_of
-from elasticd.train.optimizer.parameter_change import ParameterWatch, is_probed
-from elasticd.train.session.watch import StateWatch
+from elasticd.train.optimizer.parameter_change import ParameterMonitor, is_probed
+from elasticd.train.session.step_session import StepSession
 
 __all__ = ["QueuedSteps"]
 
@@ -56,14 +56,14 @@ class QueuedSteps:
     """The steps of one state's only optimizer in one generation; for the training thread."""
 
     def __init__(
-        self, flag: AbortFlag, optimizer: torch.optim.Optimizer, watch: StateWatch
+        self, flag: AbortFlag, optimizer: torch.optim.Optimizer, session: StepSession
     ) -> None:
-        self._flag, self._optimizer, self._watch = flag, optimizer, watch
+        self._flag, self._optimizer, self._session = flag, optimizer, session
         self._reading: FlagReading | None = None
         """Of the step that is not committed; None if that has waited, or there is none."""
-        self._later = ParameterWatch()
+        self._monitor = ParameterMonitor()
         parameters = list(parameters_of(optimizer))
-        self._later.bind((optimizer,), parameters)
+        self._monitor.bind((optimizer,), parameters)
         self._count = len(parameters)
         self._commits = 0
         self._is_off = False
@@ -74,7 +74,7 @@ class QueuedSteps:
         flag: AbortFlag,
         optimizers: Iterable[torch.optim.Optimizer],
         entries: Iterable[object],
-        watch: StateWatch,
+        session: StepSession,
         on_nan: str,
     ) -> "QueuedSteps":
         """Return the queue for a state that has these optimizers and entries.
@@ -100,7 +100,7 @@ class QueuedSteps:
                 f"one could step where another does not. Give it one optimizer, {_OUT}."
             )
         _check_optimizer(found[0], flag.device)
-        return cls(flag, found[0], watch)
+        return cls(flag, found[0], session)
 
     def queue(self, optimizer: torch.optim.Optimizer) -> bool:
         """Let the step that begins now be left out if the flag is up; return False if it has to
@@ -114,10 +114,10 @@ class QueuedSteps:
         if not self._is_bare(optimizer) or self._is_off or is_probed(self._commits):
             return False
         if self._flag.device.type == "cuda":
-            self._watch.synchronize(cuda.NOTHING)  # It only says whether a peer is gone.
+            self._session.synchronize(cuda.NOTHING)  # It only says whether a peer is gone.
         else:
-            self._watch.synchronize()
-        self._reading = self._flag.read(self._watch.sequence())
+            self._session.synchronize()
+        self._reading = self._flag.read(self._session.sequence())
         vars(optimizer)["found_inf"] = self._reading.found_inf
         return True
 
@@ -126,7 +126,7 @@ class QueuedSteps:
         own = vars(self._optimizer)
         if self._reading is not None and own.get("found_inf") is self._reading.found_inf:
             del own["found_inf"]
-        self._later.rebaseline(is_probe=is_probed(self._commits))
+        self._monitor.rebaseline(is_probe=is_probed(self._commits))
 
     def confirm(self) -> None:
         """Wait until it is known whether the device makes the step that was queued last.
@@ -140,7 +140,7 @@ class QueuedSteps:
             return
         try:
             if self._flag.device.type == "cuda":
-                self._watch.synchronize(reading)
+                self._session.synchronize(reading)
         except (Interrupted, GroupBroken):
             # All of its collectives had ended before anybody ended them: the step counts.
             if not reading.query() or reading.is_set():
@@ -152,13 +152,13 @@ class QueuedSteps:
         """Take note of a commit, and of the writes between the step and the commit."""
         self._reading = None
         self._commits += 1
-        if self._later.has_changed(is_close=self._later.is_whole) and not self._is_off:
+        if self._monitor.has_changed(is_close=self._monitor.is_hashed) and not self._is_off:
             self._is_off = True
             sys.stderr.write(
                 "elasticd: something writes to parameters between optimizer.step() and commit(), "
                 "so from now on each step waits for its gradients (abort_flag=True is not used).\n"
             )
-        self._later.forget()
+        self._monitor.drop_baseline()
 
     def made(self, begun: dict[Any, bool]) -> dict[Any, bool]:
         """Return which steps of those that the host ended the device made, and if it ended them.
@@ -174,7 +174,7 @@ class QueuedSteps:
             if cuda.await_event(reading, lambda: time.monotonic() > until_s):
                 if not reading.is_set():
                     return begun
-                if not self._later.has_changed(is_close=True):
+                if not self._monitor.has_changed(is_close=True):
                     return {}
         except RuntimeError:
             pass  # The device has failed, and nobody knows what it did.

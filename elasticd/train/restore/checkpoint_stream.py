@@ -41,21 +41,21 @@ def mapped(client: KeeperMemoryPort, held: ms.Held) -> tuple[ms.Mapped, Streamed
     Raises:
         ElasticdError: as the keeper says.
     """
-    told, memory = client.ask_memory(ms.Map(held=held), ms.Mapped)
+    mapping, memory = client.ask_memory(ms.Map(held=held), ms.Mapped)
     assert memory is not None
-    view, layout = memory.view, told.layout
+    view, layout = memory.view, mapping.layout
     pool = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1))
     found = [pool.submit(block_sums, view[part[0] : sum(part)]) for part in layout.parts]
     pool.shutdown(wait=False)
 
     def check() -> None:
-        if tuple(each.result() for each in found) != told.sums:
+        if tuple(each.result() for each in found) != mapping.sums:
             raise Damaged(
                 f"Share {held.share} of {held.snapshot} in the memory of this node is not as it "
                 "was saved: a checksum differs."
             )
 
-    return told, StreamedPieces(view, layout.pieces, layout.starts(), memory, check)
+    return mapping, StreamedPieces(view, layout.pieces, layout.starts(), memory, check)
 
 
 def inflow(

@@ -43,7 +43,7 @@ class PieceDestinations:
                 self._landed[piece.tensor].append((first, tuple(to.shape)))
         MemoryCopy(pairs).run()
 
-    def check_whole(self) -> None:
+    def check_complete(self) -> None:
         """Raise Damaged unless every element has arrived exactly once.
 
         Each rank had cut its shares in the memory of the nodes by itself: if two ranks had cut

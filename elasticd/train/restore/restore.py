@@ -46,7 +46,7 @@ from elasticd.train.shards.shard_exchange import (
 from elasticd.train.shards.share_broadcast import BroadcastFailed, Load, broadcast_loads
 from elasticd.train.tcp_store.exchange import ExchangeGroup, StoreExchange
 
-__all__ = ["SurvivingState", "RestoreResult", "restore"]
+__all__ = ["RestoreResult", "SurvivingState", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
@@ -165,8 +165,8 @@ class _Restore:
             return False
         is_away = False
         if chosen["place"] == "storage":
-            told = self._talk.exchange(f"{what}: away", "yes" if self._is_away else "")
-            is_away = all(yes for yes, each in zip(told, failures, strict=True) if each)
+            away = self._talk.exchange(f"{what}: away", "yes" if self._is_away else "")
+            is_away = all(yes for yes, each in zip(away, failures, strict=True) if each)
         out = self._out
         out.note(what, place=chosen["place"], number=chosen["number"], is_away=is_away)
         if out.is_storage_away:
@@ -183,22 +183,22 @@ class _Restore:
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
         listed = self._talk.exchange("held", json.dumps(to_plain((held, tuple(self._bad)))))
         if self._group.rank == 0:
-            told = [json.loads(text) for text in listed]
-            bad = [one for _, damaged in told for one in damaged]  # No rank maps the same memory.
+            rows = [json.loads(text) for text in listed]
+            bad = [one for _, damaged in rows for one in damaged]  # No rank maps the same memory.
             every = [
                 (rank, from_plain(ms.Held, one))
-                for rank, (own, _) in enumerate(told)
+                for rank, (own, _) in enumerate(rows)
                 for one in own
                 if one not in bad
             ]
             alive = self._alive.survivors.label.snapshot if self._alive is not None else None
             try:
-                said = choose_checkpoint(self._client, every, below=self._out.below, alive=alive)
+                choice = choose_checkpoint(self._client, every, below=self._out.below, alive=alive)
             except KeeperGone:
                 raise  # The next world asks one that lives; the job must not end for this.
             except ElasticdError as exc:
-                said = {"place": "error", "why": str(exc)}
-            self._talk.say("chosen", json.dumps(said))
+                choice = {"place": "error", "why": str(exc)}
+            self._talk.send("chosen", json.dumps(choice))
         chosen: dict[str, Any] = json.loads(self._talk.receive("chosen"))
         if chosen["place"] == "error":
             raise CannotRestore(chosen["why"])
@@ -252,10 +252,10 @@ class _Restore:
             if rank != self._group.rank:
                 continue
             held = from_plain(ms.Held, plain)
-            told, brought = mapped(self._client, held)
+            mapping, brought = mapped(self._client, held)
             provided.append(brought._replace(check=partial(self._check, held, brought.check)))
             if held.share == 0:
-                source = _Source(held.snapshot, told.epoch, told.skeleton, told.tensors)
+                source = _Source(held.snapshot, mapping.epoch, mapping.skeleton, mapping.tensors)
         return provided, source
 
     def _check(self, held: ms.Held, check: Callable[[], None]) -> None:
@@ -279,7 +279,7 @@ class _Restore:
         if not all(has):
             teller = has.index("yes")
             if self._group.rank == teller and source is not None:
-                self._talk.say("whole", json.dumps(to_plain(tuple(source))))
+                self._talk.send("whole", json.dumps(to_plain(tuple(source))))
             snapshot, epoch, skeleton, tensors = json.loads(self._talk.receive("whole"))
             source = _Source(
                 from_plain(Snapshot, snapshot),
@@ -328,7 +328,7 @@ class _Restore:
             if not isinstance(provided, StoredCheckpoint):
                 for brought in provided:
                     brought.check()
-            landing.check_whole()
+            landing.check_complete()
         except BroadcastFailed:
             return ""
         except ElasticdError as exc:
@@ -389,11 +389,11 @@ class _Restore:
                 opened = self._client.ask(
                     ms.Open(generation=self._group.generation, step=step, run=run), ms.Opened
                 )
-                self._talk.say("run", json.dumps([opened.run, ""]))
+                self._talk.send("run", json.dumps([opened.run, ""]))
             except KeeperGone:
                 raise
             except ElasticdError as exc:
-                self._talk.say("run", json.dumps([0, str(exc)]))
+                self._talk.send("run", json.dumps([0, str(exc)]))
         run, why = json.loads(self._talk.receive("run"))
         if why:
             raise CannotRestore(why)

@@ -27,13 +27,13 @@ class RestoreResult:
     @property
     def sentence(self) -> str:
         """Return the sentence for a person; empty if nothing was restored."""
-        said = " ".join(self.notes)
+        sentence = " ".join(self.notes)
         if self.snapshot is not None:
             size = self.nbytes / (1 << 20)
             # Without checkpoints there are no runs that write any.
             which = self.snapshot if self.snapshot.run else f"step {self.snapshot.step}"
-            said += (
+            sentence += (
                 f" Restored {which} from {PLACES[self.place]}: {size:.1f} MiB in "
                 f"{self.seconds:.2f} s."
             )
-        return said.strip()
+        return sentence.strip()

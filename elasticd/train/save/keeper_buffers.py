@@ -67,16 +67,16 @@ class KeeperBuffers:
         limit_s = REPLY_LIMIT_S
         if len(self.places) < self.limit:
             limit_s += self.part.layout.size / SLOWEST_BYTES_PER_S
-        said, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
+        answer, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
         if memory is not None:
             memory.populate()
             if cuda.is_used():
-                self.pinned[said.buffer] = Pinned(memory.view, device())
-            self.places[said.buffer] = self.part.places(memory.view, self.tensors)
-        elif said.buffer >= 0 and said.buffer not in self.places:
+                self.pinned[answer.buffer] = Pinned(memory.view, device())
+            self.places[answer.buffer] = self.part.places(memory.view, self.tensors)
+        elif answer.buffer >= 0 and answer.buffer not in self.places:
             client.close()  # The keeper sends its memory once: over another connection, again.
             raise Unavailable("A buffer of the keeper's could not be mapped into this process.")
-        return said.buffer
+        return answer.buffer
 
 
 @dataclass(frozen=True, slots=True)

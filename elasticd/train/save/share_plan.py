@@ -139,7 +139,7 @@ class SharePlan:
         """
         tensors = described(tree)
         here = [local_part(tensor) for tensor in tree.tensors]
-        plain = [index for index, each in enumerate(here) if each.is_whole]
+        plain = [index for index, each in enumerate(here) if each.is_plain_tensor]
         every = shares(
             [tensors[index] for index in plain],
             [is_replicated[index] for index in plain],
@@ -158,7 +158,7 @@ class SharePlan:
             slabs += [
                 Slab(index, each.origin, tuple(each.tensor.shape))
                 for index, each in enumerate(here)
-                if not each.is_whole and each.is_first and each.tensor.numel()
+                if not each.is_plain_tensor and each.is_first and each.tensor.numel()
             ]
             layout = laid_out(tensors, slabs)
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_replicated[p.tensor])

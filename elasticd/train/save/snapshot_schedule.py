@@ -12,7 +12,7 @@ from typing import Protocol
 
 from elasticd.records.checkpoint import Every
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.save.memory_pace import MemoryPace
+from elasticd.train.save.interval_tuner import IntervalTuner
 from elasticd.train.tcp_store import broadcast
 from elasticd.train.tcp_store.key_wait import await_keys
 from elasticd.train.tcp_store.unanimity import is_unanimous
@@ -54,16 +54,16 @@ class SnapshotSchedule:
         saved_at_s: float,
         is_free: Callable[[], bool],
         is_stale: Callable[[], bool],
-        pace: MemoryPace | None = None,
-        is_whole: Callable[[], bool] = lambda: True,
+        tuner: IntervalTuner | None = None,
+        is_replicated: Callable[[], bool] = lambda: True,
     ) -> None:
         """Begin at `step`; only rank 0 calls `is_free`, which says if another snapshot has room.
 
-        With a `pace`, snapshots are held in memory as often as the pace says, and `every` is the
-        time between two uploads. `is_whole` says for this rank whether all keepers that are to hold
-        the snapshot before have it.
+        With a `tuner`, snapshots are held in memory as often as it says, and `every` is the time
+        between two uploads. `is_replicated` says for this rank whether all keepers that are to
+        hold the snapshot before have it.
         """
-        self._pace, self._is_whole = pace, is_whole
+        self._tuner, self._is_replicated = tuner, is_replicated
         self._store, self._every, self._rank, self._size = store, every, rank, size
         self._is_free, self._is_stale = is_free, is_stale
         self.saved_at_s = saved_at_s
@@ -82,12 +82,12 @@ class SnapshotSchedule:
         Raises:
             Interrupted: the generation ended meanwhile.
         """
-        if self._pace is not None:
-            self._pace.stepped(step, time.monotonic())
+        if self._tuner is not None:
+            self._tuner.stepped(step, time.monotonic())
         if not self.is_look(step):
             return False
         key = f"elasticd/save/{step}"
-        is_whole = self._pace is None or self._are_all_whole(key)
+        is_replicated = self._tuner is None or self._is_replicated_everywhere(key)
 
         def wait() -> None:
             if not await_keys(self._store, [key], self._is_stale):
@@ -98,40 +98,40 @@ class SnapshotSchedule:
             key,
             rank=self._rank,
             size=self._size,
-            decide=lambda: json.dumps(self._decided(step, is_whole)),
+            decide=lambda: json.dumps(self._decided(step, is_replicated)),
             wait=wait,
         )
         is_due, self.is_saved, self._look_at, interval = json.loads(word)
-        if self._pace is not None and self._rank:
-            self._pace.follow(interval)
+        if self._tuner is not None and self._rank:
+            self._tuner.follow(interval)
         return bool(is_due)
 
-    def _are_all_whole(self, key: str) -> bool:
+    def _is_replicated_everywhere(self, key: str) -> bool:
         """Return on rank 0 whether all holders of the snapshot before have it whole."""
         found = is_unanimous(
             self._store,
             f"{key}/whole",
             rank=self._rank,
             size=self._size,
-            agrees=self._is_whole(),
+            agrees=self._is_replicated(),
             is_stale=self._is_stale,
         )
         if found is None:
             raise Interrupted
         return found
 
-    def _decided(self, step: int, is_whole: bool) -> tuple[bool, bool, int, int]:
+    def _decided(self, step: int, is_replicated: bool) -> tuple[bool, bool, int, int]:
         """Return whether a snapshot is taken after this step, whether it is uploaded, the step at
         which to look next, and the interval of snapshots in memory.
         """
         now_s = time.monotonic()
-        if self._pace is not None:
-            if not self._pace.is_due(step, is_whole=is_whole, now_s=now_s):
-                return False, False, self._pace.look_at(step), self._pace.interval
+        if self._tuner is not None:
+            if not self._tuner.is_due(step, is_replicated=is_replicated, now_s=now_s):
+                return False, False, self._tuner.look_at(step), self._tuner.interval
             is_saved = now_s - self.saved_at_s >= self._every.seconds and self._is_free()
             if is_saved:
                 self.saved_at_s = now_s
-            return True, is_saved, step + 1, self._pace.interval
+            return True, is_saved, step + 1, self._tuner.interval
         step_s = (now_s - self._looked_s) / max(1, step - self._looked_step)
         self._looked_s, self._looked_step = now_s, step
         left_s = self._every.seconds - (now_s - self.saved_at_s)

@@ -23,8 +23,8 @@ from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.tree import Tree
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.save.copy_pairs import CopyPairs
+from elasticd.train.save.interval_tuner import IntervalTuner
 from elasticd.train.save.keeper_buffers import REPLY_LIMIT_S, BufferPlanning, KeeperBuffers
-from elasticd.train.save.memory_pace import MemoryPace
 from elasticd.train.save.next_keeper import NextKeeper
 from elasticd.train.save.overlapped_copy import CopyChoice, OverlappedCopy
 from elasticd.train.save.share_plan import Savable
@@ -53,18 +53,18 @@ class SnapshotTaker:
         upload_every: Every | None = None,
         *,
         mirror_bytes_per_s: int = 0,
-        say: Callable[[str], object] = lambda said: sys.stderr.write(f"elasticd: {said}\n"),
+        say: Callable[[str], object] = lambda sentence: sys.stderr.write(f"elasticd: {sentence}\n"),
     ) -> None:
         """`connect` reaches the keeper or raises Unavailable.
 
-        With `upload_every`, snapshots are held in memory as often as they fit (`MemoryPace`), and
-        one is uploaded as often as `upload_every` says. Without it each snapshot is uploaded, as
-        often as `every` says.
+        With `upload_every`, snapshots are held in memory as often as they fit (`IntervalTuner`),
+        and one is uploaded as often as `upload_every` says. Without it each snapshot is uploaded,
+        as often as `every` says.
         """
         self._connect, self._every, self.say = connect, every, say
         self._upload_every, self._mirror_bytes_per_s = upload_every, mirror_bytes_per_s
         self._planning = BufferPlanning(BUFFERS if upload_every is None else BUFFERS + 1)
-        self._pace: MemoryPace | None = None
+        self._tuner: IntervalTuner | None = None
         self.spent = SecondsSpent()
         self._client: Client | None = None
         self._retry_s = 0.0
@@ -90,7 +90,7 @@ class SnapshotTaker:
     @property
     def interval(self) -> int:
         """Return how many steps lie between two snapshots in memory; 1 if nobody knows."""
-        return self._pace.interval if self._pace is not None else 1
+        return self._tuner.interval if self._tuner is not None else 1
 
     @property
     def client(self) -> Client:
@@ -135,8 +135,8 @@ class SnapshotTaker:
         self.mirroring = NextKeeper(store, rank=rank, generation=generation, nodes=self._nodes)
         if self._upload_every is not None:
             rate = self._mirror_bytes_per_s
-            self._pace = MemoryPace(self._pace, interval=interval, mirror_bytes_per_s=rate)
-        is_none_saved = self._pace is not None and self.saved_step < 0
+            self._tuner = IntervalTuner(self._tuner, interval=interval, mirror_bytes_per_s=rate)
+        is_none_saved = self._tuner is not None and self.saved_step < 0
         self._schedule = SnapshotSchedule(
             store,
             self._upload_every or self._every,
@@ -146,8 +146,8 @@ class SnapshotTaker:
             saved_at_s=-inf if is_none_saved else self._saved_at_s,
             is_free=self.is_free,
             is_stale=is_stale,
-            pace=self._pace,
-            is_whole=self._is_whole,
+            tuner=self._tuner,
+            is_replicated=self._is_replicated,
         )
         if rank == 0 and not is_opened:
             question = ms.Open(generation=generation, step=step, run=self.run)
@@ -194,7 +194,7 @@ class SnapshotTaker:
             self._take_memory()
         elif step > self.saved_step:
             saving = ms.Saving.USUAL
-            if self._pace is not None:
+            if self._tuner is not None:
                 saving = ms.Saving.PINNED if self._schedule.is_saved else ms.Saving.NONE
             self.take(step, saving=saving)
         self.mirror()
@@ -235,11 +235,11 @@ class SnapshotTaker:
         deadline_s = time.monotonic() + timeout_s
         question = ms.WaitDurable(snapshot=snapshot, timeout_s=min(1.0, timeout_s))
         while time.monotonic() < deadline_s and is_wanted():
-            said = self._try(lambda: self.client.ask(question, ms.Durability, timeout_s=30.0))
-            if said is None or said.is_durable:
-                return said is not None
-            if said.has_failed:
-                self._say_once(f"The last state was not saved: {said.why}", is_important=True)
+            answer = self._try(lambda: self.client.ask(question, ms.Durability, timeout_s=30.0))
+            if answer is None or answer.is_durable:
+                return answer is not None
+            if answer.has_failed:
+                self._say_once(f"The last state was not saved: {answer.why}", is_important=True)
                 return False
         self._say_once("The last state was not durable in time.", is_important=True)
         return False
@@ -251,7 +251,7 @@ class SnapshotTaker:
         asked = self._status()
         return asked is not None and not asked.is_busy
 
-    def _is_whole(self) -> bool:
+    def _is_replicated(self) -> bool:
         """Ask the keeper if all holders have this rank's last copy, and a new one may come."""
         self._finish_copy()
         asked = self._status()
@@ -285,10 +285,10 @@ class SnapshotTaker:
         before, planned = self._planning.current, self._planning.fitting(client, tree)
         if planned is not before:
             self._pairs.forget()
-        if self._pace is not None and self._is_speaker and not is_last:
+        if self._tuner is not None and self._is_speaker and not is_last:
             # Before anything is copied: what it will cost is said first.
-            self._pace.use(planned.parts, self._nodes.count(self._nodes[0]))
-            self._pace.say(self.say)
+            self._tuner.use(planned.parts, self._nodes.count(self._nodes[0]))
+            self._tuner.say(self.say)
         for buffers in planned.buffers:
             buffer = buffers.claim(client)
             if buffer < 0:
@@ -299,7 +299,7 @@ class SnapshotTaker:
         epoch = self._state.position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
 
-        def told(is_good: bool) -> None:
+        def report_copied(is_good: bool) -> None:
             self._tell(claimed, snapshot, epoch, tree.skeleton, saving, is_good)
 
         self._taken_step = step
@@ -310,12 +310,12 @@ class SnapshotTaker:
         if is_overlapped:
             now, later = self._pairs.of(tree, claimed)
             is_pinned = all(buffers.is_pinned(buffer) for buffers, buffer in claimed)
-            self._overlap = OverlappedCopy(later, told, now=now, is_pinned=is_pinned)
+            self._overlap = OverlappedCopy(later, report_copied, now=now, is_pinned=is_pinned)
         else:
             self._pairs.at_once(tree, claimed).run()
             if is_last:
                 self._pairs.forget()
-            told(True)
+            report_copied(True)
             self._steps.stepped_s = time.monotonic()  # It is no part of the step that begins now.
             self._choice.took(is_overlapped=False, stall_s=self._steps.stepped_s - began_s)
         self._steps.is_costly = is_overlapped
@@ -370,8 +370,8 @@ class SnapshotTaker:
             error, self._overlap = self._overlap.error, None
             if error is not None:
                 self.saved_step = min(self.saved_step, self._taken_step - 1)
-                said = f"A snapshot was not taken: {type(error).__name__}: {error}"
-                self._say_once(said, is_important=True)
+                why = f"A snapshot was not taken: {type(error).__name__}: {error}"
+                self._say_once(why, is_important=True)
 
     # --- words ------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from elasticd.train.session.first_commit import FirstCommit
 from elasticd.train.session.heartbeat import HeartbeatSender
 from elasticd.train.session.interrupt_signal import PATIENCE_S, InterruptSignal
 from elasticd.train.session.ports import AbortableGroup, AgentPort, ObservedState
-from elasticd.train.session.watch import DeviceMark, EpochProgress
+from elasticd.train.session.step_session import DeviceMark, EpochProgress
 
 __all__ = ["AgentSession"]
 
@@ -79,7 +79,7 @@ class AgentSession:
         self._is_formed = self._is_urgent = False
         """Urgent means that the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
-        self._last_whole: int | None = None
+        self._last_complete: int | None = None
         self._observed: ObservedState | None = None
         self._first: FirstCommit | None = None
         self._interrupt: InterruptSignal | None = None
@@ -182,7 +182,7 @@ class AgentSession:
         with self._changed:
             if self._departure is not None:
                 self._departure.end()
-            self._group, self._departure, self._last_whole = group, None, None
+            self._group, self._departure, self._last_complete = group, None, None
             self._is_formed = self._is_urgent = False
             is_over = not self._holds()
         if group is not None and is_over:
@@ -287,8 +287,8 @@ class AgentSession:
             GroupBroken: no agent has said why the peer is gone.
         """
         is_short = time.monotonic() - self.committed_at_s < SHORT_STEP_S
-        if is_short and self._last_whole in (None, self.step) and group.has_whole_results():
-            self._last_whole = self.step
+        if is_short and self._last_complete in (None, self.step) and group.has_all_results():
+            self._last_complete = self.step
             return
         with self._changed:
             is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)

@@ -99,13 +99,15 @@ class FinalSave:
         while is_wanted() and (left_s := self.until_s - time.monotonic()) > 0:
             question = ms.WaitDurable(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
             try:
-                said = saving.client.ask(question, ms.Durability, timeout_s=POLL_S + REPLY_LIMIT_S)
+                answer = saving.client.ask(
+                    question, ms.Durability, timeout_s=POLL_S + REPLY_LIMIT_S
+                )
             except ElasticdError as exc:
                 return str(exc).rstrip(".")
-            if said.is_durable:
+            if answer.is_durable:
                 return ""
-            if said.has_failed:
-                return said.why.rstrip(".")
+            if answer.has_failed:
+                return answer.why.rstrip(".")
         return NOT_IN_TIME
 
 

@@ -17,9 +17,9 @@ from elasticd.records.ids import Generation
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.nonfinite_scalar import FiniteCheck
-from elasticd.train.session.watch import EpochProgress
+from elasticd.train.session.step_session import EpochProgress
 
-__all__ = ["HeartbeatSender", "HeartbeatFacts", "StepTempo"]
+__all__ = ["HeartbeatFacts", "HeartbeatSender", "StepDuration"]
 
 BEAT_S = 0.2
 RING_S = 0.05
@@ -54,7 +54,7 @@ class HeartbeatFacts(Protocol):
     def scalars(self) -> Mapping[str, float]: ...
 
 
-class StepTempo:
+class StepDuration:
     """The smoothed duration of a step in seconds, by the times of the commits."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class HeartbeatSender:
         self._facts = facts
         self._send = send
         self._interrupt = interrupt
-        self._tempo = StepTempo()
+        self._step_duration = StepDuration()
         self._finite = FiniteCheck()
         self._wake = Event()
         self._is_over = False
@@ -145,7 +145,7 @@ class HeartbeatSender:
         return Beat(
             generation=Generation(generation),
             step=step,
-            step_s=self._tempo.take(generation, step, committed_at_s),
+            step_s=self._step_duration.take(generation, step, committed_at_s),
             batches=facts.batches,
             sequence=facts.arrived(),
             is_in_collective=facts.is_in_collective(),

@@ -6,7 +6,7 @@ from typing import Protocol
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
 from elasticd.train.session.final_save import FinalSave
-from elasticd.train.session.watch import DeviceMark, EpochProgress, StateWatch
+from elasticd.train.session.step_session import DeviceMark, EpochProgress, StepSession
 
 __all__ = [
     "AbortableGroup",
@@ -41,7 +41,7 @@ class AbortableGroup(CollectiveCount, Protocol):
     def synchronize(self, is_current: Callable[[], bool], mark: DeviceMark | None = None) -> bool:
         """Wait for this step's collectives, up to `mark`; return whether a peer is gone."""
 
-    def has_whole_results(self) -> bool:
+    def has_all_results(self) -> bool:
         """Return whether all collectives that were begun gave their whole results."""
 
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:
@@ -93,7 +93,7 @@ class WorldReports(Protocol):
         """Report that all ranks have returned from `train`."""
 
 
-class Session(StateWatch, WorldSource, WorldReports, Protocol):
+class Session(StepSession, WorldSource, WorldReports, Protocol):
     """The port that `run` needs: a source of worlds, and a receiver of reports on them."""
 
     on_commit: Callable[[int], None] | None

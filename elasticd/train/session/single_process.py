@@ -12,7 +12,7 @@ from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import StoreAddress
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.ports import AbortableGroup, ObservedState
-from elasticd.train.session.watch import DeviceMark
+from elasticd.train.session.step_session import DeviceMark
 
 __all__ = ["SingleProcess"]
 

@@ -52,19 +52,19 @@ class Remnant:
             described(tree),
             tuple((each.origin, tuple(each.tensor.shape)) for each in self._parts),
             tuple(
-                each.is_whole and not is_equal
+                each.is_plain_tensor and not is_equal
                 for each, is_equal in zip(self._parts, is_replicated, strict=True)
             ),
         )
         self.text = self.inventory.to_json()
         self.name = hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
-        self._is_secure = False
+        self._is_on_host = False
 
-    def secure(self) -> None:
+    def copy_to_host(self) -> None:
         """Copy the tensors that the next generation would change, or whose memory it needs."""
-        if not self._is_secure:
-            self._parts = [_secured(each) for each in self._parts]
-            self._is_secure = True
+        if not self._is_on_host:
+            self._parts = [_copied_to_host(each) for each in self._parts]
+            self._is_on_host = True
 
     def pack(self, which: Iterable[int]) -> Load:
         """Return the boxes of these tensors, one behind the other."""
@@ -99,7 +99,7 @@ class Remnants:
         """
         self._entered, self._origin = (generation, position), origin
 
-    def lose(self) -> None:
+    def invalidate(self) -> None:
         """Note that the live state is about to be replaced."""
         self._entered = None
 
@@ -129,7 +129,7 @@ class Remnants:
         """Forget all remnants but this one, secure it, and return it."""
         self._kept = [each for each in self._kept if each.label == label]
         for each in self._kept:
-            each.secure()
+            each.copy_to_host()
         return self._kept[0] if self._kept else None
 
     def _label_of(self, state: ShardedState, run: int) -> StateLabel | None:
@@ -146,8 +146,8 @@ class Remnants:
         )
 
 
-def _secured(part: LocalShard) -> LocalShard:
+def _copied_to_host(part: LocalShard) -> LocalShard:
     tensor = part.tensor
     if tensor.device.type != "cpu":
         return part._replace(tensor=tensor.cpu())
-    return part._replace(tensor=tensor.clone()) if part.is_whole else part
+    return part._replace(tensor=tensor.clone()) if part.is_plain_tensor else part

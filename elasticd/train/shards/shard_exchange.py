@@ -149,14 +149,17 @@ def _all_given(
         Damaged, BroadcastFailed: a rank's list arrived damaged, here or on another rank.
     """
     text = json.dumps(own).encode()
-    sealed = text_sum(text).encode() + text
-    told = [
-        broadcast_text(sealed if rank == group.rank else b"", rank) for rank in range(group.size)
+    checksummed = text_sum(text).encode() + text
+    received = [
+        broadcast_text(checksummed if rank == group.rank else b"", rank)
+        for rank in range(group.size)
     ]
     cut = len(text_sum(b""))
-    wrong = [rank for rank, each in enumerate(told) if text_sum(each[cut:]).encode() != each[:cut]]
+    wrong = [
+        rank for rank, each in enumerate(received) if text_sum(each[cut:]).encode() != each[:cut]
+    ]
     check_all(_sentence_of(wrong))
-    return [_rows(each[cut:]) for each in told]
+    return [_rows(each[cut:]) for each in received]
 
 
 def _sentence_of(wrong: Collection[int]) -> str:
@@ -208,10 +211,10 @@ def _exchanged(
     for unit, place in zip(flat, places, strict=True):
         place.copy_(_within(values[unit.source], given[unit.source][1], unit.box))
     dist.all_to_all_single(_bytes(found), _bytes(out), of, to)
-    told = torch.zeros(len(to), dtype=torch.int64)
-    dist.all_to_all_single(told, torch.tensor(_sums(out, to), dtype=torch.int64))
+    their_sums = torch.zeros(len(to), dtype=torch.int64)
+    dist.all_to_all_single(their_sums, torch.tensor(_sums(out, to), dtype=torch.int64))
     came = _sums(found, of)
-    bad = {rank for rank, each in enumerate(told.tolist()) if each != came[rank]}
+    bad = {rank for rank, each in enumerate(their_sums.tolist()) if each != came[rank]}
     wrong |= bad
     flat = [unit for units in taken for unit in units]
     senders = [rank for rank, units in enumerate(taken) for _ in units]

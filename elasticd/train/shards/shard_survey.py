@@ -37,12 +37,12 @@ def survey(
     names = shown(labels)
     for each in own.values():
         if names[each.name] == group.rank:
-            talk.say(f"inventory/{each.name}", each.text)
+            talk.send(f"inventory/{each.name}", each.text)
     if group.rank == 0:
         inventories = {
             name: ShardInventory.from_json(talk.receive(f"inventory/{name}")) for name in names
         }
         found = survivors(labels, inventories)
-        talk.say("found", found.to_json() if found is not None else "none")
-    said = talk.receive("found")
-    return ShardCover.from_json(said) if said != "none" else None
+        talk.send("found", found.to_json() if found is not None else "none")
+    text = talk.receive("found")
+    return ShardCover.from_json(text) if text != "none" else None

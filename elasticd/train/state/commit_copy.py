@@ -120,8 +120,8 @@ class CommitCopy:
         self._small = _Small(small)
         large = [slot for slot in slots if not _is_small(slot.home[slot.key])]
         buffers = {id(each) for part in every for each in part._buffers.values()}
-        restless = self._large.restless() if self._large is not None else {}
-        self._large = LargeCopy(large, restless, early(large, buffers))
+        volatile = self._large.volatile() if self._large is not None else {}
+        self._large = LargeCopy(large, volatile, early(large, buffers))
 
     def forget(self) -> None:
         """Drop the copies, because the present values count."""
@@ -208,7 +208,7 @@ class CommitCopy:
         assert self._large is not None
         values, objects, extras, groups = self._kept
         self._small.put_back()
-        is_whole = self._large.put_back()
+        is_complete = self._large.put_back()
         for each in groups.values:
             each.put_back()
         with own_groups_and_types(self._optimizers):
@@ -218,7 +218,7 @@ class CommitCopy:
             part.set_extra_state(restored(state))
         self._values.update(restored(values))
         self._modes.put_back()
-        return is_whole
+        return is_complete
 
     def _live(self) -> set[int]:
         """Return the ids of tensors that optimizers own, which a wrapper's state shows again."""

@@ -34,10 +34,10 @@ class LargeCopy:
     def __init__(
         self,
         slots: list[TensorSlot],
-        restless: Mapping[int, tuple[torch.Tensor, bool]],
+        volatile: Mapping[int, tuple[torch.Tensor, bool]],
         early: set[int],
     ) -> None:
-        """Take the slots, and the value that `restless` of the `LargeCopy` before returned for the
+        """Take the slots, and the value that `volatile` of the `LargeCopy` before returned for the
         same tensors; `early` are the indices of the tensors to copy at once.
         """
         self._slots = slots
@@ -45,13 +45,13 @@ class LargeCopy:
         self.has_any = bool(slots)
         here = [id(home.get(key)) for home, key in slots]
         # Not those of objects that are built anew: each generation would keep some more alive.
-        self._restless = {each: restless[each] for each in here if each in restless}
+        self._volatile = {each: volatile[each] for each in here if each in volatile}
         self._tensors: list[torch.Tensor | None] = [None] * len(slots)
         self._versions: list[int] = [-1] * len(slots)
         self._copies: list[torch.Tensor | None] = [None] * len(slots)
         self._sums: list[int | None] = [None] * len(slots)
         self._secret = {
-            index for index, each in enumerate(here) if each in restless and restless[each][1]
+            index for index, each in enumerate(here) if each in volatile and volatile[each][1]
         }
         """The indices of tensors that change without their version counter."""
         self._ages = [0] * len(slots)
@@ -61,7 +61,7 @@ class LargeCopy:
         self._is_probed = False
         self._is_new = True
 
-    def restless(self) -> dict[int, tuple[torch.Tensor, bool]]:
+    def volatile(self) -> dict[int, tuple[torch.Tensor, bool]]:
         """Return the tensors, by their ids, that have changed and probably will again; True for
         those that change without their version counter.
         """
@@ -71,7 +71,7 @@ class LargeCopy:
             for index, (tensor, copied) in enumerate(pairs)
             if tensor is not None and copied is not None
         }
-        return self._restless | now
+        return self._volatile | now
 
     def copy(self, *, is_probe: bool) -> None:
         tensors = [home.get(key) for home, key in self._slots]
@@ -90,7 +90,7 @@ class LargeCopy:
             self._probe(tensors, changed)
         self._is_probed = is_probe
         if self._is_new:
-            known = {index for index in changed if id(tensors[index]) in self._restless}
+            known = {index for index in changed if id(tensors[index]) in self._volatile}
             changed = known | self._early
             self._is_new = False
         self._look_at_copies(tensors, changed)
@@ -100,7 +100,7 @@ class LargeCopy:
         self._tensors, self._versions = tensors, versions
 
     def put_back(self) -> bool:
-        is_whole = True
+        is_complete = True
         for index, (home, key) in enumerate(self._slots):
             tensor, copied = self._tensors[index], self._copies[index]
             home[key] = tensor
@@ -112,8 +112,8 @@ class LargeCopy:
             elif _version_of(tensor) != self._versions[index] or (
                 self._is_probed and _sum_of(tensor) != self._sums[index]
             ):
-                is_whole = False
-        return is_whole
+                is_complete = False
+        return is_complete
 
     def _look_at_copies(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
         """Find the tensors that have changed since their copy was made, though no counter shows it.

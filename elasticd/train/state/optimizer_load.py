@@ -111,8 +111,8 @@ def own_groups_and_types(
     """
     with ExitStack() as hooks:
         every = tuple(dict.fromkeys(optimizers))
-        told: Hosted = on_host if len(on_host) == len(every) else [{}] * len(every)
-        for optimizer, record in zip(every, told, strict=True):
+        records: Hosted = on_host if len(on_host) == len(every) else [{}] * len(every)
+        for optimizer, record in zip(every, records, strict=True):
             has_same_count = record.get("parameters") == len(list(parameters_of(optimizer)))
             names = record["names"] if has_same_count else {}
             for hook in _hooks(optimizer, is_placed, names):
@@ -205,8 +205,8 @@ def _moved(loaded: Any, saved: Any, device: torch.device) -> Any:
     return saved.to(device) if are_tensors and loaded.device.type != device.type else loaded
 
 
-def _is_among(told: Any, number: int) -> bool:
-    return told is True or (isinstance(told, list) and number in told)
+def _is_among(numbers: Any, number: int) -> bool:
+    return numbers is True or (isinstance(numbers, list) and number in numbers)
 
 
 @torch.no_grad()

@@ -108,10 +108,10 @@ class TiedEntries:
         now = ties_of(self._values, self.modules, self._trained)
         return {} if now == began else {self.KEY: json.dumps(now)}
 
-    def adopt(self, told: str | None) -> bool:
-        """Tie the entries as on the rank that sent `told`; return whether any had to change."""
+    def adopt(self, ties: str | None) -> bool:
+        """Tie the entries as on the rank that sent `ties`; return whether any had to change."""
         began = self._look()
-        wanted = began if told is None else Ties(*json.loads(told))
+        wanted = began if ties is None else Ties(*json.loads(ties))
         return retied(self._values, self.modules, self._trained, wanted)
 
     def adopt_from(self, skeleton: str) -> bool:

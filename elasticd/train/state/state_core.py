@@ -25,10 +25,10 @@ from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
 from elasticd.train.optimizer.optimizer_coverage import check_coverage
 from elasticd.train.optimizer.param_groups import groups_kept
-from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
+from elasticd.train.optimizer.sharded_optimizer import any_rank, barrier, is_sharded, make_room
 from elasticd.train.optimizer.step_guard import StepGuard
 from elasticd.train.scalars.commit_scalars import CommitScalars, Tensors
-from elasticd.train.session.watch import EpochProgress, Pauses, StateWatch
+from elasticd.train.session.step_session import EpochProgress, Pauses, StepSession
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.entry import StateEntries, StateEntryKind, kind_of
@@ -76,7 +76,7 @@ class StateCore:
         """True until the state was in a world."""
         self.is_broken = False
         """True if a commit or a load was interrupted in the middle."""
-        self._watch: StateWatch | None = None
+        self._session: StepSession | None = None
         self._thread: int | None = None
         self._groups = BuiltGroups(())
         self._hooks = ScriptHooks()
@@ -103,13 +103,13 @@ class StateCore:
 
         Raises: CallError: the script calls it from another thread, or outside of `train`.
         """
-        if (watch := self._watch) is None or threading.get_ident() != self._thread:
-            watch = self._inside("commit()")
+        if (session := self._session) is None or threading.get_ident() != self._thread:
+            session = self._inside("commit()")
         given = self.commit_scalars.checked(scalars, hist)
         self._take(self.step + 1, self.epoch + self.loaders.held)
         self.commit_scalars.set(given, self.step, hist)
-        watch.committed((self.step, self.epoch))
-        watch.check(self.step)
+        session.committed((self.step, self.epoch))
+        session.check(self.step)
 
     def epochs(self, count: int, steps: int) -> Iterator[int]:
         """Iterate over the epochs that are left, see `State.epochs`."""
@@ -121,7 +121,7 @@ class StateCore:
     @uninterruptible
     def pause(self, why: str) -> Iterator[None]:
         """Say that no step will end for a while, see `State.pause`."""
-        watch = self._inside("pause()")
+        session = self._inside("pause()")
         if self._pauses.begin(why):
             self.guard.begin_pause()
         try:
@@ -129,7 +129,7 @@ class StateCore:
         finally:
             is_over = self._pauses.end()
         if is_over:
-            watch.check(self.step)
+            session.check(self.step)
 
     # --- for `run` and its rooms ------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class StateCore:
         """Return those numbers of the last commit that are known without waiting; any thread."""
         return self.commit_scalars.known()
 
-    def enter(self, world: World, watch: StateWatch) -> None:
+    def enter(self, world: World, session: StepSession) -> None:
         """Get ready for `train` in this world; the calling thread becomes the training thread."""
         self.rollback()
         self._random.enter(world.rank)
@@ -177,14 +177,14 @@ class StateCore:
                 parameter.grad = None
         for optimizer in self.of_kind(torch.optim.Optimizer):
             optimizer.zero_grad(set_to_none=True)
-        self.loaders.place(world, watch, self.of_kind(torch.nn.Module))
+        self.loaders.place(world, session, self.of_kind(torch.nn.Module))
         # If this rank was dirty and got no state, the ranks have agreed that its own counts.
         self.guard.reset()
         self._keep.copy(self._keep.collect())
         self.is_new = self.is_broken = False
         every, size = self._optimizers, world.size
-        self.guard.arm(watch, OnNan(self.on_nan), meeting(every, size), any_rank(every, size))
-        self._watch, self._pauses = watch, Pauses(watch)
+        self.guard.arm(session, OnNan(self.on_nan), barrier(every, size), any_rank(every, size))
+        self._session, self._pauses = session, Pauses(session)
         self._random.reseed(self.epoch, self.step)
 
     @property
@@ -206,7 +206,7 @@ class StateCore:
     def leave(self) -> None:
         """Note that the script has left `train`; other ranks can still get the state."""
         self.guard.disarm()
-        self._watch = None
+        self._session = None
         self._thread = None
 
     def rollback(self) -> None:
@@ -277,35 +277,36 @@ class StateCore:
 
     # --- private ----------------------------------------------------------------------------------
 
-    def _inside(self, what: str) -> StateWatch:
-        if self._watch is None:
+    def _inside(self, what: str) -> StepSession:
+        if self._session is None:
             raise CallError(
                 f"{what} was called outside of elasticd.run: call it in train(state, world), which "
                 "elasticd.run(train, state) calls."
             )
         if threading.get_ident() != self._thread:
             raise CallError(f"{what} was called from another thread: call it from that of train.")
-        return self._watch
+        return self._session
 
     @uninterruptible
     def _passes(self, count: int) -> Iterator[int]:
         while self.epoch + self.loaders.held < count:
             yield self.epoch + self.loaders.held
-            watch = self._inside("epochs()")
+            session = self._inside("epochs()")
             epoch = self.epoch + self.loaders.held + 1
             if epoch < count and self._holds(epoch):
                 self._random.reseed(epoch, self.step)
             else:
                 self._take(self.step, epoch)
-                watch.committed((self.step, self.epoch))
-            watch.check(self.step)
+                session.committed((self.step, self.epoch))
+            session.check(self.step)
 
     def _holds(self, epoch: int) -> bool:
         """Begin an epoch without a commit, if gradients of samples that none has counted wait."""
         waits = self.loaders.has_uncounted and self._keep.gradients.is_passed()
         if not waits or self.is_dirty or self._keep.has_updated_scaler():
             return False  # The samples of a step count, and those of one that was left out.
-        return self.loaders.hold_epoch(epoch, is_other=self.guard.touch.has_changed(is_close=True))
+        is_other = self.guard.monitor.has_changed(is_close=True)
+        return self.loaders.hold_epoch(epoch, is_other=is_other)
 
     def _take(self, step: int, epoch: int) -> None:
         """Make the live state the committed one.

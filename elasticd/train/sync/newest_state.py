@@ -223,23 +223,23 @@ def agree_on_source(
     if group.rank == 0:
         texts = store.multi_get([_report_key(rank) for rank in range(group.size)])
         store.set(_DECISION, json.dumps(_decided([_report(text) for text in texts])))
-    said = json.loads(store.get(_DECISION))
-    if "lost" in said:
-        raise StateLost(said["lost"])
-    if "odd" in said:
+    values = json.loads(store.get(_DECISION))
+    if "lost" in values:
+        raise StateLost(values["lost"])
+    if "odd" in values:
         found = StructureDiffers(
-            said["reference"], tuple(said["odd"]), is_first=bool(said["is_first"])
+            values["reference"], tuple(values["odd"]), is_first=bool(values["is_first"])
         )
         raise _difference(group, found, structure)
     return SourceDecision(
-        position=(said["position"][0], said["position"][1]),
-        sources=tuple(said["sources"]),
-        targets=tuple(said["targets"]),
-        is_fresh=bool(said["is_fresh"]),
-        nodes=tuple(said["nodes"]),
-        run=said["run"],
-        snapshot_interval=said.get("snapshot_interval", 1),  # Rank 0 may be of an older version.
-        note=said["note"],
+        position=(values["position"][0], values["position"][1]),
+        sources=tuple(values["sources"]),
+        targets=tuple(values["targets"]),
+        is_fresh=bool(values["is_fresh"]),
+        nodes=tuple(values["nodes"]),
+        run=values["run"],
+        snapshot_interval=values.get("snapshot_interval", 1),  # Rank 0 may be of an older version.
+        note=values["note"],
     )
 
 
@@ -312,8 +312,8 @@ def _report(text: bytes) -> RankReport:
 
     Nodes are upgraded one after the other, so a report may come from a newer version.
     """
-    said = {name: each for name, each in json.loads(text).items() if name in RankReport.__slots__}
-    return RankReport(**{**said, "position": (said["position"][0], said["position"][1])})
+    values = {name: each for name, each in json.loads(text).items() if name in RankReport.__slots__}
+    return RankReport(**{**values, "position": (values["position"][0], values["position"][1])})
 
 
 def _report_key(rank: int) -> str:

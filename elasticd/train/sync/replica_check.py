@@ -29,12 +29,12 @@ from elasticd.errors import CallError, ElasticdError
 from elasticd.tensors.fingerprint import Measure, comparable, digest, is_near, measured
 
 __all__ = [
-    "ReplicaDiffers",
     "ReplicaCheck",
-    "ScriptDiverges",
+    "ReplicaDiffers",
     "ReplicaVerdict",
+    "ScriptDiverges",
     "judge",
-    "odd_ones_out",
+    "outlier_ranks",
 ]
 
 SELDOM = 1024
@@ -179,9 +179,9 @@ class ReplicaCheck:
                 plain = {name: getattr(verdict, name) for name in ReplicaVerdict.__slots__}
                 self._store.set(key, json.dumps(plain))
             elif self._store.check([key]):
-                said = json.loads(self._store.get(key))
+                fields = json.loads(self._store.get(key))
                 known = ReplicaVerdict.__slots__  # Rank 0 may be of a newer version.
-                verdict = ReplicaVerdict(**{name: said[name] for name in known if name in said})
+                verdict = ReplicaVerdict(**{name: fields[name] for name in known if name in fields})
             else:
                 return
             self._open.popleft()
@@ -209,7 +209,7 @@ def judge(posted: Sequence[_Posted], *, is_exact: bool) -> ReplicaVerdict:
     is_split = False
     for group in dict.fromkeys(key for each in posted for key in each.digests):
         members = [rank for rank, each in enumerate(posted) if group in each.digests]
-        others = odd_ones_out([posted[rank].digests[group] for rank in members])
+        others = outlier_ranks([posted[rank].digests[group] for rank in members])
         odd |= {members[place] for place in others}
         is_split |= 2 * len(others) >= len(members)
     if not odd or (is_exact and not is_split):
@@ -249,7 +249,7 @@ def _measured_verdict(posted: Sequence[_Posted]) -> ReplicaVerdict:
     )
 
 
-def odd_ones_out(fingerprints: Iterable[str]) -> list[int]:
+def outlier_ranks(fingerprints: Iterable[str]) -> list[int]:
     """Return the ranks that do not have the most frequent digest; in a tie rank 0's counts."""
     prints = list(fingerprints)
     counts = Counter(prints)
@@ -296,12 +296,12 @@ def _named(verdict: ReplicaVerdict) -> str:
 
 
 def _read(text: bytes) -> _Posted:
-    said: dict[str, Any] = json.loads(text)
+    fields: dict[str, Any] = json.loads(text)
     return _Posted(
-        digests=said["digests"],
+        digests=fields["digests"],
         measures={
             group: {name: Measure(*values) for name, values in table.items()}
-            for group, table in said["measures"].items()
+            for group, table in fields["measures"].items()
         },
     )
 

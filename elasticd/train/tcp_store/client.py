@@ -30,7 +30,7 @@ from elasticd.net.listener import host_port
 from elasticd.train.tcp_store import open_sockets
 from elasticd.train.tcp_store.open_sockets import Address, plain_host
 
-__all__ = ["StoreLost", "connect", "is_of_silent_host", "watching"]
+__all__ = ["StoreLost", "connect", "is_of_silent_host", "keepalive"]
 
 _SLICE_S = 0.3
 _LOOK_S = 0.02
@@ -93,7 +93,7 @@ def connect(
             )
         except (OSError, RuntimeError) as exc:
             why = str(exc).splitlines()[0] if str(exc) else repr(exc)
-            silent_tries = silent_tries + 1 if _is_silence(exc) else 0
+            silent_tries = silent_tries + 1 if _is_unreachable(exc) else 0
             if silent_tries >= SILENT_TRIES:
                 break
             # A router that says at once that there is no way may know one a second later.
@@ -106,18 +106,18 @@ def connect(
 
 
 @contextmanager
-def watching(store: Address | None, known: Collection[int]) -> Iterator[None]:
+def keepalive(store: Address | None, known: Collection[int]) -> Iterator[None]:
     """End connections to this store, but for the `known` sockets, once its host is silent, as long
     as the block lasts. Afterwards a cut is for the group's own connections to tell.
     """
     links = open_sockets.store_links(store, known) if store is not None else []
     for link in links:
-        open_sockets.watch_silence(link, STORE_SILENCE_S)
+        open_sockets.set_keepalive(link, STORE_SILENCE_S)
     try:
         yield
     finally:
         for link in links:
-            open_sockets.watch_silence(link, 0)
+            open_sockets.set_keepalive(link, 0)
 
 
 def is_of_silent_host(exc: BaseException) -> bool:
@@ -130,7 +130,7 @@ def _pause(until_s: float, is_over: Callable[[], bool]) -> None:
         time.sleep(min(left_s, _LOOK_S))
 
 
-def _is_silence(exc: OSError | RuntimeError) -> bool:
+def _is_unreachable(exc: OSError | RuntimeError) -> bool:
     """Return whether the error means that no answer came; a refusal is an answer."""
     return isinstance(exc, TimeoutError) or (isinstance(exc, OSError) and exc.errno in _SILENCES)
 

@@ -42,14 +42,14 @@ class StoreExchange:
         size, store = self._group.size, self._group.store
         if size == 1:
             return [word]
-        self.say(f"{what}/{self._group.rank}", word)
+        self.send(f"{what}/{self._group.rank}", word)
         if self._group.rank == 0:
             keys = [self._key(f"{what}/{rank}") for rank in range(size)]
             self._wait(keys)
-            self.say(what, json.dumps([each.decode() for each in store.multi_get(keys)]))
+            self.send(what, json.dumps([each.decode() for each in store.multi_get(keys)]))
         return list(json.loads(self.receive(what)))
 
-    def say(self, what: str, text: str) -> None:
+    def send(self, what: str, text: str) -> None:
         self._group.store.set(self._key(what), text)
 
     def receive(self, what: str) -> str:

@@ -30,11 +30,11 @@ __all__ = [
     "inodes",
     "is_gone",
     "fail_pending_accepts",
-    "limit_silence",
+    "set_user_timeout",
     "plain_host",
     "shutdown",
     "store_links",
-    "watch_silence",
+    "set_keepalive",
 ]
 
 Address = tuple[str, int]
@@ -115,13 +115,13 @@ def shutdown(link: OpenSocket) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
-def limit_silence(link: OpenSocket, silence_s: int) -> None:
+def set_user_timeout(link: OpenSocket, silence_s: int) -> None:
     """End the connection when sent bytes are not acknowledged for `silence_s` seconds."""
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_s * 1000)
 
 
-def watch_silence(link: OpenSocket, silence_s: int) -> None:
+def set_keepalive(link: OpenSocket, silence_s: int) -> None:
     """End the connection, though nothing is sent on it, when its other end has not answered for so
     long; with 0, never.
     """

@@ -16,7 +16,7 @@ from torch.distributed import DistStoreError
 from elasticd.errors import EnvironmentProblem
 from elasticd.train.group_broken import GroupBroken
 
-__all__ = ["Arrivals", "gather", "odd_ones"]
+__all__ = ["Arrivals", "gather", "minority_ranks"]
 
 _NAMES = {"cpu": "CPU", "cuda": "GPU"}
 
@@ -69,7 +69,7 @@ def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "
     if seen % _GPU == size:
         is_mixed = seen // _GPU not in (0, size)
         store.set("all-here", "mixed" if is_mixed else "alike")
-        return Arrivals(odd=_odd(store, size)) if is_mixed else Arrivals()
+        return Arrivals(odd=_minority_ranks(store, size)) if is_mixed else Arrivals()
     try:
         left_s = max(0.001, deadline_s - time.monotonic())
         store.wait(["all-here"], timedelta(seconds=left_s))
@@ -78,18 +78,18 @@ def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "
         return Arrivals(missing=tuple(each for each, is_here in enumerate(here) if not is_here))
     if store.get("all-here") == b"alike":
         return Arrivals()
-    return Arrivals(odd=_odd(store, size))
+    return Arrivals(odd=_minority_ranks(store, size))
 
 
-def odd_ones(kinds: Sequence[str]) -> tuple[int, ...]:
+def minority_ranks(kinds: Sequence[str]) -> tuple[int, ...]:
     """Return which ranks are not like most; of two equal halves, those without a GPU."""
     counts = Counter(kinds)
     common = max(counts, key=lambda kind: (counts[kind], kind != "cpu"))
     return tuple(rank for rank, kind in enumerate(kinds) if kind != common)
 
 
-def _odd(store: Any, size: int) -> tuple[int, ...]:
-    return odd_ones([store.get(f"here/{each}").decode() for each in range(size)])
+def _minority_ranks(store: Any, size: int) -> tuple[int, ...]:
+    return minority_ranks([store.get(f"here/{each}").decode() for each in range(size)])
 
 
 def _listed(ranks: tuple[int, ...]) -> str:

@@ -9,7 +9,7 @@ import trustme
 from elasticd.checkpoint.commit.committer import CommitOutcome
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.location import open_once
-from elasticd.checkpoint.storage.storage_trial import TriedBucket
+from elasticd.checkpoint.storage.storage_probe import ProbedBucket
 from elasticd.errors import Refused
 from tests.fixtures.s3 import give_keys
 from tests.fixtures.scripted_s3 import Habit, ScriptedS3
@@ -38,10 +38,10 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
     give_keys(monkeypatch)
 
 
-def opened(s3: ScriptedS3, **options: Any) -> tuple[TriedBucket, list[str]]:
+def opened(s3: ScriptedS3, **options: Any) -> tuple[ProbedBucket, list[str]]:
     """A bucket as a keeper has it, and what it says."""
     bucket = open_once(s3.place.url, {**s3.place.options, **options}, os.environ)
-    assert isinstance(bucket, TriedBucket)
+    assert isinstance(bucket, ProbedBucket)
     said: list[str] = []
     bucket.say = said.append
     return bucket, said
@@ -49,11 +49,11 @@ def opened(s3: ScriptedS3, **options: Any) -> tuple[TriedBucket, list[str]]:
 
 def over_tls(
     s3: ScriptedS3, keys: tuple[str, str, str], **options: Any
-) -> tuple[TriedBucket, list[str]]:
+) -> tuple[ProbedBucket, list[str]]:
     return opened(s3, client_kwargs={"verify": keys[2]}, **options)
 
 
-def assert_saves(bucket: TriedBucket) -> None:
+def assert_saves(bucket: ProbedBucket) -> None:
     """A checkpoint that was saved is whole, large objects too."""
     assert save(bucket, SNAPSHOT) is CommitOutcome.COMMITTED
     found = load(bucket)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.checkpoint.commit.committer import CommitOutcome
-from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
 from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
 from elasticd.checkpoint.storage.bucket import Bucket, Data
@@ -48,14 +48,14 @@ def snapshot(step: int, generation: int = 1, run: int = 1) -> Snapshot:
 def assert_log_is_in_order(bucket: Bucket) -> None:
     """No number is missing, and every entry was allowed by those before it."""
     log = CommitLog(bucket)
-    ruling = Ruling()
+    log_state = LogState()
     for number in range(1, log.newest_number() + 1):
         entry = log.entry(number)
         if entry.kind is LogEntryKind.COMMITTED:
-            assert may_commit(ruling, entry.snapshot), f"entry {number}: {entry.snapshot}"
+            assert may_commit(log_state, entry.snapshot), f"entry {number}: {entry.snapshot}"
         assert (entry.snapshot.run, entry.snapshot.generation) != (0, 0)
-        ruling = ruling.after(entry)
-        assert CommitLog(bucket).ruling(number) == ruling
+        log_state = log_state.after(entry)
+        assert CommitLog(bucket).state(number) == log_state
 
 
 def test_generation_that_opens_between_decision_and_write_fences_the_older(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_run_that_loses_the_race_for_an_empty_log_is_fenced(tmp_path: Path) -> N
     loser = Interrupted(tmp_path, entry_name(1), lambda: committer(plain, "b").open(1, 0))
     with pytest.raises(Fenced):
         committer(loser, "a").open(1, 0)
-    assert CommitLog(plain).ruling().uid == "b"
+    assert CommitLog(plain).state().uid == "b"
 
 
 def test_opening_twice_is_one_entry(tmp_path: Path) -> None:
@@ -161,6 +161,6 @@ def test_older_generation_never_becomes_the_newest_again(kind: str, tmp_path: Pa
                 done.result()
         assert_log_is_in_order(bucket)
         assert_whole(bucket)
-        assert CommitLog(bucket).ruling().generation == 4
+        assert CommitLog(bucket).state().generation == 4
         assert save(bucket, snapshot(99, 3)) is CommitOutcome.TOO_LATE
         assert save(bucket, snapshot(99, 4)) is CommitOutcome.COMMITTED

@@ -13,7 +13,7 @@ import torch
 from elasticd.checkpoint.commit.read_lease import GRACE_S
 from elasticd.checkpoint.format import entry, manifest
 from elasticd.checkpoint.format.layout import entry_name
-from elasticd.checkpoint.retention.deletion import retain
+from elasticd.checkpoint.retention.deletion import apply_retention
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.tensors.tree import flatten
 from tests.fixtures.patience import patience_s
@@ -55,7 +55,7 @@ def test_thirty_lines_restore_the_newest_checkpoint(maker: Maker, tmp_path: Path
     state["complex"] = torch.randn(3, dtype=torch.complex64)
     state["float8"] = torch.randn(4, 4).to(torch.float8_e5m2)
     maker.save(50, state, count=3)
-    retain(maker.bucket, maker.log, Retention(last=2))
+    apply_retention(maker.bucket, maker.log, Retention(last=2))
     done = by_hand(tmp_path / "run", tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["world_size"] == 3

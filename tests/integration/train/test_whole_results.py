@@ -79,24 +79,24 @@ def go_on_alone(line: Connection, port: int, name: str) -> None:
     step = STEPS[name]()
     step()
     synchronize()
-    line.send(group.has_whole_results())
+    line.send(group.has_all_results())
     line.recv()
     until_s = time.monotonic() + PATIENCE_S
     while not group.has_ended() and time.monotonic() < until_s:
         time.sleep(0.005)
-    line.send((group.has_ended(), group.has_whole_results()))
+    line.send((group.has_ended(), group.has_all_results()))
     with suppress(RuntimeError):
         step()
-    line.send(group.has_whole_results())
+    line.send(group.has_all_results())
     group.abort()
-    line.send(group.has_whole_results())
+    line.send(group.has_all_results())
 
 
 def send_once(line: Connection, rank: int, port: int) -> None:
     group = formed(rank, port)
     tensor: Any = torch.ones(3)
     dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0)
-    line.send(group.has_whole_results())
+    line.send(group.has_all_results())
     line.recv()
     group.close()
 

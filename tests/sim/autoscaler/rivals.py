@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.autoscale.curve.estimate import fit_s, is_fitted
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import with_windows
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.rules.behavior import stabilized, with_proposed
 from elasticd.autoscale.rules.target import propose
 from elasticd.autoscale.simulator.run import Autoscaler, Scaler
@@ -44,10 +44,10 @@ class Rival:
     def decisions(self) -> tuple[Decision, ...]:
         return tuple(self._made)
 
-    def restart(self, seen: Seen) -> None:
+    def restart(self, seen: Observation) -> None:
         """It loses nothing: the comparison is of rules, and not of their processes."""
 
-    def sized(self, seen: Seen, nodes: int) -> int | None:
+    def sized(self, seen: Observation, nodes: int) -> int | None:
         nodes = max(seen.min_nodes, min(seen.max_nodes, nodes))
         if nodes == seen.wanted:
             return None
@@ -68,7 +68,7 @@ class Rival:
 class Always(Rival):
     """As many nodes as may be."""
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         return self.sized(seen, seen.max_nodes)
 
 
@@ -79,7 +79,7 @@ class Hpa(Rival):
     metric: TargetMetric
     _memory: Memory = field(default_factory=Memory)
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         rule = TargetRule(metrics=(self.metric,))
         # To the HPA a throughput of nothing is a load of nothing, and asks for the least.
         proposal = propose(rule, seen, self._memory)
@@ -100,7 +100,7 @@ class Fit(Rival):
     _curve: Curve = field(default_factory=Curve)
     _tried_s: float = -EVERY_S
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         if seen.windows:
             self._curve = fitted(with_windows(self._curve, seen.windows))
         if seen.now_s < self._tried_s + EVERY_S or not is_fitted(self._curve) or not seen.nodes:
@@ -122,7 +122,7 @@ class AdaptDl(Rival):
     _steps_s: dict[int, float] = field(default_factory=dict)
     _tried_s: float = -EVERY_S
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         for window in seen.windows:
             self._steps_s[window.nodes] = window.seconds / window.steps
         if seen.now_s < self._tried_s + EVERY_S or not self._steps_s or not seen.nodes:
@@ -214,7 +214,7 @@ class Knowing(Rival):
     is_at_once: bool
     _shape: Shape | None = None
 
-    def wish(self, seen: Seen) -> int | None:
+    def wish(self, seen: Observation) -> int | None:
         shape = self.scenario.shape_at(seen.now_s)
         if shape != self._shape and not self.is_at_once:
             begun = [each.from_s for each in self.scenario.curves if each.from_s <= seen.now_s]

@@ -1,11 +1,11 @@
 """A job that trains and has been measured, as one evaluation sees it."""
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.records.ids import Generation
 
 __all__ = ["SEEN"]
 
-SEEN = Seen(
+SEEN = Observation(
     job="digits",
     uid="u1",
     now_s=1000.0,
@@ -19,5 +19,5 @@ SEEN = Seen(
     generation=Generation(3),
     available=8,
     step=500,
-    is_window_whole=True,
+    has_full_window=True,
 )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.rules.behavior import (
     rates_reach_s,
     stabilization,
@@ -34,8 +34,8 @@ from elasticd.records.ids import Generation
 NOW_S = 10_000.0
 
 
-def seen(wanted: int, *, now_s: float = NOW_S) -> Seen:
-    return Seen(
+def seen(wanted: int, *, now_s: float = NOW_S) -> Observation:
+    return Observation(
         job="job",
         uid="u",
         now_s=now_s,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.evaluation_input import MeasuredWindow, QueryReading, Seen
+from elasticd.autoscale.evaluation_input import MeasuredWindow, Observation, QueryReading
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.held import MISSING_INPUT, HoldReason
@@ -44,7 +44,7 @@ def reading(value: float) -> dict[str, QueryReading]:
 
 
 def once(
-    seen: Seen,
+    seen: Observation,
     policy: Policy = POLICY,
     memory: Memory = MEMORY,
     opened: Decision | None = None,
@@ -175,14 +175,14 @@ def test_another_job_of_the_same_name_has_no_past() -> None:
 
 def test_nothing_is_mixed_in_from_before_a_change_of_world() -> None:
     """The first window of a generation must be whole."""
-    seen = replace(SEEN, is_window_whole=False, readings=reading(15.0))
+    seen = replace(SEEN, has_full_window=False, readings=reading(15.0))
     found = once(seen)
     assert found.wanted is None and found.held == HoldReason.NO_WINDOW
 
 
 def test_job_without_steps_has_its_window_by_the_time_of_its_generation() -> None:
     """A job of restart mode reports none, and its metrics are to be followed all the same."""
-    seen = replace(SEEN, step=0, is_window_whole=False, readings=reading(15.0))
+    seen = replace(SEEN, step=0, has_full_window=False, readings=reading(15.0))
     memory = replace(MEMORY, generation=Generation(2))
     first = once(seen, memory=memory)
     assert first.held == HoldReason.NO_WINDOW

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.evaluation_input import MeasuredWindow, QueryReading, Seen
+from elasticd.autoscale.evaluation_input import MeasuredWindow, Observation, QueryReading
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.held import HoldReason
@@ -47,7 +47,7 @@ readings = st.one_of(
 
 
 @st.composite
-def _moments(draw: st.DrawFn) -> list[tuple[Seen, bool]]:
+def _moments(draw: st.DrawFn) -> list[tuple[Observation, bool]]:
     """Draw evaluations with whether the leader died just before; times are exact in binary."""
     found = []
     now_s, generation, nodes, step = 1024.0, 1, 4, 0
@@ -63,7 +63,7 @@ def _moments(draw: st.DrawFn) -> list[tuple[Seen, bool]]:
             steps=draw(st.integers(10, 400)),
             seconds=seconds,
         )
-        seen = Seen(
+        seen = Observation(
             job="digits",
             uid="u1",
             now_s=now_s,
@@ -80,7 +80,7 @@ def _moments(draw: st.DrawFn) -> list[tuple[Seen, bool]]:
             step=step,
             is_paused=draw(st.booleans()),
             windows=(window,) if draw(st.booleans()) else (),
-            is_window_whole=draw(st.booleans()),
+            has_full_window=draw(st.booleans()),
             change_cost_s=(1.5,) if draw(st.booleans()) else (),
             readings={"queue": draw(readings), "rate": draw(readings)},
         )
@@ -90,7 +90,7 @@ def _moments(draw: st.DrawFn) -> list[tuple[Seen, bool]]:
 
 @given(moments=_moments(), base_s=st.integers(-2000, 100_000))
 @settings(max_examples=150, deadline=None)
-def test_next_leader_decides_the_same(moments: list[tuple[Seen, bool]], base_s: int) -> None:
+def test_next_leader_decides_the_same(moments: list[tuple[Observation, bool]], base_s: int) -> None:
     """One leader that lives, and one that dies before any of the evaluations, agree on all."""
     memory, curve, opened = Memory(), Curve(), None
     other_memory, other_curve, other_opened = Memory(), Curve(), None

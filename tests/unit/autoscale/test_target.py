@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.rules.target import NODES_LIMIT, propose
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
@@ -23,8 +23,8 @@ HORIZONTAL = "horizontal_test.go"
 
 def seen(
     readings: Mapping[str, float | QueryReading], *, nodes: int, wanted: int | None = None
-) -> Seen:
-    return Seen(
+) -> Observation:
+    return Observation(
         job="job",
         uid="u",
         now_s=1000.0,

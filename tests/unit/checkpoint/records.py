@@ -5,7 +5,7 @@ from typing import Any
 
 from elasticd.checkpoint.format.checksum import text_sum
 from elasticd.checkpoint.format.entry import LogEntry, LogEntryKind
-from elasticd.checkpoint.format.json_read import sealed
+from elasticd.checkpoint.format.json_read import with_checksum
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment, Header, Manifest, Part, Piece, Tensor
 
@@ -57,7 +57,7 @@ def changed(text: bytes, **fields: Any) -> bytes:
     plain = json.loads(text)
     del plain["sum"]
     plain.update(fields)
-    return sealed({name: value for name, value in plain.items() if value is not ...})
+    return with_checksum({name: value for name, value in plain.items() if value is not ...})
 
 
 def sealed_text(body: bytes) -> bytes:

@@ -335,10 +335,10 @@ def test_opening_is_written_behind_the_workers_back(tmp_path: Path) -> None:
     gate.wait_reached()
     assert node.saver.open(3, 7, 1) == 1
     log = CommitLog(FolderBucket(str(tmp_path)))
-    assert log.ruling().generation == 1
+    assert log.state().generation == 1
     gate.opened.set()
-    until(lambda: log.ruling().generation == 3, lambda: log.ruling())
-    assert log.ruling().start_step == 7
+    until(lambda: log.state().generation == 3, lambda: log.state())
+    assert log.state().start_step == 7
 
 
 def test_opening_that_came_too_late_harms_nobody(tmp_path: Path) -> None:
@@ -348,4 +348,4 @@ def test_opening_that_came_too_late_harms_nobody(tmp_path: Path) -> None:
     node.saver.open(4, 60, 1)
     node.take(a_snapshot(60, 4), a_plan())
     assert ended(node, 60, 4)[0] is CommitOutcome.TOO_LATE
-    assert CommitLog(node.bucket).ruling().generation == 5
+    assert CommitLog(node.bucket).state().generation == 5

@@ -198,7 +198,7 @@ def test_zombie_of_another_run_commits_nothing(tmp_path: Path, start_step: int) 
     gate.opened.set()
     assert outcome(node) is CommitOutcome.TOO_LATE
     assert committed(later.bucket) == []
-    assert CommitLog(later.bucket).ruling().run == 2
+    assert CommitLog(later.bucket).state().run == 2
 
 
 def test_storage_is_asked_while_nobody_waits_for_the_answer(tmp_path: Path) -> None:

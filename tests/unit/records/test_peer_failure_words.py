@@ -3,7 +3,7 @@
 import pytest
 
 from elasticd.records.failure import ERROR_WORDS, TEXT_WORDS
-from elasticd.train.process_group.peer_failure import is_echo
+from elasticd.train.process_group.peer_failure import is_secondary
 from elasticd_agent.workers import exit_report
 from elasticd_agent.workers.exit_report import ExitReport
 
@@ -29,14 +29,14 @@ OF_AN_ERROR_ALONE = ("wait timeout after 5000ms", "connection was likely closed"
 
 @pytest.mark.parametrize("words", BOTH)
 def test_worker_and_agent_take_the_same_words_for_an_echo(words: str) -> None:
-    assert is_echo(RuntimeError(words), is_peer_gone=False)
+    assert is_secondary(RuntimeError(words), is_peer_gone=False)
     assert exit_report.is_echo(ExitReport(exception=f"RuntimeError: {words}"))
 
 
 @pytest.mark.parametrize("words", OF_AN_ERROR_ALONE)
 def test_wider_words_count_only_where_the_type_is_known(words: str) -> None:
-    assert is_echo(RuntimeError(words), is_peer_gone=False)
-    assert not is_echo(ValueError(words), is_peer_gone=False)
+    assert is_secondary(RuntimeError(words), is_peer_gone=False)
+    assert not is_secondary(ValueError(words), is_peer_gone=False)
     assert not exit_report.is_echo(ExitReport(exception=f"Anything: {words}"))
 
 

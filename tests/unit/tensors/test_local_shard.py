@@ -21,7 +21,7 @@ from elasticd.tensors.local_shard import (
     within,
 )
 from elasticd.tensors.tree import flatten
-from elasticd.train.optimizer.sharded_optimizer import meeting
+from elasticd.train.optimizer.sharded_optimizer import barrier
 from elasticd.train.save.share_plan import SharePlan
 from tests.fixtures.ranks import Cast
 from tests.integration.checkpoint_dcp.troupe import Troupe
@@ -55,7 +55,7 @@ class Here(NamedTuple):
 
     origin: tuple[int, ...]
     values: Any
-    is_whole: bool
+    is_plain_tensor: bool
     is_first: bool
     written: list[tuple[tuple[int, ...], Any]]
     """Boxes that it brings to a checkpoint."""
@@ -143,10 +143,10 @@ def say_who_meets(rank: int) -> list[tuple[bool, bool]]:
     said = []
     for tensor in tensors:
         optimizer = torch.optim.SGD([tensor.requires_grad_()])
-        call = meeting([optimizer], SIZE)
+        call = barrier([optimizer], SIZE)
         if call is not None:
             call()
-        assert meeting([optimizer], 1) is None, "nobody is there to be met"
+        assert barrier([optimizer], 1) is None, "nobody is there to be met"
         said.append((has_replicas(tensor), call is not None))
     return said
 
@@ -182,7 +182,7 @@ def _say(rank: int, tensor: torch.Tensor) -> Here:
         for part in _planned(rank, tensor).parts
         for piece in part.layout.pieces
     ]
-    return Here(here.origin, here.tensor.tolist(), here.is_whole, here.is_first, written)
+    return Here(here.origin, here.tensor.tolist(), here.is_plain_tensor, here.is_first, written)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def test_ranks_that_are_first_have_the_whole_together(
 ) -> None:
     """Of what several ranks hold, one is the first."""
     held = [each[name] for each in said]
-    assert not any(each.is_whole for each in held)
+    assert not any(each.is_plain_tensor for each in held)
     first = [(each.origin, each.values) for each in held if each.is_first]
     assert (boxed(CASES[name][0], first) == 1).all()
     every = [(each.origin, each.values) for each in held]
@@ -282,7 +282,7 @@ def test_ordinary_tensor_is_here_as_a_whole() -> None:
     """Without a copy, and without its history."""
     parameter = torch.nn.Parameter(torch.rand(2, 3))
     here = local_part(parameter)
-    assert here.is_whole and here.is_first and here.origin == (0, 0)
+    assert here.is_plain_tensor and here.is_first and here.origin == (0, 0)
     assert here.tensor.data_ptr() == parameter.data_ptr() and not here.tensor.requires_grad
     assert memory_of(parameter) is parameter
 
@@ -298,7 +298,9 @@ def test_what_boxes_have_in_common_is_what_both_hold(
     whole = torch.arange(8 ** len(rows)).reshape([8] * len(rows))
     one = tuple(slice(first, first + size) for (first, size), _ in rows)
     other = tuple(slice(first, first + size) for _, (first, size) in rows)
-    part = LocalShard(whole[one], tuple(each.start for each in one), is_whole=False, is_first=True)
+    part = LocalShard(
+        whole[one], tuple(each.start for each in one), is_plain_tensor=False, is_first=True
+    )
     offsets = tuple(each.start for each in other)
     pair = common(part, offsets, whole[other].clone())
     wanted = set(whole[one].flatten().tolist()) & set(whole[other].flatten().tolist())
@@ -313,5 +315,5 @@ def test_what_boxes_have_in_common_is_what_both_hold(
         assert found.piece == 3 and wanted <= set(asked.flatten().tolist())
         for row in range(found.count):
             assert wanted & set(asked.narrow(along, row, 1).flatten().tolist()), "no row too many"
-    inner = LocalShard(whole, (0,) * whole.dim(), is_whole=True, is_first=True)
+    inner = LocalShard(whole, (0,) * whole.dim(), is_plain_tensor=True, is_first=True)
     assert torch.equal(within(inner, piece), whole[other])

@@ -159,7 +159,7 @@ def test_what_is_being_measured_outlives_a_write_that_was_refused() -> None:
     deciding.act = lambda: None
     job.progress(1000, 110.0)
     leader.evaluate()
-    assert deciding.seen[-1].is_window_whole and job.wanted == 3
+    assert deciding.seen[-1].has_full_window and job.wanted == 3
     assert [each.number for each in job.decisions] == [1]
 
 

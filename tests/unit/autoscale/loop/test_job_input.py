@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.records.codec import decode
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec
@@ -18,7 +18,7 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def seen(cluster: Cluster, job: str = "j") -> Seen:
+def seen(cluster: Cluster, job: str = "j") -> Observation:
     leader = Leader(cluster, deciding := Deciding())
     leader.evaluate()
     leader.kill()

@@ -56,8 +56,8 @@ def test_a_window_lies_after_the_first_20_steps_and_is_long_enough(bench: Bench)
     assert bench.progress(121, 20.0) == Measured()
     assert bench.progress(140, 40.0).windows == ()
     measured = bench.progress(151, 50.0)
-    assert measured.windows == (window(30, 30.0),) and measured.is_window_whole
-    assert bench.take().windows == () and bench.take().is_window_whole
+    assert measured.windows == (window(30, 30.0),) and measured.has_full_window
+    assert bench.take().windows == () and bench.take().has_full_window
     assert bench.progress(191, 90.0).windows == (window(40, 40.0),)
 
 
@@ -90,7 +90,7 @@ def test_a_window_never_spans_a_change_of_world(bench: Bench) -> None:
     bench.job.tell("a", step=500)
     bench.job.tell("b", step=500)
     assert bench.progress(530, 70.0).windows == ()
-    assert not bench.take().is_window_whole
+    assert not bench.take().has_full_window
     assert bench.progress(560, 100.0).windows == (window(30, 30.0, generation=2, nodes=3),)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from elasticd.autoscale.evaluation_input import QueryReading, Seen
+from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.records.ids import Generation
 
 __all__ = ["seen"]
@@ -22,8 +22,8 @@ def seen(
     data_share: float = 0.0,
     used_node_hours: float = 0.0,
     readings: Mapping[str, QueryReading] | None = None,
-) -> Seen:
-    return Seen(
+) -> Observation:
+    return Observation(
         job="j",
         uid="u",
         now_s=now_s,

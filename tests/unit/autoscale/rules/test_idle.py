@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.idle import propose, remembered
 from elasticd.records.autoscale.curve import Curve
@@ -16,7 +16,7 @@ from tests.unit.autoscale.rules.rule_scene import seen
 RULE = IdleRule(after_s=60.0, data_share=0.9)
 
 
-def _told(*jobs: Seen, policy: Policy | None = None) -> tuple[Proposal, Memory]:
+def _told(*jobs: Observation, policy: Policy | None = None) -> tuple[Proposal, Memory]:
     memory = Memory()
     for job in jobs:
         memory = remembered(RULE, job, memory)
@@ -24,7 +24,7 @@ def _told(*jobs: Seen, policy: Policy | None = None) -> tuple[Proposal, Memory]:
     return proposal, memory
 
 
-def _waits(now_s: float, nodes: int = 8) -> Seen:
+def _waits(now_s: float, nodes: int = 8) -> Observation:
     return seen(nodes, now_s=now_s, data_share=0.95)
 
 

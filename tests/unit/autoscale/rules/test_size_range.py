@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.curve.cost import with_change_cost
+from elasticd.autoscale.rules.remaining_run import remaining
 from elasticd.autoscale.rules.size_range import sizes_between
-from elasticd.autoscale.rules.whole_run import remaining
 from elasticd.records.autoscale.policy import Policy
 from tests.unit.autoscale.curve.curve_scene import measured
 from tests.unit.autoscale.rules.rule_scene import seen

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.commit import log as log_module
-from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
 from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
@@ -18,7 +18,7 @@ from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.errors import Fenced, Refused
 
-RULING = Ruling(
+LOG_STATE = LogState(
     run=2, generation=5, start_step=50, uid="u", job="j",
     last=Snapshot(run=2, generation=4, step=40), floor_step=40,
 )  # fmt: skip
@@ -57,44 +57,44 @@ def written(bucket: Bucket, entries: list[LogEntry]) -> None:
 
 def test_present_generation_may_commit_what_is_newer() -> None:
     """The plain case."""
-    assert may_commit(RULING, snapshot(41))
-    assert may_commit(RULING, snapshot(1000))
+    assert may_commit(LOG_STATE, snapshot(41))
+    assert may_commit(LOG_STATE, snapshot(1000))
 
 
 def test_nothing_is_committed_that_is_not_newer_than_the_newest() -> None:
     """It has come too late, or it is the same."""
-    assert not may_commit(RULING, snapshot(40))
-    assert not may_commit(RULING, snapshot(39))
+    assert not may_commit(LOG_STATE, snapshot(40))
+    assert not may_commit(LOG_STATE, snapshot(39))
 
 
 def test_older_generation_may_commit_only_what_the_present_one_went_on_from() -> None:
     """Steps up to the start belong to both histories, later ones to the older's alone."""
-    assert may_commit(RULING, snapshot(50, generation=4))
-    assert may_commit(RULING, snapshot(41, generation=1))
-    assert not may_commit(RULING, snapshot(51, generation=4))
+    assert may_commit(LOG_STATE, snapshot(50, generation=4))
+    assert may_commit(LOG_STATE, snapshot(41, generation=1))
+    assert not may_commit(LOG_STATE, snapshot(51, generation=4))
 
 
 def test_older_run_may_commit_nothing() -> None:
     """Whatever its generation and step; generations count anew in each run."""
     for step in (41, 50, 51):
-        assert not may_commit(RULING, snapshot(step, generation=9, run=1))
+        assert not may_commit(LOG_STATE, snapshot(step, generation=9, run=1))
 
 
 def test_newer_generation_that_did_not_open_may_commit() -> None:
     """Its first checkpoint opens it."""
-    assert may_commit(RULING, snapshot(41, generation=6))
-    assert may_commit(RULING, snapshot(41, generation=1, run=3))
-    assert not may_commit(RULING, snapshot(40, generation=6))
+    assert may_commit(LOG_STATE, snapshot(41, generation=6))
+    assert may_commit(LOG_STATE, snapshot(41, generation=1, run=3))
+    assert not may_commit(LOG_STATE, snapshot(40, generation=6))
 
 
 def test_generation_that_went_back_may_commit_earlier_steps() -> None:
     """What was the newest checkpoint lies on a branch that was given up."""
-    back = RULING.after(entry(9, LogEntryKind.OPENED, snapshot(30, generation=6)))
+    back = LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(30, generation=6)))
     assert back.last is None
     assert may_commit(back, snapshot(31, generation=6))
     assert not may_commit(back, snapshot(41, generation=5))
-    on = RULING.after(entry(9, LogEntryKind.OPENED, snapshot(40, generation=6)))
-    assert on.last == RULING.last
+    on = LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(40, generation=6)))
+    assert on.last == LOG_STATE.last
     assert not may_commit(on, snapshot(40, generation=6))
 
 
@@ -103,20 +103,23 @@ def test_generation_that_went_back_may_commit_earlier_steps() -> None:
 
 def test_opening_of_an_older_generation_changes_nothing() -> None:
     """Should one ever stand in the log."""
-    assert RULING.after(entry(9, LogEntryKind.OPENED, snapshot(10, generation=4))) == RULING
-    assert RULING.after(entry(9, LogEntryKind.OPENED, snapshot(10, generation=9, run=1))) == RULING
+    assert LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(10, generation=4))) == LOG_STATE
+    assert (
+        LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(10, generation=9, run=1)))
+        == LOG_STATE
+    )
 
 
 def test_removal_changes_nothing() -> None:
     """It is no checkpoint and opens nothing."""
-    assert RULING.after(entry(9, LogEntryKind.REMOVED, snapshot(90, generation=9))) == RULING
+    assert LOG_STATE.after(entry(9, LogEntryKind.REMOVED, snapshot(90, generation=9))) == LOG_STATE
 
 
 def test_run_is_remembered_by_those_after_it() -> None:
     """So that its uid can be told from one that never wrote here."""
     opened = replace(entry(9, LogEntryKind.OPENED, snapshot(0, 1, 3)), former=("a", "b"))
-    assert RULING.after(opened).former == ("a", "b")
-    assert RULING.after(opened).after(entry(10, made=snapshot(5, 2, 3))).former == ("a", "b")
+    assert LOG_STATE.after(opened).former == ("a", "b")
+    assert LOG_STATE.after(opened).after(entry(10, made=snapshot(5, 2, 3))).former == ("a", "b")
     assert FORMER_LIMIT >= 2
 
 
@@ -124,14 +127,14 @@ def test_run_is_remembered_by_those_after_it() -> None:
 def histories(draw: st.DrawFn) -> list[LogEntry]:
     """A log as the rules let it become."""
     found: list[LogEntry] = []
-    ruling = Ruling()
+    log_state = LogState()
     for _ in range(draw(st.integers(1, 14))):
         kind = draw(st.sampled_from(LogEntryKind))
         made = snapshot(draw(st.integers(0, 9)), draw(st.integers(1, 4)), draw(st.integers(1, 3)))
-        is_newer = (made.run, made.generation) > (ruling.run, ruling.generation)
+        is_newer = (made.run, made.generation) > (log_state.run, log_state.generation)
         is_right = {
             LogEntryKind.OPENED: is_newer,
-            LogEntryKind.COMMITTED: may_commit(ruling, made),
+            LogEntryKind.COMMITTED: may_commit(log_state, made),
             LogEntryKind.REMOVED: True,
         }
         if is_right[kind]:
@@ -139,7 +142,7 @@ def histories(draw: st.DrawFn) -> list[LogEntry]:
             found.append(
                 replace(new, former=(f"to {len(found)}",) if kind is LogEntryKind.OPENED else ())
             )
-            ruling = ruling.after(found[-1])
+            log_state = log_state.after(found[-1])
     return found
 
 
@@ -148,11 +151,11 @@ def test_reading_back_a_little_gives_the_ruling_of_the_whole_log(entries: list[L
     """After each entry."""
     bucket = a_bucket()
     written(bucket, entries)
-    ruling = Ruling()
+    log_state = LogState()
     for each in entries:
-        ruling = ruling.after(each)
-        assert CommitLog(bucket).ruling(each.number) == ruling
-    assert CommitLog(bucket).ruling() == ruling
+        log_state = log_state.after(each)
+        assert CommitLog(bucket).state(each.number) == log_state
+    assert CommitLog(bucket).state() == log_state
 
 
 # --- finding the newest -------------------------------------------------------------------------
@@ -206,26 +209,26 @@ def test_bit_that_flips_on_the_way_hides_no_entry() -> None:
     written(bucket, [entry(1, LogEntryKind.OPENED, snapshot(0, 1)), entry(2, made=snapshot(5, 1))])
     written(bucket, [entry(3, LogEntryKind.OPENED, snapshot(3, 2)), entry(4, LogEntryKind.REMOVED)])
     bucket.replace(HINT, b"4")
-    true = CommitLog(bucket).ruling()
+    true = CommitLog(bucket).state()
     assert true.generation == 2 and true.last is None
     for call in range(1, 12):
-        assert CommitLog(Flipping(bucket.url, call)).ruling() == true
+        assert CommitLog(Flipping(bucket.url, call)).state() == true
     last = Flipping(bucket.url, 0)
-    CommitLog(last).ruling()
+    CommitLog(last).state()
     assert 3 <= last.calls < 12
 
 
 # --- appending ----------------------------------------------------------------------------------
 
-Make = Callable[[int, Ruling, Sequence[int]], LogEntry | None]
+Make = Callable[[int, LogState, Sequence[int]], LogEntry | None]
 
 
 def test_append_gives_the_number_the_ruling_and_what_is_kept() -> None:
     """All three as of the entry before."""
     bucket, seen = a_bucket(), []
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
-        seen.append((number, ruling.last, kept))
+    def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry:
+        seen.append((number, log_state.last, kept))
         return entry(number, kept=1)
 
     log = CommitLog(bucket)
@@ -241,7 +244,7 @@ def test_append_asks_again_when_somebody_was_faster() -> None:
     bucket = a_bucket()
     numbers: list[int] = []
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
+    def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry:
         numbers.append(number)
         if number < 3:
             written(bucket, [entry(number)])
@@ -257,7 +260,7 @@ def test_append_gives_up_when_others_are_always_faster(monkeypatch: pytest.Monke
     monkeypatch.setattr(log_module, "APPEND_LIMIT", 5)
     bucket = a_bucket()
 
-    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> LogEntry:
+    def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry:
         written(bucket, [entry(number)])
         return entry(number)
 
@@ -275,12 +278,12 @@ def test_entry_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPat
     written(bucket, [replace(entry(5), kept=(1, 2, 4, 5))])
     log = CommitLog(bucket)
     with pytest.raises(Refused, match=r"more than 5 gaps.*--checkpoint-keep"):
-        log.append(lambda number, ruling, kept: replace(entry(number), kept=(1, 2, 4, 5, 8, 9)))
+        log.append(lambda number, log_state, kept: replace(entry(number), kept=(1, 2, 4, 5, 8, 9)))
     for long in (replace(entry(6), uid="x" * 20_000), replace(entry(6), manifest_sum="x" * 20_000)):
         with pytest.raises(Refused, match="Nobody could read"):
-            log.append(lambda number, ruling, kept: long)  # noqa: B023
+            log.append(lambda number, log_state, kept: long)  # noqa: B023
     assert CommitLog(bucket).newest_number() == 5
-    removed = log.append(lambda number, ruling, kept: replace(entry(number), kept=kept[2:]))
+    removed = log.append(lambda number, log_state, kept: replace(entry(number), kept=kept[2:]))
     assert removed is not None and CommitLog(bucket).kept() == (4, 5), "and giving up makes room"
 
 
@@ -296,7 +299,7 @@ def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
     log._newest, log._entries[1_000_001] = 1_000_001, newest
     for _ in range(3):
         made = log.append(
-            lambda number, ruling, before: replace(
+            lambda number, log_state, before: replace(
                 entry(number), kept=NumberRanges(before).plus(number)
             )
         )

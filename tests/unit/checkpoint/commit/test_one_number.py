@@ -16,7 +16,7 @@ from elasticd.checkpoint.commit.committer import (
     fragment_of,
     read_manifest,
 )
-from elasticd.checkpoint.commit.log import CommitLog, Ruling
+from elasticd.checkpoint.commit.log import CommitLog, LogState
 from elasticd.checkpoint.commit.upload import UploadShare, upload
 from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
@@ -84,9 +84,9 @@ def test_run_whose_entry_was_written_over_commits_nothing() -> None:
         (twins.first, CommitOutcome.TOO_LATE),
         (twins.second, CommitOutcome.COMMITTED),
     ):
-        ruling = committer.log.ruling()
-        assert ruling.uid == "b"
-        assert committer.may_commit(ruling, MADE) is (outcome is CommitOutcome.COMMITTED)
+        log_state = committer.log.state()
+        assert log_state.uid == "b"
+        assert committer.may_commit(log_state, MADE) is (outcome is CommitOutcome.COMMITTED)
         parts = [twins.upload(committer, share) for share in range(SHARES)]
         assert committer.commit(merged(parts)) is outcome
         twins.bucket.delete([MADE.manifest] if outcome is CommitOutcome.TOO_LATE else [])
@@ -120,9 +120,9 @@ def test_checkpoint_of_the_other_run_is_not_the_newest_of_this_one() -> None:
     """Of two with one number the one counts that opened it."""
     twins = Twins()
     entry = CommitLog(twins.bucket).entry(1)
-    ruling = Ruling().after(entry)
+    log_state = LogState().after(entry)
     made = replace(entry, kind=LogEntryKind.COMMITTED, snapshot=MADE)
-    assert ruling.after(made).last == MADE
-    assert ruling.after(replace(made, uid="a")) == ruling
+    assert log_state.after(made).last == MADE
+    assert log_state.after(replace(made, uid="a")) == log_state
     later = replace(MADE, generation=7)
-    assert ruling.after(replace(made, uid="a", snapshot=later)) == ruling
+    assert log_state.after(replace(made, uid="a", snapshot=later)) == log_state

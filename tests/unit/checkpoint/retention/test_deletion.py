@@ -12,7 +12,7 @@ from elasticd.checkpoint.commit.read_lease import GRACE_S, LEASE_S, reading
 from elasticd.checkpoint.format.entry import LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import entry_name
-from elasticd.checkpoint.retention.deletion import remove, retain
+from elasticd.checkpoint.retention.deletion import apply_retention, remove
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.dcp.whole_checkpoint import load
@@ -31,12 +31,12 @@ def lease(bucket: Bucket, number: int, until_unix_s: float, token: str = "ab") -
 def test_the_newest_stay_and_the_objects_of_the_rest_are_gone(tmp_path: Path) -> None:
     """And the log goes on: who may write is as before, and the next commit keeps its number."""
     maker = Maker.of(tmp_path, steps=5)
-    before = maker.log.ruling()
-    removal = retain(maker.bucket, maker.log, TWO)
+    before = maker.log.state()
+    removal = apply_retention(maker.bucket, maker.log, TWO)
     assert removal.numbers == (2, 3, 4) and removal.objects == 15
     assert maker.numbers() == [6, 5] and maker.folders() == [40, 50]
     fresh = CommitLog(maker.bucket)
-    assert fresh.ruling() == before and fresh.kept() == (5, 6)
+    assert fresh.state() == before and fresh.kept() == (5, 6)
     assert fresh.entry(7).kind is LogEntryKind.REMOVED
     maker.save(60)
     assert maker.numbers() == [8, 6, 5]
@@ -45,24 +45,24 @@ def test_the_newest_stay_and_the_objects_of_the_rest_are_gone(tmp_path: Path) ->
 def test_nothing_to_give_up_writes_nothing(tmp_path: Path) -> None:
     """The keeper asks after each commit."""
     maker = Maker.of(tmp_path, steps=2)
-    assert retain(maker.bucket, maker.log, TWO).numbers == ()
-    assert retain(maker.bucket, maker.log, Retention(last=0)).numbers == ()
+    assert apply_retention(maker.bucket, maker.log, TWO).numbers == ()
+    assert apply_retention(maker.bucket, maker.log, Retention(last=0)).numbers == ()
     assert maker.log.newest_number() == 3
 
 
 def test_an_empty_log_has_nothing_to_give_up(tmp_path: Path) -> None:
     """Before the first checkpoint, and before the first run."""
     maker = Maker(f"file://{tmp_path}")
-    assert retain(maker.bucket, maker.log, TWO).numbers == ()
+    assert apply_retention(maker.bucket, maker.log, TWO).numbers == ()
     maker.open(1)
-    assert retain(maker.bucket, maker.log, TWO).numbers == ()
+    assert apply_retention(maker.bucket, maker.log, TWO).numbers == ()
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     """It tells the same numbers."""
     maker = Maker.of(tmp_path, steps=4)
     before = sorted(path for path in tmp_path.rglob("*"))
-    assert retain(maker.bucket, maker.log, TWO, is_dry_run=True).numbers == (2, 3)
+    assert apply_retention(maker.bucket, maker.log, TWO, is_dry_run=True).numbers == (2, 3)
     assert remove(maker.bucket, maker.log, [2], is_dry_run=True).numbers == (2,)
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
@@ -77,11 +77,11 @@ def test_two_retainers_at_once_do_no_harm(tmp_path: Path) -> None:
         is_time = (verb, name[:7]) in {("create", "commits"), ("delete", "steps/0")}
         if is_time and not busy:
             busy = True
-            retain(maker.bucket, CommitLog(maker.bucket), Retention(last=3))
+            apply_retention(maker.bucket, CommitLog(maker.bucket), Retention(last=3))
             busy = False
 
     meddled = Meddling(maker.bucket, before)
-    removal = retain(meddled, CommitLog(meddled), TWO)
+    removal = apply_retention(meddled, CommitLog(meddled), TWO)
     assert removal.numbers == (5,) == (maker.log.entry(5).number,)
     assert maker.numbers() == [7, 6] and maker.folders() == [50, 60]
 
@@ -98,7 +98,7 @@ def test_a_commit_at_the_same_time_is_not_lost(tmp_path: Path) -> None:
             maker.save(40)
 
     meddled = Meddling(maker.bucket, before)
-    assert retain(meddled, CommitLog(meddled), TWO).numbers == (2, 3)
+    assert apply_retention(meddled, CommitLog(meddled), TWO).numbers == (2, 3)
     assert maker.numbers() == [5, 4] and maker.folders() == [30, 40]
 
 
@@ -117,7 +117,7 @@ def test_a_crash_at_any_request_leaves_what_is_kept_whole(tmp_path: Path) -> Non
 
         meddled = Meddling(maker.bucket, before)
         try:
-            retain(meddled, CommitLog(meddled), TWO)
+            apply_retention(meddled, CommitLog(meddled), TWO)
         except Crash:
             pass
         else:
@@ -130,7 +130,7 @@ def test_a_crash_at_any_request_leaves_what_is_kept_whole(tmp_path: Path) -> Non
             _, state = load(maker.bucket, maker.log.entry(number))
             assert same(state, state_at(10 * (number - 1)))
         # Whoever comes next finds nothing to do, or does it.
-        retain(maker.bucket, CommitLog(maker.bucket), TWO)
+        apply_retention(maker.bucket, CommitLog(maker.bucket), TWO)
         assert maker.numbers() == [4, 3]
     assert crashed_after_removal > 3
 
@@ -140,7 +140,7 @@ def test_a_damaged_one_does_not_count_as_one_of_the_newest_two(tmp_path: Path) -
     maker = Maker.of(tmp_path, steps=5)
     for number in (5, 6):
         (tmp_path / maker.log.entry(number).snapshot.manifest).write_bytes(b"{}")
-    assert retain(maker.bucket, maker.log, TWO).numbers == (2,)
+    assert apply_retention(maker.bucket, maker.log, TWO).numbers == (2,)
     assert maker.numbers() == [6, 5, 4, 3]
 
 
@@ -149,7 +149,7 @@ def test_objects_are_deleted_though_the_manifest_is_damaged_or_gone(tmp_path: Pa
     maker = Maker.of(tmp_path, steps=4)
     (tmp_path / maker.log.entry(2).snapshot.manifest).write_bytes(b"?")
     (tmp_path / maker.log.entry(3).snapshot.manifest).unlink()
-    assert retain(maker.bucket, maker.log, TWO).numbers == (2, 3)
+    assert apply_retention(maker.bucket, maker.log, TWO).numbers == (2, 3)
     assert maker.folders() == [30, 40]
 
 
@@ -159,7 +159,7 @@ def test_what_a_holder_uploaded_in_vain_goes_too(tmp_path: Path) -> None:
     folder = tmp_path / maker.log.entry(2).snapshot.folder
     (folder / "00001-1-0000000f-00000.bin").write_bytes(b"late")
     (folder / ".00001-1.json.0011.tmp").write_bytes(b"crash")
-    retain(maker.bucket, maker.log, TWO)
+    apply_retention(maker.bucket, maker.log, TWO)
     assert not folder.exists()
 
 
@@ -168,7 +168,7 @@ def test_a_number_whose_entry_is_damaged_stays_until_a_person_removes_it(tmp_pat
     maker = Maker.of(tmp_path, steps=4)
     (tmp_path / entry_name(2)).write_bytes(b"broken")
     fresh = CommitLog(maker.bucket)
-    assert retain(maker.bucket, fresh, TWO).numbers == (3,)
+    assert apply_retention(maker.bucket, fresh, TWO).numbers == (3,)
     assert fresh.kept() == (2, 4, 5)
     removal = remove(maker.bucket, fresh, [2])
     assert (removal.unreadable, removal.gone) == ((2,), ())
@@ -180,12 +180,12 @@ def test_what_is_being_read_stays(tmp_path: Path) -> None:
     """As long as its lease counts: an hour longer than it says."""
     maker = Maker.of(tmp_path, steps=4)
     lease(maker.bucket, 2, time.time() - GRACE_S + 60)
-    removal = retain(maker.bucket, maker.log, TWO)
+    removal = apply_retention(maker.bucket, maker.log, TWO)
     assert (removal.numbers, removal.busy) == ((3,), (2,))
     with pytest.raises(Refused, match="is being read"):
         remove(maker.bucket, maker.log, [2], is_forced=True)
     lease(maker.bucket, 2, time.time() - GRACE_S - 60)
-    assert retain(maker.bucket, maker.log, TWO).numbers == (2,)
+    assert apply_retention(maker.bucket, maker.log, TWO).numbers == (2,)
 
 
 def test_a_reader_who_comes_between_the_entry_and_the_deletion_is_spared(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_reader_who_comes_between_the_entry_and_the_deletion_is_spared(tmp_pat
             lease(maker.bucket, 2, time.time() + LEASE_S)
 
     meddled = Meddling(maker.bucket, before)
-    removal = retain(meddled, CommitLog(meddled), TWO)
+    removal = apply_retention(meddled, CommitLog(meddled), TWO)
     assert removal.numbers == (2, 3) and removal.left == (2,)
     assert maker.folders() == [10, 30, 40]
     # And one who looks into the log only now is told.
@@ -255,5 +255,5 @@ def test_a_service_that_refuses_deletions_is_heard(tmp_path: Path) -> None:
 
     meddled = Meddling(maker.bucket, before)
     with pytest.raises(ElasticdError, match="no permission"):
-        retain(meddled, CommitLog(meddled), TWO)
+        apply_retention(meddled, CommitLog(meddled), TWO)
     assert maker.numbers() == [4, 3] and maker.folders() == [10, 20, 30]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.commit.log import CommitLog, Ruling, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
 from elasticd.checkpoint.commit.read_lease import GRACE_S
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot, entry_name
-from elasticd.checkpoint.retention.deletion import retain
+from elasticd.checkpoint.retention.deletion import apply_retention
 from elasticd.checkpoint.retention.policy import Retention
 from elasticd.checkpoint.retention.sweep import OLDER_THAN_S, SweepFolder, is_garbage, sweep
 from tests.unit.checkpoint.meddling import Crash, Meddling
@@ -25,7 +25,7 @@ def at(run: int, generation: int, step: int) -> Snapshot:
     return Snapshot(run=run, generation=generation, step=step)
 
 
-RULING = Ruling(
+RULING = LogState(
     run=2, generation=5, start_step=90, uid="u", job="j", last=at(2, 5, 100), floor_step=100
 )
 
@@ -54,7 +54,7 @@ def test_garbage_is_old_unneeded_and_too_late(
     said = is_garbage(
         found,
         needed={at(2, 5, 90)},
-        ruling=RULING,
+        log_state=RULING,
         now_unix_s=NOW,
         older_than_s=OLDER_THAN_S,
     )
@@ -64,21 +64,23 @@ def test_garbage_is_old_unneeded_and_too_late(
 def test_what_may_still_be_committed_is_no_garbage() -> None:
     """An older generation's, of a step that the present one went on from: a node that was slow, or
     whose storage was away for a day, brings it yet."""
-    ruling = Ruling(run=2, generation=5, start_step=90, uid="u", last=at(2, 3, 40), floor_step=40)
+    log_state = LogState(
+        run=2, generation=5, start_step=90, uid="u", last=at(2, 3, 40), floor_step=40
+    )
     for step, is_it in ((40, True), (41, False), (90, False), (91, True)):
         found = SweepFolder(snapshot=at(2, 4, step), objects=1, nbytes=1, newest_unix_s=OLD)
         said = is_garbage(
-            found, needed=(), ruling=ruling, now_unix_s=NOW, older_than_s=OLDER_THAN_S
+            found, needed=(), log_state=log_state, now_unix_s=NOW, older_than_s=OLDER_THAN_S
         )
-        assert said is is_it is not may_commit(ruling, found.snapshot)
+        assert said is is_it is not may_commit(log_state, found.snapshot)
 
 
 def test_a_run_without_a_checkpoint_has_no_garbage_of_its_own() -> None:
     """Its first upload may take longer than a day."""
     found = SweepFolder(snapshot=at(2, 5, 95), objects=1, nbytes=1, newest_unix_s=OLD)
-    ruling = Ruling(run=2, generation=5)
+    log_state = LogState(run=2, generation=5)
     assert not is_garbage(
-        found, needed=(), ruling=ruling, now_unix_s=NOW, older_than_s=OLDER_THAN_S
+        found, needed=(), log_state=log_state, now_unix_s=NOW, older_than_s=OLDER_THAN_S
     )
 
 
@@ -119,7 +121,7 @@ def test_what_a_crashed_removal_left_is_swept(tmp_path: Path) -> None:
 
     meddled = Meddling(maker.bucket, before)
     with pytest.raises(Crash):
-        retain(meddled, CommitLog(meddled), Retention(last=2))
+        apply_retention(meddled, CommitLog(meddled), Retention(last=2))
     assert maker.folders() == [10, 20, 30, 40]
     swept = sweep(maker.bucket, maker.log, now=tomorrow)
     assert [found.snapshot.step for found in swept.folders] == [10, 20]
@@ -178,7 +180,7 @@ def test_what_is_being_read_is_not_swept(tmp_path: Path) -> None:
             maker.bucket.replace("leases/r.json", text)
 
     meddled = Meddling(maker.bucket, before)
-    assert retain(meddled, CommitLog(meddled), Retention(last=2)).left == (2,)
+    assert apply_retention(meddled, CommitLog(meddled), Retention(last=2)).left == (2,)
     assert sweep(maker.bucket, maker.log, now=tomorrow).folders == ()
     later = sweep(maker.bucket, maker.log, now=lambda: tomorrow() + GRACE_S + 60)
     assert [found.snapshot.step for found in later.folders] == [10]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.world import World
-from elasticd.rendezvous.next_world.network_partition import cut_off
+from elasticd.rendezvous.next_world.network_partition import partitioned_nodes
 from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import JobState, SeenMember
 from tests.unit.rendezvous.cases import Told, member, name, world
@@ -54,7 +54,7 @@ def _accusing(accused: Mapping[int, Collection[int]], size: int) -> tuple[JobSta
 
 def _left_out(accused: Mapping[int, Collection[int]], size: int) -> set[int]:
     state, found = _accusing(accused, size)
-    gone = cut_off(state, found, {node.node for node in found.nodes})
+    gone = partitioned_nodes(state, found, {node.node for node in found.nodes})
     return {index for index in range(size) if name(index) in gone}
 
 
@@ -79,8 +79,8 @@ def test_who_is_at_the_most_edges_goes_first(accused: dict[int, frozenset[int]])
 def test_who_is_lost_anyway_accuses_nobody() -> None:
     """Only those that are well count, at either end."""
     state, found = _accusing({0: (1,), 2: (1,)}, 3)
-    assert cut_off(state, found, {name(0), name(2)}) == frozenset()
-    assert cut_off(state, found, {name(0), name(1)}) == {name(1)}
+    assert partitioned_nodes(state, found, {name(0), name(2)}) == frozenset()
+    assert partitioned_nodes(state, found, {name(0), name(1)}) == {name(1)}
 
 
 def test_the_work_is_that_of_the_edges() -> None:
@@ -91,6 +91,6 @@ def test_the_work_is_that_of_the_edges() -> None:
     state, found = _accusing(accused, 2 * half)
     well = {node.node for node in found.nodes}
     CountedName.looks = 0
-    gone = cut_off(state, found, well)
+    gone = partitioned_nodes(state, found, well)
     assert CountedName.looks <= LOOKS_PER_EDGE * half * half
     assert len(gone) == half and name(0) not in gone

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.errors import CallError
-from elasticd.train.data.batch_share import EpochCourse
+from elasticd.train.data.batch_share import EpochBatches
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.data.loader_case import Numbers, loader_of, world_of
 from tests.unit.train.state.state_case import FakeWatch, world
@@ -57,9 +57,9 @@ def test_weight_of_takes_counts_of_anything() -> None:
         loaders[0].weight_of(7, 5)
 
 
-def course(rank: int, size: int, length: int, *, shuffle: bool) -> EpochCourse:
+def course(rank: int, size: int, length: int, *, shuffle: bool) -> EpochBatches:
     """Batches of 8 for a model that takes no single sample."""
-    return EpochCourse(
+    return EpochBatches(
         length=length, batch_size=8, shuffle=shuffle, seed=1, drop_last=False, epoch=0,
         rank=rank, size=size, least=2,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from elasticd.train.data.loader import Loader, loader_core_of
 from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.time_spent import SecondsSpent
-from elasticd.train.session.watch import EpochProgress
+from elasticd.train.session.step_session import EpochProgress
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of, world_of
 from tests.unit.train.state import state_case

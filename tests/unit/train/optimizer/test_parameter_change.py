@@ -9,12 +9,12 @@ import torch
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.optimizer import parameter_change, step_guard
 from elasticd.train.optimizer.parameter_change import (
-    BEGINNING,
     COMMITS_APART,
     FIRST_COMMITS,
+    PREFIX_ELEMENTS,
     QUIET_COMMITS,
     SHARE,
-    ParameterWatch,
+    ParameterMonitor,
     is_probed,
 )
 from elasticd.train.state.state import State, core_of
@@ -118,15 +118,15 @@ def test_pause_sees_that_some_parameters_were_replaced_and_not_put_back(way: str
 def test_pause_within_a_pause_ends_neither_it_nor_what_it_knows(way: str) -> None:
     """An evaluation that saves its result; the parameters are another's meanwhile."""
     state = made()
-    with entered(state) as watch:
+    with entered(state) as session:
         while state.step < STEP:
             plain_step(state, lambda _: None)
         before = facts(state)
         with state.pause("evaluation"):
             with swapped(state, WAYS[way]), state.pause("saving"):
                 pass
-            assert watch.paused == ["evaluation", "saving", "evaluation"]
-        assert watch.paused[-1] is None
+            assert session.paused == ["evaluation", "saving", "evaluation"]
+        assert session.paused[-1] is None
         assert core_of(state).is_clean
     core_of(state).rollback()
     assert core_of(state).is_clean
@@ -232,7 +232,7 @@ def test_write_to_a_part_of_a_parameter_between_step_and_commit_is_of_that_step(
 def write_beyond_the_beginning(state: State, way: str) -> None:
     """A part that has neither a parameter's first elements nor one that is the first or last."""
     weight = state.model[0].weight
-    assert weight.numel() > BEGINNING
+    assert weight.numel() > PREFIX_ELEMENTS
     WAYS[way](weight)[-1].mul_(0.5)
 
 
@@ -295,14 +295,14 @@ def test_what_cannot_be_hashed_where_it_stands_is_summed_up() -> None:
     """A parameter with gaps in its memory, as one on a GPU."""
     wide = torch.randn(8, 8)
     parameter = torch.nn.Parameter(wide[:, :4])
-    watch = ParameterWatch()
-    watch.bind([], [parameter])
-    watch.rebaseline(is_whole=True)
-    assert not watch.has_changed(is_close=True)
+    monitor = ParameterMonitor()
+    monitor.bind([], [parameter])
+    monitor.rebaseline(is_hashed=True)
+    assert not monitor.has_changed(is_close=True)
     parameter.data[5, 3] += 1
-    assert watch.has_changed(is_close=True)
-    watch.rebaseline()
-    assert not watch.has_changed(is_close=True), "the present values count now"
+    assert monitor.has_changed(is_close=True)
+    monitor.rebaseline()
+    assert not monitor.has_changed(is_close=True), "the present values count now"
 
 
 def negate(parameter: torch.Tensor) -> None:
@@ -329,23 +329,23 @@ def test_write_in_which_a_sum_of_words_cancels_is_seen(
     """In a parameter of float64 with gaps in its memory, of which a sum is taken."""
     torch.manual_seed(0)
     parameter = torch.nn.Parameter(torch.randn(65, 80, dtype=torch.float64)[:, :64])
-    watch = ParameterWatch()
-    watch.bind([], [parameter])
+    monitor = ParameterMonitor()
+    monitor.bind([], [parameter])
     for is_expected in (True, False):
-        watch.rebaseline(is_whole=True, is_expected=is_expected)
-        assert not watch.has_changed(is_close=True)
+        monitor.rebaseline(is_hashed=True, is_expected=is_expected)
+        assert not monitor.has_changed(is_close=True)
         write(WAYS[way](parameter)[1:])  # The beginning stays.
-        assert watch.has_changed(is_close=True)
+        assert monitor.has_changed(is_close=True)
 
 
 def test_write_that_torch_counted_after_a_sum_was_taken_is_a_change() -> None:
     """A sum is no proof that what was written was there; a hash of all bytes is."""
     for parameter, is_seen in ((torch.randn(8, 8)[:, :4], True), (torch.randn(8, 4), False)):
-        watch = ParameterWatch()
-        watch.bind([], [parameter])
-        watch.rebaseline(is_whole=True)
+        monitor = ParameterMonitor()
+        monitor.bind([], [parameter])
+        monitor.rebaseline(is_hashed=True)
         parameter.copy_(parameter.clone())
-        assert watch.has_changed() == is_seen
+        assert monitor.has_changed() == is_seen
 
 
 def test_script_that_wrote_once_is_not_read_at_each_commit_for_ever() -> None:
@@ -357,10 +357,10 @@ def test_script_that_wrote_once_is_not_read_at_each_commit_for_ever() -> None:
             if state.step == STEP:
                 write_beyond_the_beginning(state, "counted by torch")
             plain_step(state, lambda _: None)
-            reads.append(core_of(state).guard.touch.is_whole)
+            reads.append(core_of(state).guard.monitor.is_hashed)
     assert all(reads[STEP : STEP + QUIET_COMMITS - 1])
     assert sum(reads[-COMMITS_APART:]) == 1
-    assert core_of(state).guard.touch.is_usual, "a pause begins with a copy as before"
+    assert core_of(state).guard.monitor.is_usual, "a pause begins with a copy as before"
 
 
 class ReadingClock:
@@ -382,19 +382,19 @@ def test_look_that_would_take_much_of_the_time_since_the_last_waits(
     """At a commit, and as a pause begins; then only the beginnings are looked at."""
     monkeypatch.setattr(parameter_change, "LIGHT_BYTES", 0)
     clock = ReadingClock(1.0)
-    watch = ParameterWatch(clock)
-    watch.bind([], [torch.nn.Parameter(torch.ones(8, 8))])
-    watch.rebaseline(is_probe=True)
-    assert watch.is_whole
+    monitor = ParameterMonitor(clock)
+    monitor.bind([], [torch.nn.Parameter(torch.ones(8, 8))])
+    monitor.rebaseline(is_probe=True)
+    assert monitor.is_hashed
     for _ in range(3):
-        watch.rebaseline(is_probe=True, is_expected=is_expected)
-        assert not watch.is_whole
+        monitor.rebaseline(is_probe=True, is_expected=is_expected)
+        assert not monitor.is_hashed
     clock.now_s += 1 / SHARE
-    watch.rebaseline(is_probe=is_expected, is_expected=is_expected)
-    assert watch.is_whole, "it was due"
+    monitor.rebaseline(is_probe=is_expected, is_expected=is_expected)
+    assert monitor.is_hashed, "it was due"
     clock.now_s += 1 / SHARE
-    watch.rebaseline()
-    assert not watch.is_whole, "once"
+    monitor.rebaseline()
+    assert not monitor.is_hashed, "once"
 
 
 def test_script_that_writes_to_nothing_is_read_in_few_of_its_steps() -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from elasticd.train.optimizer import sharded_optimizer
-from elasticd.train.optimizer.sharded_optimizer import is_sharded, make_room, meeting
+from elasticd.train.optimizer.sharded_optimizer import barrier, is_sharded, make_room
 
 OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
     lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.5),
@@ -76,7 +76,7 @@ def test_step_that_fails_leaves_the_rates_as_they_were(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("size", "is_whole", "has_replicas", "meets"),
+    ("size", "is_plain_tensor", "has_replicas", "meets"),
     [
         pytest.param(4, False, True, True, id="shards with replicas"),
         pytest.param(4, False, False, False, id="shards that one rank has each"),
@@ -85,30 +85,34 @@ def test_step_that_fails_leaves_the_rates_as_they_were(monkeypatch: pytest.Monke
     ],
 )
 def test_ranks_meet_before_a_step_only_where_another_has_each_shard(
-    size: int, is_whole: bool, has_replicas: bool, meets: bool, monkeypatch: pytest.MonkeyPatch
+    size: int,
+    is_plain_tensor: bool,
+    has_replicas: bool,
+    meets: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is a collective of all ranks for each step, and helps nobody else."""
-    part = SimpleNamespace(is_whole=is_whole)
+    part = SimpleNamespace(is_plain_tensor=is_plain_tensor)
     monkeypatch.setattr(sharded_optimizer, "local_part", lambda tensor: part)
     monkeypatch.setattr(sharded_optimizer, "has_replicas", lambda tensor: has_replicas)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
-    assert (meeting([optimizer], size) is not None) is meets
+    assert (barrier([optimizer], size) is not None) is meets
 
 
 def test_ranks_meet_at_a_barrier_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A barrier takes rounds by the logarithm of the ranks; NCCL's would wait for the GPU."""
     devices, waited = [], []
 
-    def barrier(options: dist.BarrierOptions) -> SimpleNamespace:
+    def record_barrier(options: dist.BarrierOptions) -> SimpleNamespace:
         devices.append(options.device)
         return SimpleNamespace(wait=lambda: waited.append(True))
 
-    world = SimpleNamespace(barrier=barrier)
+    world = SimpleNamespace(barrier=record_barrier)
     monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=world))
-    part = SimpleNamespace(is_whole=False)
+    part = SimpleNamespace(is_plain_tensor=False)
     monkeypatch.setattr(sharded_optimizer, "local_part", lambda tensor: part)
     monkeypatch.setattr(sharded_optimizer, "has_replicas", lambda tensor: True)
-    meet = meeting([torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])], size=4)
+    meet = barrier([torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])], size=4)
     assert meet is not None
     meet()
     assert devices == [torch.device("cpu")]

@@ -93,7 +93,7 @@ def test_results_are_whole_when_each_collective_gave_its_own(group: WakeableGrou
     for _ in range(3):
         group._watch(Inner(is_done=True), ())
         group.pass_on(Inner(is_done=True))
-    assert group.is_whole()
+    assert group.has_all_results()
 
 
 @pytest.mark.parametrize("is_torchs_own", [True, False])
@@ -107,7 +107,7 @@ def test_results_are_not_whole_while_one_is_missing(
         group.pass_on(broken)
     else:
         group._watch(broken, ())
-    assert not group.is_whole()
+    assert not group.has_all_results()
 
 
 def test_results_are_not_whole_where_one_was_given_up(group: WakeableGroup) -> None:
@@ -117,7 +117,7 @@ def test_results_are_not_whole_where_one_was_given_up(group: WakeableGroup) -> N
     group.pass_on(lost)
     for each in group.under_way():
         each.give_up(may_end_future=False)
-    assert not group.is_whole()
+    assert not group.has_all_results()
 
 
 @pytest.mark.parametrize("is_torchs_own", [True, False])
@@ -134,7 +134,7 @@ def test_one_that_failed_is_remembered_when_it_is_let_go(
         group._watch(Inner(is_done=True), ()) if not is_torchs_own else group.pass_on(
             Inner(is_done=True)
         )
-    assert broken not in group._open and not group.is_whole()
+    assert broken not in group._open and not group.has_all_results()
 
 
 def test_results_are_in_doubt_where_a_group_is_none_of_ours(
@@ -145,9 +145,9 @@ def test_results_are_in_doubt_where_a_group_is_none_of_ours(
     monkeypatch.setattr(
         gloo_group, "distributed_c10d", SimpleNamespace(_world=SimpleNamespace(pg_map=groups))
     )
-    assert gloo_group.are_results_whole()
+    assert gloo_group.has_all_results()
     groups[dist.ProcessGroup(0, 1)] = ()  # type: ignore[call-arg]
-    assert not gloo_group.are_results_whole()
+    assert not gloo_group.has_all_results()
 
 
 @pytest.mark.parametrize("name", ["split_group", "merge_remote_group"])

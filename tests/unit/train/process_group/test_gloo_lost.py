@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from elasticd.train.process_group import gloo_lost as losses_module
-from elasticd.train.process_group.gloo_lost import LOOKS, LOST_S, LostCollectives, let_go
+from elasticd.train.process_group.gloo_lost import LOOKS, LOST_S, LostCollectives, keep_busy_groups
 from elasticd.train.tcp_store.open_sockets import GlooLoop, OpenSocket
 
 OWN, KNOCK = 7, 8
@@ -125,5 +125,5 @@ def test_group_that_is_let_go_is_kept_if_something_does_not_end(place: Place) ->
     work = FakeWork()
     idle, busy = FakeGroup(), FakeGroup(work)
     place.groups = [idle, busy]
-    let_go(0.0)
+    keep_busy_groups(0.0)
     assert not idle.is_kept and busy.is_kept and work.given_up == [False]

@@ -17,7 +17,7 @@ from elasticd.train.process_group import default_group, nccl
 from elasticd.train.process_group import group as group_module
 from elasticd.train.process_group.group import Group
 from elasticd.train.process_group.nccl import NcclAbort
-from elasticd.train.tcp_store.start_barrier import Arrivals, gather, odd_ones
+from elasticd.train.tcp_store.start_barrier import Arrivals, gather, minority_ranks
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import entered
 from tests.unit.train.device.gpu_case import FakeGpu
@@ -345,7 +345,7 @@ def test_gloo_alone_knows_nothing_of_it(gpu: FakeGpu) -> None:
 def test_odd_one_is_unlike_most_or_has_no_gpu(kinds: list[str], odd: tuple[int, ...]) -> None:
     """Every rank comes to the same answer from the same words."""
     store = HashStore()
-    assert odd_ones(kinds) == odd
+    assert minority_ranks(kinds) == odd
     found = [Arrivals()] * len(kinds)
 
     def meet(rank: int) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elasticd.train.process_group.peer_failure import is_echo, is_silence
+from elasticd.train.process_group.peer_failure import is_peer_unreachable, is_secondary
 
 
 def raised(exc: BaseException, cause: BaseException | None = None) -> BaseException:
@@ -30,7 +30,7 @@ def test_echo_is_told_from_the_scripts_own_error(
     exc: BaseException, is_peer_gone: bool, expected: bool
 ) -> None:
     """A KeyError comes from no collective, whatever else has happened."""
-    assert is_echo(exc, is_peer_gone=is_peer_gone) is expected
+    assert is_secondary(exc, is_peer_gone=is_peer_gone) is expected
 
 
 class Odd(torch.autograd.Function):
@@ -50,12 +50,12 @@ def test_error_out_of_a_backward_may_be_an_echo_where_a_peer_is_gone() -> None:
     x = torch.ones(1, requires_grad=True)
     with pytest.raises(RuntimeError) as caught:
         Odd.apply(x).backward()  # type: ignore[no-untyped-call]
-    assert is_echo(caught.value, is_peer_gone=True)
-    assert not is_echo(caught.value, is_peer_gone=False)
+    assert is_secondary(caught.value, is_peer_gone=True)
+    assert not is_secondary(caught.value, is_peer_gone=False)
 
 
 def test_silence_of_a_connection_is_told_from_its_end() -> None:
     """Only then is it worth the time to ask who can be reached."""
     timed_out = RuntimeError("[/gloo/pair.cc:1] Read error [10.0.0.2]:1: Connection timed out.")
-    assert is_silence(raised(ValueError("no luck"), timed_out))
-    assert not is_silence(RuntimeError("[/gloo/pair.cc:1] Connection closed by peer"))
+    assert is_peer_unreachable(raised(ValueError("no luck"), timed_out))
+    assert not is_peer_unreachable(RuntimeError("[/gloo/pair.cc:1] Connection closed by peer"))

@@ -17,7 +17,7 @@ from elasticd.train.introspection.collective_wait import StepWait
 from elasticd.train.optimizer.parameter_change import FIRST_COMMITS
 from elasticd.train.process_group.queued_steps import QueuedSteps
 from elasticd.train.session import agent_session as session_module
-from elasticd.train.session.watch import DeviceMark
+from elasticd.train.session.step_session import DeviceMark
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.session.session_bench import Bench, bench
 from tests.unit.train.state.state_case import FakeWatch, batch, entered, facts, model, same

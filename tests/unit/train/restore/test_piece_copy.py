@@ -94,12 +94,12 @@ def test_state_is_whole_once_every_element_has_come_and_none_twice() -> None:
     memory, starts = held()
     destinations.put(memory.view, PIECES[:-2], starts[:-2])
     with pytest.raises(Damaged, match="half is not whole: it has 5 elements, and the pieces 0"):
-        destinations.check_whole()
+        destinations.check_complete()
     destinations.put(memory.view, PIECES[-2:], starts[-2:])
-    destinations.check_whole()
+    destinations.check_complete()
     destinations.put(memory.view, PIECES[:1], starts[:1])
     with pytest.raises(Damaged, match="wide is not whole: it has 24 elements, and the pieces 32"):
-        destinations.check_whole()
+        destinations.check_complete()
 
 
 SIZES = st.lists(st.sampled_from([0, 1, 2, 3, 5, 8]), max_size=3).map(tuple)
@@ -142,7 +142,7 @@ def test_rows_that_a_box_asks_for_bring_all_of_it(
         row = memory[piece.part][piece.at : piece.at + size]
         assert len(row) == size
         destinations.put(memoryview(bytearray(row)), [piece], [0])
-    destinations.check_whole()
+    destinations.check_complete()
     for tensor, flat, part, (first, shape) in zip(tensors, whole, here, boxes, strict=True):
         if part.tensor.numel():
             wanted = _box(_elements(flat, tensor), first, shape)

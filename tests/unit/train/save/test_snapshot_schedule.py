@@ -16,7 +16,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from elasticd.records.checkpoint import Every
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.save import snapshot_schedule
-from elasticd.train.save.memory_pace import MemoryPace
+from elasticd.train.save.interval_tuner import IntervalTuner
 from elasticd.train.save.snapshot_schedule import LOOK_LIMIT, SnapshotSchedule, next_look
 from tests.fixtures.patience import patience_s
 
@@ -299,15 +299,15 @@ def paced(
     store: FakeStore,
     whole: list[bool],
     free: list[bool],
-    paces: dict[int, MemoryPace] | None = None,
+    tuners: dict[int, IntervalTuner] | None = None,
 ) -> Any:
     """Three ranks; `whole` is what each says of the snapshot before, `free` what rank 0 says."""
     return [
         SnapshotSchedule(
             store, Every(seconds=60.0), rank=rank, size=SIZE, step=0, saved_at_s=-inf,
             is_free=lambda: free[0], is_stale=lambda: False,
-            pace=(paces or {}).get(rank) or MemoryPace(),
-            is_whole=partial(whole.__getitem__, rank),
+            tuner=(tuners or {}).get(rank) or IntervalTuner(),
+            is_replicated=partial(whole.__getitem__, rank),
         )
         for rank in range(SIZE)
     ]  # fmt: skip
@@ -376,14 +376,14 @@ def test_slow_storage_does_not_hold_up_snapshots_in_memory(clock: Clock) -> None
 
 def test_all_ranks_know_the_interval_that_rank_0_found(clock: Clock) -> None:
     """Whoever is rank 0 in the next generation goes on from it, if this one is gone by then."""
-    paces = {rank: MemoryPace() for rank in range(SIZE)}
+    tuners = {rank: IntervalTuner() for rank in range(SIZE)}
     whole = [True] * SIZE
-    steps = Steps(paced(FakeStore(), whole, [True], paces), clock)
+    steps = Steps(paced(FakeStore(), whole, [True], tuners), clock)
     for _ in range(40):
         steps.due()
         whole[2] = False
         for _ in range(3):
             assert not steps.end()[0]
         whole[2] = True
-    assert [pace.interval for pace in paces.values()] == [4] * SIZE
-    assert MemoryPace(paces[1]).interval == 2
+    assert [tuner.interval for tuner in tuners.values()] == [4] * SIZE
+    assert IntervalTuner(tuners[1]).interval == 2

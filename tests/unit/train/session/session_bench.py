@@ -12,7 +12,7 @@ from elasticd.channel.worker import Enter, Formed, FromWorker, ToWorker
 from elasticd.records.ids import Generation, Rank
 from elasticd.records.member import StoreAddress
 from elasticd.train.session.agent_session import AgentSession
-from elasticd.train.session.watch import EpochProgress
+from elasticd.train.session.step_session import EpochProgress
 from tests.fixtures.patience import patience_s
 
 __all__ = ["PATIENCE_S", "Bench", "bench", "enter", "formed"]
@@ -99,7 +99,7 @@ class FakeGroup:
         self.named: list[int] = []
         self.others: int | None = 0
         """The latest step that another rank names; None: it never says one."""
-        self.is_whole = False
+        self.has_results = False
         self.is_agreed = threading.Event()
         self.is_agreed.set()
 
@@ -118,8 +118,8 @@ class FakeGroup:
     def has_ended(self) -> bool:
         return False
 
-    def has_whole_results(self) -> bool:
-        return self.is_whole
+    def has_all_results(self) -> bool:
+        return self.has_results
 
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:
         self.named.append(least)

@@ -25,7 +25,7 @@ from elasticd.train.introspection.collective_wait import StepWait
 from elasticd.train.introspection.stacks import STACKS_LIMIT_BYTES
 from elasticd.train.session import agent_session as session_module
 from elasticd.train.session import departure
-from elasticd.train.session.heartbeat import StepTempo
+from elasticd.train.session.heartbeat import StepDuration
 from elasticd.train.session.interrupt_signal import InterruptSignal
 from tests.unit.train.session.session_bench import PATIENCE_S, Bench, bench, enter, formed
 
@@ -439,13 +439,13 @@ def test_each_commit_may_be_followed_by_a_comparison(bench: Bench) -> None:
 
 def test_step_time_is_smoothed_and_begins_anew_with_a_generation() -> None:
     """The time between two generations is no step."""
-    tempo = StepTempo()
-    assert tempo.take(1, 0, 0.0) == 0.0
-    assert tempo.take(1, 1, 10.0) == 0.0
-    assert tempo.take(1, 3, 12.0) == pytest.approx(1.0)
-    assert tempo.take(1, 3, 12.0) == pytest.approx(1.0)
-    assert 1.0 < tempo.take(1, 4, 14.0) < 2.0
-    before = tempo.step_s
-    tempo.take(2, 4, 14.0)
-    tempo.take(2, 5, 99.0)
-    assert tempo.step_s == before
+    duration = StepDuration()
+    assert duration.take(1, 0, 0.0) == 0.0
+    assert duration.take(1, 1, 10.0) == 0.0
+    assert duration.take(1, 3, 12.0) == pytest.approx(1.0)
+    assert duration.take(1, 3, 12.0) == pytest.approx(1.0)
+    assert 1.0 < duration.take(1, 4, 14.0) < 2.0
+    before = duration.step_s
+    duration.take(2, 4, 14.0)
+    duration.take(2, 5, 99.0)
+    assert duration.step_s == before

@@ -89,7 +89,7 @@ def test_step_is_made_when_all_that_its_collectives_gave_has_come(
     """A rank that ends after its part of them takes nothing from it; nobody waits to be told."""
     bench.begin()
     bench.session.committed((1, 0))
-    bench.group.is_whole = True
+    bench.group.has_results = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     bench.session.synchronize()
     bench.session.synchronize()  # The same step has another optimizer.
@@ -102,7 +102,7 @@ def test_one_step_only_is_made_when_a_rank_is_gone(
     monkeypatch.setattr(agent_session, "EXPLANATION_S", 0.01)
     bench.begin()
     bench.session.committed((1, 0))
-    bench.group.is_whole = True
+    bench.group.has_results = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     bench.session.synchronize()
     bench.session.committed((2, 0))
@@ -118,7 +118,7 @@ def test_step_of_a_rank_that_stood_still_is_not_made(
     bench.begin()
     bench.session.committed((1, 0))
     bench.session.committed_at_s -= agent_session.SHORT_STEP_S
-    bench.group.is_whole = True
+    bench.group.has_results = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
         bench.session.synchronize()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from elasticd.channel.wire import pack
 from elasticd.train.introspection.time_spent import SecondsSpent
 from elasticd.train.session.heartbeat import NAMES_LIMIT, HeartbeatSender
-from elasticd.train.session.watch import EpochProgress
+from elasticd.train.session.step_session import EpochProgress
 from elasticd_agent.liveness.worker_sockets import LINE_LIMIT_BYTES
 
 

@@ -35,8 +35,8 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Spread:
 
     def local_part(tensor: torch.Tensor) -> LocalShard:
         if tensor is found.part:
-            return LocalShard(tensor, (4, 0), is_whole=False, is_first=True)
-        return LocalShard(tensor, (0,) * tensor.dim(), is_whole=True, is_first=True)
+            return LocalShard(tensor, (4, 0), is_plain_tensor=False, is_first=True)
+        return LocalShard(tensor, (0,) * tensor.dim(), is_plain_tensor=True, is_first=True)
 
     monkeypatch.setattr(module, "local_part", local_part)
     return found
@@ -87,7 +87,7 @@ def test_state_that_was_being_replaced_is_not_kept(state: Spread) -> None:
     """It is not known which one it is."""
     remnants = Remnants()
     remnants.enter(3, (4, 1), None)
-    remnants.lose()
+    remnants.invalidate()
     remnants.collect(state, alike, 1)
     assert not remnants.has_any
 

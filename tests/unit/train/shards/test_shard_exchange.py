@@ -92,9 +92,9 @@ def test_stored_rows_are_read_by_who_holds_them() -> None:
     alike: list[PieceRows] = []
     for rank in range(4):
         here = [
-            LocalShard(torch.zeros(3, 5), (3 * rank, 0), is_whole=False, is_first=True),
-            LocalShard(torch.zeros(7), (0,), is_whole=True, is_first=True),
-            LocalShard(torch.zeros(()), (), is_whole=True, is_first=True),
+            LocalShard(torch.zeros(3, 5), (3 * rank, 0), is_plain_tensor=False, is_first=True),
+            LocalShard(torch.zeros(7), (0,), is_plain_tensor=True, is_first=True),
+            LocalShard(torch.zeros(()), (), is_plain_tensor=True, is_first=True),
         ]
         for_all, own = of_four.divided(FakeGroup(rank, 4), here, [True, False, False])
         assert own == [PieceRows(rank, 0, 3)]

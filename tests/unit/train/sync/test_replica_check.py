@@ -13,7 +13,7 @@ from elasticd.train.sync.replica_check import (
     ReplicaCheck,
     ReplicaDiffers,
     ScriptDiverges,
-    odd_ones_out,
+    outlier_ranks,
 )
 
 WIDTH = 8
@@ -230,9 +230,9 @@ def test_what_was_compared_is_taken_away() -> None:
 
 
 def test_rank_0_wins_a_tie() -> None:
-    assert odd_ones_out(["a", "b"]) == [1]
-    assert odd_ones_out(["a", "b", "c"]) == [1, 2]
-    assert odd_ones_out(["a", "b", "b"]) == [0]
+    assert outlier_ranks(["a", "b"]) == [1]
+    assert outlier_ranks(["a", "b", "c"]) == [1, 2]
+    assert outlier_ranks(["a", "b", "b"]) == [0]
 
 
 def test_store_of_a_generation_that_is_over_is_left_alone() -> None:

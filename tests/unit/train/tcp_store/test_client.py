@@ -14,7 +14,7 @@ import torch.distributed as dist
 from elasticd.train.group_broken import GroupBroken
 from elasticd.train.process_group import group
 from elasticd.train.process_group.group import Group
-from elasticd.train.process_group.peer_failure import is_silence
+from elasticd.train.process_group.peer_failure import is_peer_unreachable
 from elasticd.train.tcp_store import client, open_sockets
 from elasticd.train.tcp_store.client import StoreLost, connect
 from elasticd.train.tcp_store.open_sockets import Address
@@ -179,4 +179,4 @@ def test_connection_that_ends_by_silence_while_others_are_awaited_is_told_as_sil
     monkeypatch.setattr(group, "gather", silent)
     with pytest.raises(GroupBroken) as told:
         made.form()
-    assert is_silence(told.value)
+    assert is_peer_unreachable(told.value)

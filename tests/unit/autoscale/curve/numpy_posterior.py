@@ -1,4 +1,4 @@
-"""The belief and what a trial tells, in numpy: what the shipped ones in plain Python must say.
+"""The posterior and what a trial tells, in numpy: what the shipped ones in plain Python must say.
 
 They say the same with matrices, in a tenth of the lines' loops; numpy is not in the image of the
 autoscaler, so the shipped ones do without it.
@@ -12,17 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticd.autoscale.curve.belief import (
-    CLIFF_SHARE,
-    CLIFFS,
-    FIXED,
-    GROWING,
-    LEAST_WEIGHT,
-    MISFIT,
-    SAME_SHARE,
-    SHAPE_ERROR,
-    MeasuredStep,
-)
 from elasticd.autoscale.curve.information_value import (
     ALIKE_SHARE,
     HORIZONS,
@@ -35,14 +24,25 @@ from elasticd.autoscale.curve.information_value import (
     WASTE_SHARE,
     TrialQuestion,
 )
+from elasticd.autoscale.curve.posterior import (
+    CLIFF_SHARE,
+    CLIFFS,
+    FIXED,
+    GROWING,
+    LEAST_WEIGHT,
+    MISFIT,
+    SAME_SHARE,
+    SHAPE_ERROR,
+    MeasuredStep,
+)
 from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 
-__all__ = ["numpy_answer", "numpy_believed"]
+__all__ = ["numpy_answer", "numpy_posterior_of"]
 
 Numbers = NDArray[np.float64]
 
 
-class NumpyBelief(NamedTuple):
+class NumpyPosterior(NamedTuple):
     """Curves, and how likely each of them is."""
 
     weights: Numbers
@@ -51,10 +51,10 @@ class NumpyBelief(NamedTuple):
     """The logarithm of the seconds of a step: a row for each curve, a column for each size."""
 
 
-def numpy_believed(
+def numpy_posterior_of(
     known: Sequence[MeasuredStep], former: Sequence[MeasuredStep], sizes: tuple[int, ...]
-) -> NumpyBelief:
-    """Return the belief at these sizes, which must contain all that are known.
+) -> NumpyPosterior:
+    """Return the posterior at these sizes, which must contain all that are known.
 
     `known` are the sizes of the job as it is now, at least one; `former` others from before,
     scaled to the job as it is now.
@@ -76,7 +76,7 @@ def numpy_believed(
         at = sizes.index(size.nodes)
         share = MISFIT**2 / (MISFIT**2 + size.error**2)
         log_s[:, at] = share * size.log_s + (1.0 - share) * log_s[:, at]
-    return NumpyBelief(weights, log_s)
+    return NumpyPosterior(weights, log_s)
 
 
 def _likelihood(
@@ -112,9 +112,9 @@ def _grid(sizes: tuple[int, ...]) -> tuple[Numbers, Numbers]:
 def numpy_answer(asked: TrialQuestion) -> tuple[int, float] | None:
     """Return the size and the length of a step that is expected there."""
     at = _sizes(asked)
-    belief = numpy_believed(asked.known, asked.former, at)
-    goodness = _goodness(belief, at, asked)
-    mean, step = belief.weights @ goodness, belief.weights @ np.exp(belief.log_s)
+    posterior = numpy_posterior_of(asked.known, asked.former, at)
+    goodness = _goodness(posterior, at, asked)
+    mean, step = posterior.weights @ goodness, posterior.weights @ np.exp(posterior.log_s)
     measured = {size.nodes for size in asked.known}
     # What was taken back is no size to go to, whatever came of it.
     is_open = np.array(
@@ -133,14 +133,14 @@ def numpy_answer(asked: TrialQuestion) -> tuple[int, float] | None:
         trial = FIRST_STEPS * float(step[place]) + measuring * (1.0 + UNTIL_SHARE)
         if 2.0 * trial > horizon:
             continue
-        after = _after(belief, goodness, place, is_open, asked.cost / horizon)
+        after = _after(posterior, goodness, place, is_open, asked.cost / horizon)
         spent = trial * (now - float(mean[place])) + asked.cost * now
         value = (horizon - trial) * (after - best) - spent
         found.append((value, nodes))
     value, nodes = max(found, default=(0.0, 0))
     if value <= LEAST_VALUE * (1 + asked.turns) * horizon:
         return None
-    rate = float(belief.weights @ np.exp(-belief.log_s[:, at.index(nodes)]))
+    rate = float(posterior.weights @ np.exp(-posterior.log_s[:, at.index(nodes)]))
     return nodes, 1.0 / rate
 
 
@@ -155,10 +155,10 @@ def _sizes(asked: TrialQuestion) -> tuple[int, ...]:
     return tuple(sorted({*known, asked.now, *spread}))
 
 
-def _goodness(belief: NumpyBelief, at: tuple[int, ...], asked: TrialQuestion) -> Numbers:
+def _goodness(posterior: NumpyPosterior, at: tuple[int, ...], asked: TrialQuestion) -> Numbers:
     """Return how good each size is on each curve, where the right size is 1."""
     nodes, places = np.array(at, dtype=np.float64), np.arange(len(at))
-    rate = np.exp(-belief.log_s)
+    rate = np.exp(-posterior.log_s)
     worth = rate * nodes**-asked.share
     worth = np.where((nodes >= asked.low) & (nodes <= asked.high), worth, 0.0)
     most = worth.max(axis=1, keepdims=True)
@@ -172,17 +172,21 @@ def _goodness(belief: NumpyBelief, at: tuple[int, ...], asked: TrialQuestion) ->
 
 
 def _after(
-    belief: NumpyBelief, goodness: Numbers, place: int, is_open: NDArray[np.bool_], change: float
+    posterior: NumpyPosterior,
+    goodness: Numbers,
+    place: int,
+    is_open: NDArray[np.bool_],
+    change: float,
 ) -> float:
     """Return how good the best size will be known to be once this one was tried.
 
     Curves that a window at that size cannot tell apart stay one outcome.
     """
-    log_s = belief.log_s[:, place]
+    log_s = posterior.log_s[:, place]
     width = max(TELLS_APART, float(np.ptp(log_s)) / PARTS)
     outcome = ((log_s - log_s.min()) / width).astype(np.intp)
     split = np.zeros((int(outcome.max()) + 1, len(outcome)))
-    split[outcome, np.arange(len(outcome))] = belief.weights
+    split[outcome, np.arange(len(outcome))] = posterior.weights
     gained = split @ goodness - change * split.sum(axis=1, keepdims=True)
     gained[:, place] += change * split.sum(axis=1)
     return float(gained[:, is_open].max(axis=1).sum())

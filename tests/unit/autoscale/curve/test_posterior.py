@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticd.autoscale.curve.belief import MeasuredStep, believed
 from elasticd.autoscale.curve.information_value import TrialQuestion, trial_answer
-from tests.unit.autoscale.curve.numpy_belief import numpy_answer, numpy_believed
+from elasticd.autoscale.curve.posterior import MeasuredStep, posterior_of
+from tests.unit.autoscale.curve.numpy_posterior import numpy_answer, numpy_posterior_of
 
 SIZES = tuple(range(1, 13))
 
@@ -23,10 +23,10 @@ def known(step_s: Mapping[int, float], error: float = 0.01) -> tuple[MeasuredSte
 def expected(
     step_s: Mapping[int, float], nodes: int, former: Mapping[int, float] | None = None
 ) -> float:
-    """Return the seconds of a step that the belief expects at this size."""
-    belief = believed(known(step_s), known(former or {}), SIZES)
-    logs = np.array(belief.log_s)[:, SIZES.index(nodes)]
-    return float(np.array(belief.weights) @ np.exp(logs))
+    """Return the seconds of a step that the posterior expects at this size."""
+    posterior = posterior_of(known(step_s), known(former or {}), SIZES)
+    logs = np.array(posterior.log_s)[:, SIZES.index(nodes)]
+    return float(np.array(posterior.weights) @ np.exp(logs))
 
 
 def test_size_between_two_that_lie_on_one_curve_lies_on_it_as_well() -> None:
@@ -41,9 +41,9 @@ def test_rates_behind_a_cliff_grow_as_those_before_it() -> None:
 
 
 def test_one_size_alone_leaves_it_open_whether_a_cliff_lies_below() -> None:
-    belief = believed(known({8: 1.0}), (), SIZES)
-    at_four = np.exp(np.array(belief.log_s)[:, SIZES.index(4)])
-    assert np.array(belief.weights)[at_four < 1.0].sum() == pytest.approx(0.2, abs=0.15)
+    posterior = posterior_of(known({8: 1.0}), (), SIZES)
+    at_four = np.exp(np.array(posterior.log_s)[:, SIZES.index(4)])
+    assert np.array(posterior.weights)[at_four < 1.0].sum() == pytest.approx(0.2, abs=0.15)
 
 
 def test_shape_of_before_is_believed_again_where_a_second_size_agrees_with_it() -> None:
@@ -61,13 +61,13 @@ def test_whatever_was_measured_the_weights_are_those_of_a_belief(
     step_s: dict[int, float], former: dict[int, float]
 ) -> None:
     """And the same as in numpy."""
-    belief = believed(known(step_s), known(former), SIZES)
-    weights, log_s = np.array(belief.weights), np.array(belief.log_s)
+    posterior = posterior_of(known(step_s), known(former), SIZES)
+    weights, log_s = np.array(posterior.weights), np.array(posterior.log_s)
     assert weights.sum() == pytest.approx(1.0)
     assert (weights >= 0.0).all()
     assert np.isfinite(log_s).all()
     assert log_s.shape == (len(weights), len(SIZES))
-    other = numpy_believed(known(step_s), known(former), SIZES)
+    other = numpy_posterior_of(known(step_s), known(former), SIZES)
     assert other.weights @ other.log_s == pytest.approx(weights @ log_s, rel=1e-6, abs=1e-6)
 
 

@@ -20,7 +20,7 @@ from statistics import median
 
 from elasticd.train.save.share_plan import SharePlan
 
-__all__ = ["COST_LIMIT", "MemoryPace"]
+__all__ = ["COST_LIMIT", "IntervalTuner"]
 
 COST_LIMIT = 0.05
 """The part of the training's time that snapshots in memory may cost."""
@@ -38,17 +38,17 @@ LEAST = 5
 """How many snapshots are measured before their cost makes the interval longer."""
 
 
-class MemoryPace:
+class IntervalTuner:
     """The interval of one generation: rank 0 finds the interval, and tells the other ranks."""
 
     def __init__(
         self,
-        earlier: "MemoryPace | None" = None,
+        earlier: "IntervalTuner | None" = None,
         *,
         interval: int = 1,
         mirror_bytes_per_s: int = 0,
     ) -> None:
-        """`earlier` is the pace of the generation before, if this process was in that generation.
+        """`earlier` is the tuner of the generation before, if this process was in that generation.
         `interval` is that generation's interval, as its ranks know it.
 
         `mirror_bytes_per_s` is how much a node may send to the next node in a second; 0: no limit.
@@ -79,12 +79,12 @@ class MemoryPace:
         if before_s is not None and self._taken is None and self._steps > WARMUP_STEPS + 1:
             self._usual.append(now_s - before_s)
 
-    def is_due(self, step: int, *, is_whole: bool, now_s: float) -> bool:
+    def is_due(self, step: int, *, is_replicated: bool, now_s: float) -> bool:
         """Return whether a snapshot is taken now.
 
-        `is_whole` says that the nodes hold all of the snapshot before.
+        `is_replicated` says that the nodes hold all of the snapshot before.
         """
-        if self._taken is not None and is_whole:
+        if self._taken is not None and is_replicated:
             at_step, at_s = self._taken
             self._count += 1
             if self._count > UNTOUCHED:
@@ -93,7 +93,7 @@ class MemoryPace:
             self._next_at = at_step + self.interval
             if len(self._took) < LEAST:
                 self._next_at = max(self._next_at, step + COMPARED)
-        if not is_whole or not self.is_ready or step < self._next_at:
+        if not is_replicated or not self.is_ready or step < self._next_at:
             return False
         self._taken = step, now_s
         return True
@@ -117,7 +117,7 @@ class MemoryPace:
         return median(self._usual) if self._usual else 0.0
 
     @property
-    def whole_steps(self) -> int:
+    def replication_steps(self) -> int:
         """Return how many steps it takes until all holders of a snapshot have it whole."""
         return ceil(median(steps for steps, _ in self._took)) if self._took else 1
 
@@ -134,7 +134,7 @@ class MemoryPace:
         if len(self._took) < LEAST:
             return max(self._assumed, self.sent_steps)
         costs = ceil(self.cost_s / (COST_LIMIT * usual_s))
-        return max(1, self.whole_steps, costs, self.sent_steps)
+        return max(1, self.replication_steps, costs, self.sent_steps)
 
     @property
     def sent_steps(self) -> int:
@@ -185,7 +185,7 @@ class MemoryPace:
         if len(self._took) < LEAST or not is_other:
             return ""
         self._said = interval
-        whole = f"{self.whole_steps} step{'s' if self.whole_steps > 1 else ''}"
+        whole = f"{self.replication_steps} step{'s' if self.replication_steps > 1 else ''}"
         cost_ms, share = self.cost_s * 1000, self.cost_s / (interval * self.step_s)
         measured = (
             f"a snapshot is whole within {whole} of {self.step_s * 1000:.0f} ms and costs "

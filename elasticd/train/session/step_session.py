@@ -10,7 +10,7 @@ import torch
 
 from elasticd.train.introspection.time_spent import SecondsSpent
 
-__all__ = ["DeviceMark", "EpochProgress", "Pauses", "QueuedSteps", "StateWatch"]
+__all__ = ["DeviceMark", "EpochProgress", "Pauses", "QueuedSteps", "StepSession"]
 
 
 class DeviceMark(Protocol):
@@ -25,7 +25,7 @@ class DeviceMark(Protocol):
         """Return whether the device has come to this place."""
 
 
-class StateWatch(Protocol):
+class StepSession(Protocol):
     """Takes note of each step, and says where `train` may be interrupted."""
 
     generation: int
@@ -75,20 +75,20 @@ class QueuedSteps(Protocol):
 class Pauses:
     """The pauses of one generation, which may stand within each other."""
 
-    def __init__(self, watch: StateWatch) -> None:
-        self._watch = watch
+    def __init__(self, session: StepSession) -> None:
+        self._session = session
         self._reasons: list[str] = []
 
     def begin(self, why: str) -> bool:
         """Begin a pause; return whether it stands in no other pause."""
         self._reasons.append(why)
-        self._watch.pause(why)
+        self._session.pause(why)
         return len(self._reasons) == 1
 
     def end(self) -> bool:
         """End the innermost pause, go on with the one around it; return whether there is none."""
         self._reasons.pop()
-        self._watch.pause(self._reasons[-1] if self._reasons else None)
+        self._session.pause(self._reasons[-1] if self._reasons else None)
         return not self._reasons
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.share_layout import Slab, laid_out
-from elasticd.train.save.memory_pace import (
+from elasticd.train.save.interval_tuner import (
     COST_LIMIT,
     LEAST,
     UNTOUCHED,
     USUAL,
     WARMUP_STEPS,
-    MemoryPace,
+    IntervalTuner,
 )
 from elasticd.train.save.share_plan import SharePart, SharePlan
 
@@ -30,10 +30,10 @@ class Rank:
         *,
         whole: int,
         longer_s: float = 0.0,
-        earlier: MemoryPace | None = None,
+        earlier: IntervalTuner | None = None,
         bandwidth: int = 0,
     ) -> None:
-        self.pace = MemoryPace(earlier, mirror_bytes_per_s=bandwidth)
+        self.tuner = IntervalTuner(earlier, mirror_bytes_per_s=bandwidth)
         self.now_s, self.step = 50.0, 0
         self.whole, self.longer_s = whole, longer_s
         self.taken: list[int] = []
@@ -46,9 +46,9 @@ class Rank:
             age = self.step - self.taken[-1] if self.taken else None
             is_beside = age is not None and age <= self.whole
             self.now_s += STEP_S + (self.longer_s if is_beside else 0.0)
-            self.pace.stepped(self.step, self.now_s)
-            is_whole = age is None or age >= self.whole
-            if self.pace.is_due(self.step, is_whole=is_whole, now_s=self.now_s):
+            self.tuner.stepped(self.step, self.now_s)
+            is_replicated = age is None or age >= self.whole
+            if self.tuner.is_due(self.step, is_replicated=is_replicated, now_s=self.now_s):
                 self.taken.append(self.step)
         return self.taken[before:]
 
@@ -110,7 +110,7 @@ def test_next_generation_begins_with_half_the_interval_of_this_one() -> None:
     """Its first snapshot is that of its second step: in the first, memory is asked for."""
     before = Rank(whole=1, longer_s=0.047)
     assert set(before.steady_intervals()) == {10}
-    rank = Rank(whole=1, longer_s=0.047, earlier=before.pace)
+    rank = Rank(whole=1, longer_s=0.047, earlier=before.tuner)
     assert rank.train(15) == [2, 7, 12]
     assert set(rank.steady_intervals()) == {10}
 
@@ -119,20 +119,20 @@ def test_what_the_generation_before_measured_is_only_assumed() -> None:
     """In another world a snapshot costs something else, and so does a step."""
     before = Rank(whole=1, longer_s=0.047)
     before.steady_intervals()
-    assert set(Rank(whole=1, earlier=before.pace).steady_intervals()) == {1}
-    dear = Rank(whole=4, longer_s=0.1, earlier=Rank(whole=1).pace)
+    assert set(Rank(whole=1, earlier=before.tuner).steady_intervals()) == {1}
+    dear = Rank(whole=4, longer_s=0.1, earlier=Rank(whole=1).tuner)
     assert set(dear.steady_intervals()) == set(Rank(whole=4, longer_s=0.1).steady_intervals())
 
 
 def test_assumption_that_nobody_measures_does_not_last() -> None:
     """Where one world follows the other quickly, snapshots come more and more often."""
-    pace = Rank(whole=1, longer_s=0.047)
-    pace.steady_intervals()
+    tuner = Rank(whole=1, longer_s=0.047)
+    tuner.steady_intervals()
     intervals = []
     for _ in range(4):
-        pace = Rank(whole=1, longer_s=0.047, earlier=pace.pace)
-        pace.train(3)
-        intervals.append(pace.pace.interval)
+        tuner = Rank(whole=1, longer_s=0.047, earlier=tuner.tuner)
+        tuner.train(3)
+        intervals.append(tuner.tuner.interval)
     assert intervals == [5, 3, 2, 1]
 
 
@@ -141,15 +141,15 @@ def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
     rank = Rank(whole=1, longer_s=0.012)
     said: list[str] = []
     rank.train(WARMUP_STEPS + USUAL + 1)
-    rank.pace.use(PARTS, 2)
-    rank.pace.say(said.append)
+    rank.tuner.use(PARTS, 2)
+    rank.tuner.say(said.append)
     (plan,) = said
     assert "rank 0 copies 4 MiB beside a step of 100 ms" in plan
     assert "sends 8 MiB to the next one (84 MB/s)" in plan
     for _ in range(100):
         rank.train(1)
-        rank.pace.use(PARTS, 2)
-        rank.pace.say(said.append)
+        rank.tuner.use(PARTS, 2)
+        rank.tuner.say(said.append)
     (fits,) = said[1:]
     assert fits == (
         "A snapshot of every step does not fit: a snapshot is whole within 1 step of 100 ms and "
@@ -158,8 +158,8 @@ def test_plan_is_said_before_and_the_interval_after_it_was_measured() -> None:
     rank.longer_s = 0.047
     for _ in range(200):
         rank.train(1)
-        rank.pace.use(PARTS, 2)
-        rank.pace.say(said.append)
+        rank.tuner.use(PARTS, 2)
+        rank.tuner.say(said.append)
     assert len(said) == 3 and "every 10 steps" in said[2]
 
 
@@ -168,8 +168,8 @@ def test_that_it_fits_is_said_too() -> None:
     rank = Rank(whole=1)
     said: list[str] = []
     rank.steady_intervals()
-    rank.pace.use(PARTS, 1)
-    rank.pace.say(said.append)
+    rank.tuner.use(PARTS, 1)
+    rank.tuner.say(said.append)
     assert said[1].startswith("A snapshot of every step fits: ")
 
 
@@ -178,8 +178,8 @@ def test_step_that_is_committed_again_is_not_a_fast_one() -> None:
     rank = Rank(whole=1)
     for _ in range(WARMUP_STEPS + USUAL + 1):
         rank.train(1)
-        rank.pace.stepped(rank.step, rank.now_s + 0.0001)
-    assert rank.pace.step_s == pytest.approx(STEP_S)
+        rank.tuner.stepped(rank.step, rank.now_s + 0.0001)
+    assert rank.tuner.step_s == pytest.approx(STEP_S)
 
 
 SENT_BYTES = 2 * LAYOUT.size
@@ -190,14 +190,14 @@ def test_interval_is_no_less_than_what_the_bandwidth_allows() -> None:
     """From the first plan on, and whatever was measured; without a bound nothing is added."""
     rank = Rank(whole=1, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
     rank.train(WARMUP_STEPS + USUAL)
-    assert rank.pace.interval == 1
-    rank.pace.use(PARTS, 2)
-    assert rank.pace.interval == rank.pace.sent_steps == 5
+    assert rank.tuner.interval == 1
+    rank.tuner.use(PARTS, 2)
+    assert rank.tuner.interval == rank.tuner.sent_steps == 5
     assert set(rank.steady_intervals()) == {5}
     free = Rank(whole=1)
     free.train(WARMUP_STEPS + USUAL)
-    free.pace.use(PARTS, 2)
-    assert free.pace.interval == free.pace.sent_steps == 1
+    free.tuner.use(PARTS, 2)
+    assert free.tuner.interval == free.tuner.sent_steps == 1
 
 
 @pytest.mark.parametrize(("whole", "longer_s"), [(9, 0.0), (1, 0.047)])
@@ -207,7 +207,7 @@ def test_bound_that_fits_into_a_longer_interval_changes_nothing(
     """What a snapshot costs, or takes until it is whole, asks for more than the bandwidth."""
     wanted = set(Rank(whole=whole, longer_s=longer_s).steady_intervals())
     rank = Rank(whole=whole, longer_s=longer_s, bandwidth=round(SENT_BYTES / (4.5 * STEP_S)))
-    rank.pace.use(PARTS, 2)
+    rank.tuner.use(PARTS, 2)
     assert set(rank.steady_intervals()) == wanted
 
 
@@ -217,8 +217,8 @@ def test_bandwidth_that_does_not_fit_is_said() -> None:
     said: list[str] = []
     rank.train(WARMUP_STEPS + USUAL + 1)
     for _ in range(100):
-        rank.pace.use(PARTS, 2)
-        rank.pace.say(said.append)
+        rank.tuner.use(PARTS, 2)
+        rank.tuner.say(said.append)
         rank.train(1)
     plan, news = said
     assert (
@@ -232,14 +232,14 @@ def test_another_process_as_rank_0_goes_on_from_the_same_interval() -> None:
     """One that was another rank knows what a step takes, too; a new one measures that first."""
     before = Rank(whole=1, longer_s=0.047)
     assert set(before.steady_intervals()) == {10}
-    follower = MemoryPace()
+    follower = IntervalTuner()
     for step in range(1, 20):
         follower.stepped(step, step * STEP_S)
-        follower.follow(before.pace.interval)
+        follower.follow(before.tuner.interval)
     assert follower.interval == 10
     assert Rank(whole=1, earlier=follower).train(15) == [2, 7, 12]
     new = Rank(whole=1)
-    new.pace = MemoryPace(interval=follower.interval)
+    new.tuner = IntervalTuner(interval=follower.interval)
     taken = new.train(25)
     assert [after - before for before, after in pairwise(taken)] == [5, 5, 5]
     assert taken[0] == WARMUP_STEPS + USUAL + 1

@@ -1,4 +1,4 @@
-"""A storage is tried before the first write, and one that would lose checkpoints is refused."""
+"""A storage is probed before the first write, and one that would lose checkpoints is refused."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from elasticd.checkpoint.format.layout import TRIALS
 from elasticd.checkpoint.storage.bucket import Data, ListedObject, NeedsLength, ObjectMissing
 from elasticd.checkpoint.storage.retry import RetryingBucket, RetryPolicy
 from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
-from elasticd.checkpoint.storage.storage_trial import StorageFault, TriedBucket, fault_of
+from elasticd.checkpoint.storage.storage_probe import ProbedBucket, StorageFault, fault_of
 from elasticd.errors import Refused, Unavailable
 
 FRAME = b"2000\r\n%s\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
@@ -106,8 +106,8 @@ def test_what_a_storage_does_wrong_is_found(fault: str, found: StorageFault | No
 def test_storage_that_would_lose_checkpoints_is_never_written_to(fault: str) -> None:
     """In one sentence that says what it does, to every writer of the process."""
     bucket = Odd(fault)
-    tried = TriedBucket(bucket)
-    for write in (lambda: tried.create("a", b"1"), lambda: tried.replace("a", b"1")) * 2:
+    probed = ProbedBucket(bucket)
+    for write in (lambda: probed.create("a", b"1"), lambda: probed.replace("a", b"1")) * 2:
         with pytest.raises(Refused, match=r"s3://bucket/run .*Give another --checkpoint\.$"):
             write()
     assert not bucket.objects
@@ -116,15 +116,15 @@ def test_storage_that_would_lose_checkpoints_is_never_written_to(fault: str) -> 
 @pytest.mark.parametrize("fault", ["framed", "length"])
 def test_framing_is_left_out_where_the_server_does_not_know_it(fault: str) -> None:
     """By itself, and that is said once; where it cannot be left out the server is refused."""
-    tried = TriedBucket(Odd(fault))
+    probed = ProbedBucket(Odd(fault))
     said: list[str] = []
-    tried.say = said.append
-    assert tried.create("a", b"one") and not tried.create("a", b"two")
-    assert tried.read("a", 10) == b"one"
+    probed.say = said.append
+    assert probed.create("a", b"one") and not probed.create("a", b"two")
+    assert probed.read("a", 10) == b"one"
     (sentence,) = said
     assert '"request_checksum_calculation": "when_required"' in sentence
     with pytest.raises(Refused, match=str(FAULTS[fault])[:20]):
-        TriedBucket(Odd(fault, can_send_plain=False)).create("a", b"one")
+        ProbedBucket(Odd(fault, can_send_plain=False)).create("a", b"one")
 
 
 def test_framing_does_not_hide_that_it_overwrites_too() -> None:
@@ -139,7 +139,7 @@ def test_framing_does_not_hide_that_it_overwrites_too() -> None:
 
     bucket.send_plain = and_then  # type: ignore[method-assign]
     with pytest.raises(Refused, match="If-None-Match"):
-        TriedBucket(bucket).create("a", b"one")
+        ProbedBucket(bucket).create("a", b"one")
 
 
 def test_trial_is_made_once_and_before_the_first_write() -> None:
@@ -153,17 +153,17 @@ def test_trial_is_made_once_and_before_the_first_write() -> None:
         return create(name, data)
 
     bucket.create = watched  # type: ignore[method-assign]
-    tried = TriedBucket(bucket)
+    probed = ProbedBucket(bucket)
     with pytest.raises(ObjectMissing):
-        tried.read("a", 1)
-    tried.delete(["a"])
+        probed.read("a", 1)
+    probed.delete(["a"])
     assert seen == []
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda number: tried.create(f"log/{number}", b"x"), range(8)))
+        assert all(pool.map(lambda number: probed.create(f"log/{number}", b"x"), range(8)))
     trials = [name for name in seen if name.startswith(TRIALS)]
     assert len(trials) == 2 and seen[:2] == trials and trials[0] == trials[1]
     for number in range(2):
-        assert tried.create(f"large/{number}", bytes(LARGE_BYTES))
+        assert probed.create(f"large/{number}", bytes(LARGE_BYTES))
     assert len([name for name in seen if name.startswith(TRIALS)]) == 4, "a way of its own"
 
 
@@ -172,5 +172,5 @@ def test_storage_that_does_not_answer_is_tried_again() -> None:
     bucket = Odd()
     bucket.fails = 3
     policy = RetryPolicy(first_s=0.001, most_s=0.002, limit_s=100.0)
-    assert RetryingBucket(TriedBucket(bucket), policy, sleep=lambda s: None).create("a", b"x")
+    assert RetryingBucket(ProbedBucket(bucket), policy, sleep=lambda s: None).create("a", b"x")
     assert bucket.objects == {"a": b"x"}

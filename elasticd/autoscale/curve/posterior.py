@@ -1,13 +1,13 @@
 """The possible seconds of a step at sizes without a measurement, with their probabilities.
 
-The fit is one smooth curve. A belief is many curves, each with a weight: the shapes of the fit, a +
-b/n + c(n-1), over a grid of a/b and c/b, each without a cliff and with one cliff of several heights
-above each size. The measured sizes change the weights by Bayes' rule: a curve loses weight by its
-distance from the measured sizes, in their standard errors. The overall length of steps is a free
-factor, so only the shape of a curve counts.
+The fit is one smooth curve. A posterior is many curves, each with a weight: the shapes of the fit,
+a + b/n + c(n-1), over a grid of a/b and c/b, each without a cliff and with one cliff of several
+heights above each size. The measured sizes change the weights by Bayes' rule: a curve loses weight
+by its distance from the measured sizes, in their standard errors. The overall length of steps is a
+free factor, so only the shape of a curve counts.
 
 The sizes from before the job changed may still have the job's shape, scaled by a factor, or may say
-nothing about it. The belief is a mixture of both cases.
+nothing about it. The posterior is a mixture of both cases.
 
 A measured size is not known exactly either: within each curve its value lies between the measured
 value and the curve's value, weighted by the errors of both.
@@ -21,7 +21,7 @@ from functools import lru_cache
 from operator import add
 from typing import NamedTuple
 
-__all__ = ["Belief", "MeasuredStep", "believed"]
+__all__ = ["Posterior", "MeasuredStep", "posterior_of"]
 
 FIXED = ((0.0, 3.0), (0.01, 2.0), (0.04, 1.5), (0.1, 1.5), (0.25, 1.5), (0.8, 0.7), (8.0, 0.3))
 """The values of a/b, each with its weight before any measurement."""
@@ -52,7 +52,7 @@ class MeasuredStep(NamedTuple):
     """The standard error of the step, as a part of it."""
 
 
-class Belief(NamedTuple):
+class Posterior(NamedTuple):
     """A set of curves with their probabilities."""
 
     weights: list[float]
@@ -72,10 +72,10 @@ class _Grid(NamedTuple):
     """The logarithm of each curve's weight before any measurement."""
 
 
-def believed(
+def posterior_of(
     known: Sequence[MeasuredStep], former: Sequence[MeasuredStep], sizes: tuple[int, ...]
-) -> Belief:
-    """Return the belief at these sizes, which must contain all known sizes.
+) -> Posterior:
+    """Return the posterior at these sizes, which must contain all known sizes.
 
     `known` are the sizes of the present job, at least one; `former` are other sizes from before the
     job changed, scaled to the present job.
@@ -103,7 +103,7 @@ def believed(
         share = MISFIT**2 / (MISFIT**2 + size.error**2)
         for row in log_s:
             row[column] = share * size.log_s + (1.0 - share) * row[column]
-    return Belief([weights[at] / total for at in likely], log_s)
+    return Posterior([weights[at] / total for at in likely], log_s)
 
 
 def _likelihood(

@@ -1,4 +1,4 @@
-"""Tries a storage before the first write of a process, to see whether checkpoints can rely on it.
+"""Probes a storage before the first write of a process, to see whether checkpoints can rely on it.
 
 Some servers that speak S3 take `If-None-Match: *` and write over what is there, store the framing
 in which botocore sends a body over https as if it were data, or want its length first (411). None
@@ -6,7 +6,7 @@ of these servers says so, and checkpoints seem durable until somebody needs one.
 created, created again, and read back: a small one, and before the first large write another, which
 has a client of its own (`s3_put`).
 
-The trial cannot find a store that keeps the condition for one writer at a time and not for two at
+The probe cannot find a store that keeps the condition for one writer at a time and not for two at
 once. There neither writer learns of the other. `manifest.Fragment` names its run, so the objects of
 the two do not mix.
 """
@@ -18,7 +18,7 @@ from enum import StrEnum
 from threading import Lock, Thread
 from typing import Protocol
 
-from elasticd.checkpoint.format.layout import trial_name
+from elasticd.checkpoint.format.layout import probe_name
 from elasticd.checkpoint.storage.bucket import (
     Bucket,
     Data,
@@ -31,7 +31,7 @@ from elasticd.checkpoint.storage.s3_put import LARGE_BYTES
 from elasticd.errors import ElasticdError, Refused
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["StorageFault", "TriedBucket", "fault_of"]
+__all__ = ["ProbedBucket", "StorageFault", "fault_of"]
 
 SMALL_BYTES = 100
 PIECE_BYTES = 32
@@ -62,15 +62,15 @@ class Sending(Bucket, Protocol):
         """Send bodies without framing from now on; return False if the bucket does so already."""
 
 
-class TriedBucket(ForwardingBucket):
-    """A `Bucket` that is tried before its first write; if the trial fails, nothing is written."""
+class ProbedBucket(ForwardingBucket):
+    """A `Bucket` that is probed before its first write; if the probe fails, nothing is written."""
 
     def __init__(self, inner: Sending) -> None:
         super().__init__(inner)
         self._inner = inner
         self._lock = Lock()
         self._good: set[int] = set()
-        """Sizes that were tried."""
+        """Sizes that were probed."""
         self._refusal = ""
         self.say: Callable[[str], object] = lambda sentence: log.warning(
             "storage.odd", why=sentence
@@ -78,23 +78,23 @@ class TriedBucket(ForwardingBucket):
         """Told what a person should know of a storage that is used all the same."""
 
     def begin(self) -> None:
-        """Begin the trial in a thread, so that the first write need not wait; raise nothing."""
+        """Begin the probe in a thread, so that the first write need not wait; raise nothing."""
 
         def run() -> None:
             with suppress(ElasticdError):  # The first write meets the same.
-                self._try(SMALL_BYTES)
+                self._probe(SMALL_BYTES)
 
         Thread(target=run, name="trial", daemon=True).start()
 
     def create(self, name: str, data: Data) -> bool:
-        self._try(len(data))
+        self._probe(len(data))
         return super().create(name, data)
 
     def replace(self, name: str, data: Data) -> None:
-        self._try(len(data))
+        self._probe(len(data))
         super().replace(name, data)
 
-    def _try(self, nbytes: int) -> None:
+    def _probe(self, nbytes: int) -> None:
         """Raise Refused if the bucket cannot be used; after a passing error the next call tries
         again.
         """
@@ -121,7 +121,7 @@ def fault_of(bucket: Bucket, size: int) -> StorageFault | None:
     Raises:
         ElasticdError: the storage does not answer, or refuses.
     """
-    name = trial_name(secrets.token_hex(8))
+    name = probe_name(secrets.token_hex(8))
     first, second = secrets.token_bytes(size), secrets.token_bytes(size)
     try:
         if not bucket.create(name, first):

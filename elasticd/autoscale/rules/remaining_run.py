@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import error_share, measured_sizes, steps
-from elasticd.autoscale.evaluation_input import Seen
+from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.explain.quantity import counted
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range, sizes_between
@@ -46,7 +46,7 @@ class Remaining:
         return self.nodes * self.surely_s / 3600.0
 
 
-def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | None:
+def held(rule: Rule, total_steps: int, curve: Curve, seen: Observation) -> Proposal | None:
     """Return why the rest of the job cannot be estimated; None if it can."""
     if seen.nodes <= 0:
         why = "No world trains, so no step can be measured."
@@ -65,7 +65,9 @@ def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | N
     return None
 
 
-def remaining(total_steps: int, policy: Policy, curve: Curve, seen: Seen) -> tuple[Remaining, ...]:
+def remaining(
+    total_steps: int, policy: Policy, curve: Curve, seen: Observation
+) -> tuple[Remaining, ...]:
     """Return the estimate for each size that is considered, in the order of their nodes.
 
     These are the sizes of `sizes_between`, the measured ones and the present one; sizes that were
