@@ -56,8 +56,7 @@ def decode(kind: type[R], value: bytes) -> R:
     if not isinstance(plain, dict):
         raise NotSupported(f"The {kind.__name__} record in etcd is not a JSON object.")
     schema = str(plain.pop("schema", "0"))
-    major = schema.split(".", 1)[0]
-    if not major.isdigit() or int(major) != SCHEMA[0]:
+    if schema.split(".", 1)[0] != str(SCHEMA[0]):
         raise NotSupported(
             f"The {kind.__name__} record in etcd has schema {schema}, this elasticd knows "
             f"{SCHEMA[0]}.x: upgrade elasticd on this machine, or use another --cluster."
@@ -120,7 +119,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum_reader(kind)
     if kind is float:
-        return lambda value: _checked((int, float), value) * 1.0
+        return _read_float
     if kind in (int, str, bool):
         return lambda value: value if type(value) is kind else _checked((kind,), value)
     if kind is object:
@@ -192,6 +191,13 @@ def _enum_reader(kind: type[Enum]) -> Callable[[Any], Any]:
         raise ValueError(f"{value!r} is no {kind.__name__}")
 
     return read
+
+
+def _read_float(value: Any) -> float:
+    try:
+        return float(_checked((int, float), value))
+    except OverflowError as exc:  # JSON has whole numbers beyond all floats.
+        raise ValueError(f"{str(value)[:20]}... is no number of this size") from exc
 
 
 def _checked(kinds: tuple[type, ...], value: Any) -> Any:

@@ -2,12 +2,16 @@
 
 The lease's deadline is checked on that thread, right before the write, because the process may have
 been stopped between the decision and now.
+
+A call whose answer is lost is sent again, and etcd may carry out the first one much later: a member
+of etcd that stood still passes on to the leader what it was asked before. So every write holds only
+for what stood there, and none undoes a later one.
 """
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from elasticd.errors import ElasticdError, Fenced, NotSupported, Unavailable
 from elasticd.records.account.incident import Incident, announced
@@ -45,6 +49,8 @@ EtcdEffect = (
 )
 Feed = Callable[[ev.Event], None]
 TAKE_BACK_RETRY_S = 1.0
+OWN_TRIES = 2
+"""How often one write of a record of this node is tried: somebody else may have deleted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,9 @@ class EtcdEffects:
     effect_thread: EffectThread
     lease: Callable[[], Lease | None]
     feed: Feed
+    own: dict[str, int] = field(default_factory=dict)
+    """At which revision each record of this node stood when it was last written, by its key. The
+    thread of effects alone uses it."""
 
     def perform(self, effect: EtcdEffect) -> None:
         """Send the effect to etcd; the answer reaches `feed` from the thread of effects."""
@@ -107,16 +116,15 @@ class EtcdEffects:
     def _carry_out(self, effect: EtcdEffect) -> ev.Event:
         match effect:
             case fx.WriteMember(member=member):
-                self.store.commit(Txn(then=(self._put_member(member),)))
+                self._write_member(member)
                 return ev.MemberWritten(member=member, ok=True)
             case fx.ProposeWorld():
                 return self._propose(effect)
             case fx.WriteStatus():
                 return self._write_status(effect)
             case fx.WriteResult(result=result):
-                self._held()
                 key = self.keys.result(self.job, result.node)
-                self.store.commit(Txn(then=(Put(key=key, value=encode(result)),)))
+                self._write_own(key, encode(result), is_leased=False)
                 return ev.EffectDone(name="WriteResult", ok=True)
             case fx.WriteIncident(incident=incident):
                 self._held()
@@ -127,6 +135,26 @@ class EtcdEffects:
                 return ev.WithdrawalDone(ok=True)
             case fx.FindOldest(count=count):
                 return ev.OldestFound(nodes=self._oldest(count))
+
+    def _write_member(self, member: Member) -> None:
+        key = self.keys.member(self.job, member.node)
+        self._write_own(key, encode(member), is_leased=True)
+
+    def _write_own(self, key: str, value: bytes, *, is_leased: bool) -> None:
+        """Put a record of this node's own in the place of the one that stands."""
+        for _ in range(OWN_TRIES):
+            self._held()
+            revision = self.own.pop(key, None)  # A write without an answer leaves it unknown.
+            if revision is None:
+                item = self.store.get(key)
+                revision = item.mod_revision if item is not None else 0
+            same = ModifiedAt(key=key, revision=revision)
+            put = Put(key=key, value=value, lease=self._held().id if is_leased else None)
+            done = self.store.commit(Txn(when=(same,), then=(put,)))
+            if done.succeeded:
+                self.own[key] = done.revision
+                return
+        raise Unavailable(f"Others write {key} at the same time.")
 
     def _withdraw(self, result: Result) -> None:
         """Say goodbye. The record is deleted only as it was read: a call that etcd carries out
@@ -151,14 +179,16 @@ class EtcdEffects:
         return Put(key=key, value=encode(dated))
 
     def _propose(self, effect: fx.ProposeWorld) -> ev.ProposalAnswered:
-        """Propose in one transaction: the world, the status and our own change, or else our own
-        change alone.
+        """Propose in one transaction: the world, the status and our own change. If that is refused,
+        our own change is written alone.
         """
         own = () if effect.member is None else (self._put_member(effect.member),)
         self._held()
+        stood = (ModifiedAt(key=p.key, revision=self.own[p.key]) for p in own if p.key in self.own)
         when: tuple[ModifiedAt | UnchangedSince, ...] = (
             ModifiedAt(key=self.keys.world(self.job), revision=effect.world_revision),
             ModifiedAt(key=self.keys.status(self.job), revision=effect.status_revision),
+            *stood,
         )
         if effect.members_revision is not None:
             prefix = self.keys.members(self.job)
@@ -171,7 +201,11 @@ class EtcdEffects:
             Delete(key=incidents, until=self.keys.incidents_of(self.job, effect.oldest_kept)),
             *(Delete(key=self.keys.result(self.job, n)) for n in effect.unneeded_results),
         )
-        result = self.store.commit(Txn(when=when, then=then + own, otherwise=own))
+        result = self.store.commit(Txn(when=when, then=then + own))
+        if result.succeeded:
+            self.own.update((put.key, result.revision) for put in own)
+        elif effect.member is not None:
+            self._write_member(effect.member)
         return ev.ProposalAnswered(
             token=effect.world.token,
             accepted=result.succeeded,

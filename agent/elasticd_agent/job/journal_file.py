@@ -37,7 +37,10 @@ class JournalFile:
             return
         path = folder / f"{job}.{incarnation}.jsonl"
         self._thread = Thread(target=self._run, args=(path,), name="journal", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as exc:  # No more threads.
+            self._fail(str(exc))
 
     def write(self, line: Callable[[], str]) -> None:
         """Hand over a line for the disk. It is made only if there is a file."""

@@ -115,7 +115,14 @@ class StackCollector:
         for pid in asked:
             self._tell(pid, Dump())
         args = (path, tuple(workers), done)
-        Thread(target=self._run, args=args, name="stacks", daemon=True).start()
+        try:
+            Thread(target=self._run, args=args, name="stacks", daemon=True).start()
+        except RuntimeError as exc:  # No more threads: the recovery goes on without stacks.
+            log.warning("stacks.not_written", path=str(path), why=str(exc))
+            self._wait_answers(asked, 0.0)
+            with self._changed:
+                self._running -= 1
+            done()
 
     def _run(
         self, path: Path, workers: tuple[SuspectWorker, ...], done: Callable[[], None]
@@ -124,7 +131,10 @@ class StackCollector:
         # Even reading /proc can hang, on a process that hangs in its exec.
         timer = Timer(BUDGET_S, once)
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:  # No more threads: the recovery waits for no stacks.
+            once()
         try:
             try:
                 text = self._gather(workers, time.monotonic())
@@ -132,7 +142,7 @@ class StackCollector:
                 timer.cancel()
                 once()
             _append(path, text)
-        except OSError as exc:
+        except (OSError, RuntimeError) as exc:  # No disk, or no thread is left.
             log.warning("stacks.not_written", path=str(path), why=str(exc))
         finally:
             with self._changed:

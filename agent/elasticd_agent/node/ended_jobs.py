@@ -26,7 +26,7 @@ log = get_logger()
 
 
 class EndedJobs:
-    """Looks again and again until it is closed; on the thread of effects."""
+    """Looks again and again until it is closed, on a thread that nobody else waits for."""
 
     def __init__(
         self,

@@ -77,6 +77,8 @@ class Presence:
         self.log_folders: dict[JobName, Path] = {}
         """The run folders of jobs that asked for one of their own."""
         self._ended_jobs: EndedJobs | None = None
+        self._pruning: EffectThread | None = None
+        """Thousands of jobs that are over are as many writes, which must hold up none of a job."""
         self._requests = requests
         self.registration = Registration(
             settings,
@@ -128,10 +130,11 @@ class Presence:
         from elasticd_agent.node.ended_jobs import EndedJobs
 
         if self.settings.job is None:
+            self._pruning = EffectThread()
             self._ended_jobs = EndedJobs(
                 self.store,
                 Keys(self.settings.cluster),
-                self.effect_thread,
+                self._pruning,
                 self.settings.keep_ended_s,
             )
             self._ended_jobs.open()
@@ -170,6 +173,8 @@ class Presence:
         if self._ended_jobs is not None:
             self._ended_jobs.close()
         self.forwarding.close()
+        if self._pruning is not None:
+            self._pruning.close(0.0)
         self.effect_thread.close(EFFECT_THREAD_CLOSE_TIMEOUT_S)
         self.registration.close()
         self.peers.close()

@@ -103,7 +103,10 @@ class Rejoins:
                 return
             self._post(partial(self._probed, job, one, lost))
 
-        Thread(target=probe, name="doors", daemon=True).start()
+        try:
+            Thread(target=probe, name="doors", daemon=True).start()
+        except RuntimeError as exc:  # No more threads: tried again when it is due.
+            log.warning("peers.not_probed", job=job, why=str(exc))
 
     def _probed(self, job: JobName, one: _PendingRejoin, lost: tuple[NodeId, ...]) -> None:
         if self._waiting.get(job) is not one:

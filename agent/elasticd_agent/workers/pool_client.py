@@ -180,7 +180,11 @@ class WarmPool:
                 line = line[self._send(line) :]
                 if not line:
                     return
-                Thread(target=self._write, name="pool-writer", daemon=True).start()
+                try:
+                    Thread(target=self._write, name="pool-writer", daemon=True).start()
+                except RuntimeError:  # No more threads; what comes after a part is no message.
+                    self._hang_up()
+                    return
             self._backlog += line
             is_deaf = len(self._backlog) > BACKLOG_LIMIT_BYTES
         if is_deaf:
@@ -259,7 +263,8 @@ class WarmPool:
                     process = self._spawned(theirs.fileno(), log.fileno())
                     if self._fork_server is not None:
                         # A server that stands still may hold a copy of the pool's end.
-                        Thread(target=self._hang_up_after, args=(process,), daemon=True).start()
+                        with suppress(RuntimeError):
+                            Thread(target=self._hang_up_after, args=(process,), daemon=True).start()
         self.process = process
         if self._is_closing.is_set():
             process.terminate()  # Whoever closes may have looked just before.

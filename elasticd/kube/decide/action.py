@@ -143,11 +143,13 @@ class WriteWant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """Write the want that the job ends; if no node serves the job, end it at once."""
+    """Write the want that the job ends (`elasticd stop`)."""
 
     job: JobName
     uid: str
     why: str
+    may_end: bool
+    """True if the job is ended at once where no node serves it."""
     gone: JobKey | None = None
     """The object that must not exist, which the API server is asked about first; None if the job is
     stopped in any case. The operator's view may be old: another leader may have submitted the job

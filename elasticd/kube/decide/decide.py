@@ -6,7 +6,7 @@ effect is observed, the function may request them again; to repeat an action cha
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticd.kube.decide.action import (
     Action,
@@ -116,7 +116,7 @@ def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     elif look.found is not None and _is_revived(look, look.found):
         # The status stays: a job that is over does not begin again.
         if look.found.needs_stop:
-            yield StopJob(job=look.name, uid=look.job.uid, why=REVIVED_WHY)
+            yield _stop(look.name, look.found, REVIVED_WHY)
         yield from _expire(look, look.job.status)
     elif look.found is not None:
         yield from _follow(look, look.found)
@@ -196,13 +196,13 @@ def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
     if found.is_stop_wanted:
         if found.is_unserved:  # No node would read the want: see `needs_stop`.
             why = next(want.why for want in found.wants.values() if want.is_stop)
-            yield StopJob(job=look.name, uid=job.uid, why=why)
+            yield _stop(look.name, found, why)
         return
     spec = job.spec
     if spec is not None and spec.active_deadline_seconds is not None:
         ends_unix_s = found.spec.submitted_at_unix_s + spec.active_deadline_seconds
         if look.now_unix_s >= ends_unix_s:
-            yield StopJob(job=look.name, uid=job.uid, why=DEADLINE_WHY)
+            yield _stop(look.name, found, DEADLINE_WHY)
             return
     if not job.wrong:
         # Without its policy, the job also loses the autoscaler's want: the object's own want is
@@ -266,4 +266,8 @@ def _stop_orphans(seen: ObservedCluster) -> Iterator[Action]:
         is_ours = found.spec.owner.startswith(owner_prefix(seen.identity))
         if is_ours and found.spec.uid not in seen.jobs and found.needs_stop:
             gone = job_of_owner(found.spec, seen.identity)
-            yield StopJob(job=name, uid=found.spec.uid, why="its ElasticJob is gone", gone=gone)
+            yield replace(_stop(name, found, "its ElasticJob is gone"), gone=gone)
+
+
+def _stop(name: JobName, found: JobRecords, why: str) -> StopJob:
+    return StopJob(job=name, uid=found.spec.uid, why=why, may_end=found.may_be_ended)

@@ -21,7 +21,12 @@ def delete(
     not train.
     """
     if found is not None and found.needs_stop:
-        yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")
+        yield StopJob(
+            job=name,
+            uid=job.uid,
+            why="its ElasticJob was deleted",
+            may_end=found.may_be_ended,
+        )
     if FINALIZER not in job.finalizers:
         return
     is_forced = job.annotations.get(FORCE_DELETE, "false").lower() != "false"

@@ -103,6 +103,13 @@ class JobRecords:
         return self.unserved_s >= UNSERVED_LIMIT_S
 
     @property
+    def may_be_ended(self) -> bool:
+        """Return whether the operator may end the job itself if no node serves it: no workers are
+        about to come back that save.
+        """
+        return self.is_unserved or self.status.generation == 0
+
+    @property
     def wanted_nodes(self) -> int:
         return target_nodes(self.spec, self.wants)
 

@@ -10,7 +10,9 @@ If a connection breaks after sending, we do not know the outcome. Reading back d
   read back as well. * Otherwise somebody else was quicker: it failed. If there is an `otherwise`,
   it is sent again, because that was perhaps not done; it is then done at least once.
 
-A transaction without `when` is sent again until it is answered: the last writer wins anyway.
+A transaction without `when` is sent again until it is answered: the last writer wins anyway. But
+etcd may carry out a call whose answer got lost much later, and so undo what was written since;
+where that matters, `when` says what stood there.
 
 Not covered: ours was carried out *and* overwritten before we could look. It then counts as failed,
 which every caller must expect of a compare-and-set in any case.

@@ -151,3 +151,15 @@ def _world() -> bytes:
             "reason": "first_world",
         }
     ).encode()
+
+
+@pytest.mark.parametrize(
+    ("schema", "since"),
+    [("1.0", "1" + 400 * "0"), ("\u00b2", "1"), ("1.0", 5000 * "1")],
+    ids=["large", "odd", "long"],
+)
+def test_number_that_is_none_here_is_refused_in_a_sentence(schema: str, since: str) -> None:
+    """Whoever watches such records would else list them again and again, and read none."""
+    text = f'{{"kind":"Want","schema":"{schema}","writer":"user","since_unix_s":{since}}}'
+    with pytest.raises(NotSupported, match="The Want record in etcd"):
+        decode(Want, text.encode())

@@ -139,7 +139,9 @@ class Effects:
                 )
             case StopJob():
                 self._check_gone(action.gone)
-                stop_job(store, keys, action.job, action.uid, why=action.why)
+                stop_job(
+                    store, keys, action.job, action.uid, why=action.why, may_end=action.may_end
+                )
             case DrainNode():
                 drain_node(store, keys, action.node, why=action.why, by=action.by)
             case UndrainNode():

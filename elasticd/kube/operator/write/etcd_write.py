@@ -43,13 +43,14 @@ def write_want(
     _wish(store, keys, job, uid, changed)
 
 
-def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str) -> None:
-    """Write the want that a job ends; if no node is there to read it, end the job at once.
+def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str, may_end: bool) -> None:
+    """Write the want that a job ends; with `may_end`, if no node is there to read it, end the job
+    at once.
 
     Raises: Fenced: the job changed meanwhile, or is over.
     """
     _wish(store, keys, job, uid, lambda want: replace(want, is_stop=True, why=why))
-    if not store.list(keys.members(job)).items:
+    if may_end and not store.list(keys.members(job)).items:
         # No node reads the want; a node that joins at this moment reads it.
         with suppress(Refused, NotFound):
             forget(store, keys, job, who="the operator on Kubernetes")

@@ -10,7 +10,7 @@ from elasticd.errors import ElasticdError, Refused
 from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode, encode
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
-from elasticd.records.ids import JobName, NodeId
+from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member, Result
 from elasticd.records.world import World
@@ -21,7 +21,7 @@ from elasticd.rendezvous.next_world import exclusion
 from elasticd.rendezvous.next_world.propose import propose
 from elasticd.rendezvous.persistent_map import PersistentMap
 from elasticd.rendezvous.state import SeenMember, replace
-from elasticd.store.api import Put, Txn, TxnResult
+from elasticd.store.api import Delete, Put, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.job import etcd_effects as perform
 from elasticd_agent.job.etcd_effects import EtcdEffects
@@ -296,3 +296,88 @@ def test_goodbye_that_comes_late_leaves_the_record_of_another_life(is_seen: bool
     put_member(etcd.store, life=1)
     assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=True)
     assert etcd.store.get(KEYS.member(JOB, name(0))) is None
+
+
+class Repeating(MemoryStore):
+    """Keeps what it is asked to write, to carry it out once more: a member of etcd that stood still
+    passes on to the leader what has been sent to another member since.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Txn] = []
+
+    def commit(self, txn: Txn) -> TxnResult:
+        self.asked.append(txn)
+        return super().commit(txn)
+
+    def repeat(self, number: int) -> None:
+        super().commit(self.asked[number])
+
+
+def record_of(store: MemoryStore) -> Member | None:
+    item = store.get(KEYS.member(JOB, name(0)))
+    return decode(Member, item.value) if item is not None else None
+
+
+@pytest.mark.parametrize("is_refused_proposal", [False, True])
+def test_record_that_etcd_writes_late_undoes_no_newer_one(is_refused_proposal: bool) -> None:
+    """Nobody would write the newer one again: the others would wait for this node for ever."""
+    etcd = Etcd(Repeating())
+    assert isinstance(etcd.store, Repeating)
+    importing, ready = member(0, slots=0), member(0, slots=2)
+    if is_refused_proposal:
+        answer = etcd.perform(_refused_proposal(importing))
+        assert isinstance(answer, ev.ProposalAnswered)
+        assert not answer.accepted and answer.is_member_written
+        assert record_of(etcd.store) == importing
+    else:
+        assert etcd.perform(fx.WriteMember(member=importing)) == _written(importing)
+    assert etcd.perform(fx.WriteMember(member=ready)) == _written(ready)
+    etcd.store.repeat(0)
+    assert record_of(etcd.store) == ready
+    etcd.perform(fx.Withdraw(result=result(0, 1, code=None, has_left=True)))
+    etcd.store.repeat(-2)
+    assert record_of(etcd.store) is None
+
+
+def test_result_that_etcd_writes_late_undoes_no_newer_one() -> None:
+    """The rank that finished last would be missing, and the job would never be over."""
+    etcd = Etcd(Repeating())
+    assert isinstance(etcd.store, Repeating)
+    first, last = result(0, 1, code=None), result(0, 1)
+    for each in (first, last):
+        assert etcd.perform(fx.WriteResult(result=each)) == ev.EffectDone(
+            name="WriteResult", ok=True
+        )
+    etcd.store.repeat(0)
+    item = etcd.store.get(KEYS.result(JOB, name(0)))
+    assert item is not None and decode(Result, item.value) == last
+
+
+def test_record_that_somebody_deleted_is_written_again() -> None:
+    """It stood at a revision that is gone."""
+    etcd = Etcd()
+    record = member(0)
+    assert etcd.perform(fx.WriteMember(member=record)) == _written(record)
+    etcd.store.commit(Txn(then=(Delete(key=KEYS.member(JOB, name(0))),)))
+    assert etcd.perform(fx.WriteMember(member=record)) == _written(record)
+    assert record_of(etcd.store) == record
+
+
+def _written(record: Member) -> ev.MemberWritten:
+    return ev.MemberWritten(member=record, ok=True)
+
+
+def _refused_proposal(record: Member) -> fx.ProposeWorld:
+    """Another world stands than the one that it was made for."""
+    return fx.ProposeWorld(
+        world=world(2, 0),
+        status=running(2),
+        world_revision=99,
+        status_revision=99,
+        members_revision=None,
+        member=record,
+        oldest_kept=Generation(0),
+        unneeded_results=(),
+    )

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -53,6 +54,21 @@ def test_folder_that_cannot_be_used_is_no_harm(tmp_path: Path) -> None:
     until(lambda: not file.is_open)
     file.write(never)
     file.close()
+
+
+def test_without_a_thread_left_there_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent would else end as it begins a job, with the workers of all others."""
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    file = JournalFile(tmp_path, JOB, LIFE)
+    file.write(never)
+    file.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_journal_with_a_gap_is_ended(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from elasticd.channel.worker import Dump, ToWorker
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness import stack_dump
 from elasticd_agent.liveness.stack_dump import StackCollector, SuspectWorker, stacks_path
+from tests.fixtures.cluster import until
 from tests.fixtures.open_files import open_files, wait_until_closed
 from tests.fixtures.patience import patience_s
 
@@ -277,3 +278,25 @@ def test_interpreters_own_py_spy_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert found() == str(other / "py-spy")
     (other / "py-spy").unlink()
     assert found() == ""
+
+
+@pytest.mark.parametrize("refused", ["stacks", "Timer"])
+def test_recovery_goes_on_where_no_thread_is_left(
+    path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """The worker that hangs would else never be killed, or the whole job be given up here."""
+    made, start = collector(1), threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if refused in (thread.name, type(thread).__name__):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(stack_dump.COLLECTIONS_LIMIT + 1):
+        done = threading.Event()
+        made.collect(path, (standing(1),), done.set)
+        assert done.wait(WAIT_S)
+        until(lambda: not made._running, lambda: made._running)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert "here stands 1" in collected(made, path.with_name("later"), standing(1))

@@ -1,6 +1,7 @@
 """What a node answers before it is one."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from elasticd.errors import EnvironmentProblem
 from elasticd.net.listener import listen
 from elasticd.records.ids import NodeId
-from elasticd.store.api import StoreSettings
+from elasticd.records.keys import Keys
+from elasticd.store.api import StoreSettings, WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.loop.owner_watchdog import LIMIT_S
@@ -93,4 +95,32 @@ def test_owner_that_stands_still_lets_the_nodes_lease_go(
             answers.append(grant.may_renew())
         assert answers == [True, False, True]
     finally:
+        presence.close()
+
+
+class Slow(MemoryStore):
+    """It has so many jobs that are over that a look at them does not come to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def list(self, prefix: str) -> WatchSnapshot:
+        if prefix == Keys().ended:
+            self.is_asked.set()
+            assert self.may_go_on.wait(patience_s(60.0)), "nobody let it go on"
+        return super().list(prefix)
+
+
+def test_records_of_jobs_that_are_over_hold_up_no_write_of_a_job(tmp_path: Path) -> None:
+    """A world would else wait for this node, for each of thousands of small writes."""
+    store, written = Slow(), threading.Event()
+    presence = Presence(replace(settings(tmp_path), keep_ended_s=0.01), store)
+    try:
+        presence.open()
+        assert store.is_asked.wait(patience_s(30.0))
+        presence.effect_thread.send(lambda: None, lambda _: written.set(), lambda _: None)
+        assert written.wait(patience_s(30.0))
+    finally:
+        store.may_go_on.set()
         presence.close()

@@ -1,6 +1,9 @@
 """When a node comes back to a job that it has left."""
 
 from queue import Queue
+from threading import Thread
+
+import pytest
 
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
@@ -40,6 +43,27 @@ def test_member_that_cannot_be_read_keeps_nobody_out() -> None:
     store, posted = MemoryStore(), Queue[Item]()
     store.commit(Txn(then=(Put(key=Keys().member(A, NodeId("newer")), value=b"{"),)))
     comebacks = Rejoins(posted.put, store, Keys())
+    comebacks.add(A, 0.0, has_to_reach=True)
+    assert not comebacks.take_due()
+    posted.get(timeout=patience_s(30.0))()
+    assert comebacks.take_due() and A not in comebacks
+
+
+def test_node_without_a_thread_left_knocks_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner's thread asks for it: the agent would else end, with the workers of all jobs."""
+    posted, start = Queue[Item](), Thread.start
+    comebacks = Rejoins(posted.put, MemoryStore(), Keys())
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    comebacks.add(A, 0.0, has_to_reach=True)
+    with captured_log() as logs:
+        assert not comebacks.take_due()
+    assert [each["event"] for each in logs] == ["peers.not_probed"]
+    assert A in comebacks and comebacks.wake_s is not None
+    monkeypatch.setattr(Thread, "start", start)
     comebacks.add(A, 0.0, has_to_reach=True)
     assert not comebacks.take_due()
     posted.get(timeout=patience_s(30.0))()

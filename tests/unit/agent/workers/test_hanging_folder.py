@@ -1,13 +1,17 @@
 """A disk that hangs under one job's folder costs that job, and neither the node nor its others."""
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from threading import Event, Thread
+from typing import cast
 
 import pytest
 
+from elasticd.channel.pool import License
 from elasticd.control import jobs
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
@@ -21,6 +25,8 @@ from elasticd_agent.node.presence import Presence
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import AgentSettings
 from elasticd_agent.worker_setup import log_folder, worker_setup
+from elasticd_agent.workers.fork_server_client import ForkServerClient
+from elasticd_agent.workers.pool_client import WarmPool
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
@@ -203,3 +209,70 @@ def test_job_for_which_no_thread_is_left_is_begun_later(
 
     site.play(scene)
     assert len(refused) == 2
+
+
+class NoServer:
+    """Forks no pool, as where there is no thread for a connection."""
+
+    def fork(self, *_: object) -> None:
+        return None
+
+
+def test_pool_whose_end_no_thread_can_watch_is_heard_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own thread would else end without a word, and the node never begin the job."""
+    start, heard = Thread.start, Queue[object]()
+
+    def refuse(thread: Thread) -> None:
+        if thread.name != "pool":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    monkeypatch.setattr(WarmPool, "_spawned", lambda *_: subprocess.Popen(["true"]))
+    WarmPool(
+        python="",
+        env={},
+        cwd="/",
+        preload=(),
+        on_message=heard.put,
+        log_path=str(tmp_path / "pool.log"),
+        children=Children(),
+        fork_server=cast(ForkServerClient, NoServer()),
+    )
+    assert heard.get(timeout=WAIT_S) is None
+
+
+def test_pool_that_nobody_can_write_to_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a part of a message; the job would else be given up on this node for good."""
+    start, heard, may_start = Thread.start, Queue[object](), Event()
+
+    def refuse(thread: Thread) -> None:
+        if thread.name == "pool-writer":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def wait() -> None:
+        assert may_start.wait(WAIT_S)
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    monkeypatch.setattr(WarmPool, "_spawned", lambda *_: subprocess.Popen(["true"]))
+    pool = WarmPool(
+        python="",
+        env={},
+        cwd="/",
+        preload=(),
+        on_message=heard.put,
+        log_path=str(tmp_path / "pool.log"),
+        children=Children(),
+        prepare=wait,
+    )
+    try:
+        for number in range(20_000):
+            pool.send(License(until_s=float(number)))
+    finally:
+        may_start.set()
+    assert heard.get(timeout=WAIT_S) is None

@@ -65,7 +65,7 @@ def release(action: str) -> Action:
 
 
 def stop(job: str) -> Action:
-    return StopJob(job=JobName(job), uid="one", why="")
+    return StopJob(job=JobName(job), uid="one", why="", may_end=False)
 
 
 def end_all(threads: ActionThreads, webhook: Webhook) -> None:

@@ -57,6 +57,27 @@ def test_a_job_whose_last_node_is_lost_while_it_is_stopped_is_ended(
     assert not scene.jobs and (scene.get() is None) == (writer == "operator")
 
 
+def test_a_job_whose_nodes_have_just_lost_their_lease_is_not_ended_at_once(
+    scene: OperatorScene,
+) -> None:
+    """Etcd was away while the object was deleted: the workers come back, and save."""
+    scene.create()
+    operator = scene.begin()
+    scene.converge(operator)
+    job = the_job(scene)
+    scene.run(job)
+    scene.delete()
+    for _ in range(4):
+        operator.evaluate()
+        scene.now_s += 2.0
+    assert scene.jobs == [job] and scene.get() is not None
+    item = scene.store.get(scene.keys.want(job, "operator"))
+    assert item is not None and decode(Want, item.value).is_stop
+    scene.now_s += 3.0
+    scene.converge(operator)
+    assert not scene.jobs and scene.get() is None
+
+
 def test_a_job_that_nobody_serves_does_not_say_that_a_person_gave_it_up(
     scene: OperatorScene,
 ) -> None:
@@ -66,7 +87,7 @@ def test_a_job_that_nobody_serves_does_not_say_that_a_person_gave_it_up(
     scene.converge(operator)
     job = the_job(scene)
     uid = (scene.get() or {})["metadata"]["uid"]
-    stop_job(scene.store, scene.keys, job, uid, why=DEADLINE_WHY)
+    stop_job(scene.store, scene.keys, job, uid, why=DEADLINE_WHY, may_end=True)
     scene.converge(operator)
     assert scene.status()["message"] == (
         f"It was stopped: {DEADLINE_WHY}. Given up by the operator on Kubernetes before a world "
