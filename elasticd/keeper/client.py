@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TypeVar
+from weakref import WeakSet
 
 from elasticd import errors
 from elasticd.checkpoint.format.json_read import Damaged
@@ -56,7 +57,7 @@ class Client:
         self._line = KeeperConnection(sock, ms.ANSWERS)
         self._owed = 0
         """Answers to what was told, which nobody has waited for."""
-        os.register_at_fork(after_in_child=self._forget)
+        _CLIENTS.add(self)
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
         """Return the answer, which is of this kind; close any file that comes with the answer.
@@ -137,6 +138,20 @@ class Client:
     def _forget(self) -> None:
         with suppress(OSError):
             os.close(self._line.socket.detach())
+
+
+_CLIENTS: WeakSet[Client] = WeakSet()
+"""All clients of this process: a fork must not share their connections."""
+
+
+def _forget_all() -> None:
+    for client in list(_CLIENTS):
+        client._forget()
+
+
+# Once for all: what is registered for a fork stays for ever, and would keep each client that was
+# made for a new keeper.
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _error_of(failed: ms.Failed) -> ElasticdError:

@@ -1,5 +1,6 @@
 """A worker's end, with keepers that are late, talk nonsense, or die while they are asked."""
 
+import gc
 import secrets
 import socket
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Event, Thread
+from weakref import ref
 
 import pytest
 
@@ -222,3 +224,33 @@ def test_worker_loads_nothing_of_a_keepers_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_client_that_nobody_uses_any_more_is_freed(keepers: Make) -> None:
+    """A worker makes one for each keeper that was started anew, and for each next node's."""
+    name = keepers(answering())
+    client = Client(name)
+    gone = ref(client)
+    client.close()
+    del client
+    gc.collect()
+    assert gone() is None
+
+
+def test_process_that_is_forked_shares_no_connection() -> None:
+    """Two processes that read one connection would each get a part of an answer."""
+    script = """
+import os, socket
+from elasticd.keeper.client import Client
+name = f"elasticd-test-fork-{os.getpid()}"
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind(chr(0) + name)
+listener.listen(8)
+clients = [Client(name), Client(name)]
+child = os.fork()
+if not child:
+    os._exit(sum(each._line.socket.fileno() != -1 for each in clients))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
