@@ -66,6 +66,7 @@ class ReplicaStore(Protocol):
     def get(self, key: str, /) -> bytes: ...
     def multi_get(self, keys: list[str], /) -> list[bytes]: ...
     def check(self, keys: list[str], /) -> bool: ...
+    def add(self, key: str, amount: int, /) -> int: ...
     def delete_key(self, key: str, /) -> bool: ...
 
 
@@ -186,6 +187,10 @@ class ReplicaCheck:
                 return
             self._open.popleft()
             self._store.delete_key(_key(step, self._rank))
+            # The last reader deletes the verdict: the store is rank 0's memory.
+            if self._store.add(f"{key}/read", 1) == self._size:
+                self._store.delete_key(key)
+                self._store.delete_key(f"{key}/read")
             self._obey(step, verdict)
 
     def _obey(self, step: int, verdict: ReplicaVerdict) -> None:
