@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Condition, Thread
 
 from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
@@ -90,7 +91,8 @@ class Saver:
             self._run = run or self._run
             if self._run:
                 self._to_open.append((generation, step))
-                Thread(target=self._open_all, name="opener", daemon=True).start()
+                with suppress(RuntimeError):  # No thread can be had: the next save writes it.
+                    Thread(target=self._open_all, name="opener", daemon=True).start()
             return self._run
 
     def use_run(self, run: int) -> None:
@@ -117,8 +119,7 @@ class Saver:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a snapshot is being saved, unless a lost part of it keeps it
-        from ending.
+        """Return whether a snapshot is being saved, unless a lost part keeps it from ending.
 
         A part that is missing when its generation is over is probably lost with its worker. The
         loss is not certain: another keeper may be slow to upload the part. So the snapshot is not
@@ -166,7 +167,9 @@ class Saver:
     def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is being saved."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_saving, timeout_s)
+            self._changed.wait_for(
+                lambda: all(job.outcome is not None for job in self._jobs.values()), timeout_s
+            )
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -202,10 +205,6 @@ class Saver:
     def _count(self, record: ShareRecord, size: int) -> None:
         with self._changed:
             record.uploaded_bytes += size
-
-    @property
-    def _is_saving(self) -> bool:
-        return any(job.outcome is None for job in self._jobs.values())
 
     # --- threads of ours ------------------------------------------------------------------------
 
@@ -313,6 +312,7 @@ class Saver:
                     record.is_uploaded = True
 
     def _try_commit(self, job: SnapshotSave) -> bool:
+        self._open_all()
         manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
         if manifest is None:
             return self._is_finished(job)

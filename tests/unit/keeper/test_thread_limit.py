@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
@@ -48,6 +49,27 @@ def test_snapshot_without_a_thread_holds_up_no_later_one(
     assert node.saver.wait(a_snapshot(20), PATIENCE_S) is not None
     assert [each.snapshot.step for each in committed(node.bucket)] == [20]
     assert node.saver.close(PATIENCE_S)
+
+
+def test_beginning_without_a_thread_is_written_with_the_next_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 goes on; a generation that is over may not commit meanwhile what it made beside it."""
+    node = Node(FolderBucket(str(tmp_path)))
+    node.committer.open(1, 0)
+    node.saver.use_run(1)
+    monkeypatch.setattr(saver_module, "Thread", Scarce(1))
+    assert node.saver.open(2, 5, 1) == 1
+    assert CommitLog(node.bucket).state().generation == 1
+    node.take(a_snapshot(60, 1), a_plan())
+    assert node.saver.wait(a_snapshot(60, 1), PATIENCE_S) is not None
+    log_state = CommitLog(node.bucket).state()
+    assert (log_state.generation, log_state.start_step) == (2, 5)
+    assert committed(node.bucket) == []
+    node.take(a_snapshot(10, 2), a_plan(), is_new=False)
+    assert node.saver.wait(a_snapshot(10, 2), PATIENCE_S) is not None
+    assert [each.snapshot.step for each in committed(node.bucket)] == [10]
+    node.saver.close(PATIENCE_S)
 
 
 def test_worker_without_a_thread_is_hung_up_on_and_the_next_is_served(
