@@ -5,12 +5,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
+from elasticd.cli.main import complain
 from elasticd.control.local_run.archive import load
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs
-from elasticd.errors import CallError, NotFound, Unavailable
+from elasticd.errors import CallError, NotFound, NotSupported, Unavailable
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings, never
@@ -72,6 +74,8 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[RecordSource, 
 def sources(values: Values) -> Iterator[list[RecordSource]]:
     """Open all records that `status` and `nodes` list: those of the cluster, or of all local runs.
 
+    A run whose records are damaged, or are of a newer version, is named on stderr and left out.
+
     Raises: NotFound: there is no local run, and no cluster is given.
     """
     settings = settings_from(values, os.environ)
@@ -91,8 +95,11 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
         raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
     try:
         for folder in folders:
-            with suppress(NotFound, Unavailable):  # A killed run left no records.
-                opened.append(_connect(folder))
+            try:
+                with suppress(NotFound, Unavailable):  # A killed run left no records.
+                    opened.append(_connect(folder))
+            except NotSupported as exc:
+                _complain_once(str(exc))
         yield opened
     finally:
         for source in opened:
@@ -146,6 +153,12 @@ def _open_private(folder: JobFolder, endpoint: str, has_ended: Callable[[], bool
             f"The run {folder.job!r} goes on, but its private etcd does not answer: is the "
             f"disk of {folder.path} full? Its logs are there."
         ) from exc
+
+
+@cache
+def _complain_once(sentence: str) -> None:
+    """Print a sentence on stderr; a view that opens its sources again does not repeat it."""
+    complain(sentence)
 
 
 def _run_folder(values: Values) -> Path:

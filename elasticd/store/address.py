@@ -74,6 +74,8 @@ def _parse(text: str) -> Address:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        # As a resolver takes it: `etcd..svc`, of an unset variable, raises UnicodeError there.
+        (host or "").encode("idna")
     except ValueError:
         host, port, parts = None, None, SplitResult("", "", "", "", "")
     is_plain = parts.path in ("", "/") and not parts.query and not parts.fragment

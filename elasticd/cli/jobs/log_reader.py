@@ -1,11 +1,13 @@
 """The present output of workers, from this machine's files or from the nodes' log servers."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from elasticd.cli.jobs.follow import run_folder_of
 from elasticd.cli.record_source import RecordSource
@@ -15,9 +17,9 @@ from elasticd.control.logs.output import (
     HttpFetch,
     LogFetch,
     LogName,
-    local_log,
     log_path,
     remote_log,
+    times_beside,
 )
 from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound, Unavailable
@@ -51,9 +53,8 @@ def print_logs(
     remote = RemoteLogs(nodes if source.settings is not None else (), HttpFetch(source.settings))
     is_here_too = node is None or source.settings is None
     has_any = False
-    with ExitStack() as stack:
-        stack.callback(remote.close)
-        logs = _Logs(source, report, remote, stack, is_here_too=is_here_too)
+    with closing(remote):
+        logs = _Logs(source, report, remote, is_here_too=is_here_too)
         for name, log, slice_of in _ordered(logs, numbers, ranks, wanted):
             has_any = True
             for data in read_slice(log, slice_of):
@@ -128,21 +129,13 @@ class RemoteLogs:
 
 
 class _Logs:
-    """Opens the streams of a job, here or on other nodes; local files stay open until
-    `stack` ends.
-    """
+    """Finds the streams of a job, here or on other nodes."""
 
     def __init__(
-        self,
-        source: RecordSource,
-        report: JobReport,
-        remote: RemoteLogs,
-        stack: ExitStack,
-        *,
-        is_here_too: bool,
+        self, source: RecordSource, report: JobReport, remote: RemoteLogs, *, is_here_too: bool
     ) -> None:
         self._run_folder, self._job = run_folder_of(source, report), report.spec.name
-        self._remote, self._stack, self._is_here_too = remote, stack, is_here_too
+        self._remote, self._is_here_too = remote, is_here_too
 
     def find(self, generation: int, rank: int, stream: int) -> tuple[LogName, OpenLog | None]:
         name = LogName(
@@ -150,9 +143,23 @@ class _Logs:
         )
         path = log_path(self._run_folder, name)
         if self._is_here_too and path.is_file():
-            file = self._stack.enter_context(path.open("rb"))
-            return name, local_log(file, path, stream) if path.stat().st_size else None
+            return name, _closed_log(path, stream) if path.stat().st_size else None
         return name, self._remote.find(name)
+
+
+def _closed_log(path: Path, stream: int) -> OpenLog:
+    """Return a log of this machine whose file is open only while a part of it is read.
+
+    A job that ran for weeks may have more generations than a process may have open files.
+    """
+
+    def read(offset: int, count: int) -> bytes:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), count, offset)
+
+    return OpenLog(
+        read=read, size=lambda: path.stat().st_size, times=lambda: times_beside(path, stream)
+    )
 
 
 def _ordered(

@@ -45,7 +45,7 @@ def last_records(
 
 
 def archive(items: Iterable[KeyValue], path: Path) -> None:
-    """Write records to a file; after an error the old file stays as it was.
+    """Write records to a file; after an error or a loss of power the old file stays as it was.
 
     Raises:
         OSError: the file cannot be written.
@@ -55,6 +55,8 @@ def archive(items: Iterable[KeyValue], path: Path) -> None:
     # The file holds the values of --env, so only its owner may read it.
     with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # Else the name may be on the disk before what it names.
     partial.rename(path)
 
 
@@ -74,7 +76,7 @@ def load(path: Path, store: Store) -> None:
         plain = json.loads(path.read_text())
         schema, records = plain["schema"], plain["records"]
         texts = [(key, json.dumps(value).encode()) for key, value in records.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise NotSupported(f"{path} is not a file of elasticd's records.") from exc
     if schema != SCHEMA:
         raise NotSupported(f"{path} has schema {schema}, this elasticd knows {SCHEMA}: upgrade it.")

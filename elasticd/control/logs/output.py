@@ -36,6 +36,7 @@ __all__ = [
     "local_log",
     "log_path",
     "remote_log",
+    "times_beside",
 ]
 
 LOCAL_POLL_S = 0.05
@@ -360,12 +361,18 @@ def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
     def read(offset: int, count: int) -> bytes:
         return os.pread(file.fileno(), count, offset)
 
-    def times() -> LogTimes:
-        with suppress(OSError):
-            return LogTimes.parse(path.with_suffix(".times").read_bytes(), stream)
-        return LogTimes()
+    return OpenLog(
+        read=read,
+        size=lambda: os.fstat(file.fileno()).st_size,
+        times=lambda: times_beside(path, stream),
+    )
 
-    return OpenLog(read=read, size=lambda: os.fstat(file.fileno()).st_size, times=times)
+
+def times_beside(path: Path, stream: int) -> LogTimes:
+    """Return the times that an agent noted beside a log of this machine; none if it noted none."""
+    with suppress(OSError):
+        return LogTimes.parse(path.with_suffix(".times").read_bytes(), stream)
+    return LogTimes()
 
 
 def remote_log(fetch: LogFetch, node: Node, name: LogName) -> OpenLog:

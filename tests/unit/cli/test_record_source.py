@@ -11,8 +11,9 @@ from elasticd.cli import record_source
 from elasticd.cli.record_source import job_source, known_runs, open_run, sources
 from elasticd.control.local_run.archive import archive
 from elasticd.control.local_run.run_folder import JobFolder
-from elasticd.errors import CallError
+from elasticd.errors import CallError, NotSupported
 from elasticd.records.codec import encode
+from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.memory import MemoryStore
@@ -69,6 +70,24 @@ def test_run_folder_of_another_user_is_not_taken_for_an_empty_one(
         wanted = "cannot be read by this user: name another with --log"
         with pytest.raises(CallError, match=wanted), opened():
             pass
+
+
+@pytest.mark.parametrize("text", ["", '{"schema": 2, "records": {}}', "[" * 100_000])
+def test_run_whose_records_are_damaged_hides_no_other_run(
+    folder: JobFolder, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A loss of power left an empty file, and no run was listed any more."""
+    folder.release()
+    damaged = JobFolder(folder.run_folder, JobName("damaged"))
+    damaged.path.mkdir()
+    damaged.records.write_text(text)
+    values = {"etcd": None, "log_dir": str(folder.run_folder)}
+    for _ in range(2):
+        with sources(values) as opened:
+            assert [source.store.get(KEYS.spec(JOB)) is not None for source in opened] == [True]
+    assert capsys.readouterr().err.count(str(damaged.records)) == 1
+    with pytest.raises(NotSupported, match=r"upgrade|is not a file"), job_source(values, "damaged"):
+        pass
 
 
 @pytest.mark.parametrize(

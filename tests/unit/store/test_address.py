@@ -32,7 +32,19 @@ def test_list_with_commas_is_taken_apart() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["ftp://a:1", "http://a:99999", "http://a:0", "http://a:1/x", "http://:1", "::1", "http://["],
+    [
+        *(
+            "ftp://a:1",
+            "http://a:99999",
+            "http://a:0",
+            "http://a:1/x",
+            "http://:1",
+            "::1",
+            "http://[",
+        ),
+        # What `http://etcd.$NAMESPACE.svc:2379` is without that variable; no resolver takes these.
+        *("http://etcd..svc:1", "http://.svc:1", f"http://{'x' * 64}:1", "http://x\udcff:1"),
+    ],
 )
 def test_what_is_no_address_is_refused_with_its_text(text: str) -> None:
     """The operator sees what was wrong and how to write it."""

@@ -1,5 +1,7 @@
 """`elasticd logs`: which part of the output, and with what before each line."""
 
+import os
+import resource
 import time
 from pathlib import Path
 
@@ -156,3 +158,28 @@ def test_what_was_dropped_is_passed_over_and_said(
     shown = capfd.readouterr().out
     assert "\0" not in shown and shown.startswith("first\n") and shown.endswith("last\n")
     assert "[elasticd] 4194304 bytes of output were dropped here: --log-max\n" in shown
+
+
+def test_job_may_have_more_generations_than_a_process_may_have_open_files(
+    store: MemoryStore, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each failure makes one, so a run of weeks has hundreds; a shell allows 1,024 files."""
+    count = 60
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.SUCCEEDED, generation=Generation(count)))
+    for generation in range(1, count + 1):
+        place = tmp_path / JOB / f"gen-{generation}"
+        place.mkdir(parents=True)
+        for suffix in ("out", "err"):
+            (place / f"rank-0.{suffix}").write_text(f"{generation}\n")
+    wanted = "".join(f"{generation}\n" for generation in range(1, count + 1))
+    open_now = set(map(int, os.listdir("/proc/self/fd")))
+    limit = [number for number in range(4096) if number not in open_now][count]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        for more in ([], ["--tail", "1000"]):
+            assert main(["logs", JOB, *more]) == 0
+            shown = capfd.readouterr()
+            assert (shown.out, shown.err) == (wanted, wanted)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,6 +1,11 @@
 """The records of a run that is over, as they are read at its very end."""
 
-from elasticd.control.local_run.archive import last_records
+import os
+from pathlib import Path
+
+import pytest
+
+from elasticd.control.local_run.archive import archive, last_records
 from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
@@ -51,3 +56,18 @@ def test_etcd_that_cannot_be_read_is_given_up() -> None:
         raise EnvironmentProblem("again and again")
 
     assert last_records(MemoryStore(), KEYS, JOB, tired) is None
+
+
+def test_records_are_on_the_disk_before_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without power in between the name was left with an empty file."""
+    path, synced = tmp_path / "records.json", []
+
+    def fsync(fd: int) -> None:
+        assert not path.exists()
+        synced.append(os.fstat(fd).st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    archive([], path)
+    assert synced == [path.stat().st_size] and synced[0] > 0
