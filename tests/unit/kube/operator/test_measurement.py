@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from elasticd.kube.operator.measurement import EVERY_S, Measurements
 from elasticd.kube.resource.job_records import ReportedProgress
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, JobName, Rank
+from tests.fixtures.captured_log import captured_log
 from tests.unit.control.world_case import world
 
 JOB = JobName("x")
 WORLD = world(1, "a")
+NAN, FAR = float("nan"), 1e30
 
 
 class Agents:
@@ -53,5 +56,33 @@ def test_answer_without_numbers_changes_no_number(answer: Any) -> None:
         agents.answer = answer
         assert agents.ask() == known
         assert agents.measurements.follow({}, {}) == {}, "a job that does not run has no numbers"
+    finally:
+        agents.measurements.close()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"checkpoint_ago_s": NAN},
+        {"checkpoint_ago_s": FAR},
+        {"step_s": float("inf")},
+        {"step_s": 5e-324},
+        {"step": 2**70},
+    ],
+    ids=["no number", "no date", "no rate", "no duration", "no count"],
+)
+def test_answer_with_a_number_that_cannot_be_is_dropped_and_told_once(odd: dict[str, Any]) -> None:
+    """Else every look at the cluster raises again, and no job of the operator's is seen to."""
+    agents = Agents()
+    sound = RankProgress(rank=Rank(0), generation=Generation(1), pid=1, step=7, step_s=0.5)
+    try:
+        agents.answer = (sound,)
+        known = agents.ask()
+        with captured_log() as lines:
+            agents.answer = (replace(sound, **odd),)
+            assert [agents.ask(), agents.ask()] == [known, known]
+            agents.answer = (replace(sound, step=8),)
+            assert agents.ask() == {JOB: ReportedProgress(step=8, steps_per_second=2.0)}
+        assert [line["event"] for line in lines] == ["progress.refused"]
     finally:
         agents.measurements.close()
