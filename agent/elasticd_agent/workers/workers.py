@@ -13,6 +13,7 @@ from elasticd.records.member import StoreAddress
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.lease.pool_license import PoolLicense
 from elasticd_agent.liveness.hang_detector import Verdict
 from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_answer import RankState
@@ -98,9 +99,9 @@ class Workers:
         self._stall_probe = StallProbe(post, self.attached, self._judge)
         self._exit_files = ExitFiles(self._processes, children.oom_kills)
         self._own_errors: set[str] = set()
-        self._is_pool_ready = self._is_pool_listening = self._was_ready = False
+        self._is_pool_ready = self._was_ready = False
         self._trouble: PoolTrouble | None = None
-        self._until_s: float | None = None
+        self._license = PoolLicense(post, lambda: self._pool, self._processes)
         self._beside = SideProcesses(
             spec, node, run_folder, children, address=address, environ=environ
         )
@@ -248,12 +249,11 @@ class Workers:
 
     def allow_until(self, until_s: float) -> None:
         """Let the pool enforce the isolation limit, even if this process stands still."""
-        self._until_s = until_s
-        if self._is_pool_listening:
-            self._pool.send(ch.License(until_s=until_s))
+        self._license.allow_until(until_s)
 
     def end(self) -> None:
         """Kill what is left and end the pool; saves may still finish. Any thread may call this."""
+        self._license.close()
         self._hang_reporter.outputs.close()
         self._beside.close()
         self._pool.close()
@@ -292,10 +292,8 @@ class Workers:
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
                 log.info("pool.ready", import_seconds=round(import_s, 2), can_fork=can_fork)
-                # Only from now on does it read: what is told before fills the socket.
-                self._is_pool_listening = self._was_ready = True
-                if self._until_s is not None:
-                    self._pool.send(ch.License(until_s=self._until_s))
+                self._was_ready = True
+                self._license.on_pool_ready()
                 self._stores.request()
             case ch.PoolFailed(message=why):
                 self._break(PoolTrouble(why=why, may_pass=False))
@@ -382,7 +380,8 @@ class Workers:
 
     def _pool_ended(self, reports: Mapping[str, ExitReport]) -> None:
         """Report all workers as killed and begin anew, since no worker outlives its pool."""
-        self._is_pool_ready = self._is_pool_listening = False
+        self._is_pool_ready = False
+        self._license.on_pool_exit()
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))
         for name in list(self._processes):
