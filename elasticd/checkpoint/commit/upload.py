@@ -1,7 +1,8 @@
 """Uploads one holder's share from memory to the bucket: parts in parallel, then its fragment."""
 
-from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, Executor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 from elasticd.checkpoint.commit.fail_point import fail_point
@@ -11,6 +12,7 @@ from elasticd.checkpoint.format.layout import Snapshot, fragment_name, part_name
 from elasticd.checkpoint.format.manifest import Fragment, Header, Part
 from elasticd.checkpoint.format.share_layout import Layout
 from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.errors import ElasticdError, EnvironmentProblem
 
 __all__ = ["Abandoned", "UploadShare", "upload"]
 
@@ -51,9 +53,13 @@ def upload(
     written, and `sums_of` returns the sums of its blocks; several threads call both. Without
     `sums_of` the sums are computed from the memory as it is now.
 
+    If the storage has no room, the parts that were written are deleted: they would take the room of
+    the next snapshot. No other process writes under their names, and no fragment names them yet.
+
     Raises: Abandoned: `is_wanted` returned False. Damaged: an earlier upload of the same writer
     left something else under one of its names.
     """
+    created: list[str] = []
 
     def write(index: int) -> Part:
         if not is_wanted():
@@ -63,24 +69,19 @@ def upload(
         data = memory[start : start + size]
         sums = block_sums(data) if sums_of is None else sums_of(index)
         path = f"{share.snapshot.folder}/{name}"
-        if (
-            not bucket.create(path, data)
-            and block_sums(memoryview(bucket.read(path, size))) != sums
-        ):
+        if bucket.create(path, data):
+            created.append(path)
+        elif block_sums(memoryview(bucket.read(path, size))) != sums:
             raise Damaged(f"{path} is there already, with other bytes in it.")
         wrote(size)
         return Part(name, size, sums)
 
-    tasks = [pool.submit(write, index) for index in range(len(share.layout.parts))]
     try:
-        done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
-        for task in done:
-            task.result()  # The first failure ends it all.
-        parts = tuple(task.result() for task in tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        wait(tasks)
+        parts = _results([pool.submit(write, index) for index in range(len(share.layout.parts))])
+    except EnvironmentProblem:
+        with suppress(ElasticdError):
+            bucket.delete(created)
+        raise
     fail_point("upload.parts")
     fragment = Fragment(
         snapshot=share.snapshot,
@@ -93,3 +94,16 @@ def upload(
     )
     bucket.create(fragment_name(share.snapshot, share.share, share.holder), fragment.to_json())
     return fragment
+
+
+def _results(tasks: Sequence[Future[Part]]) -> tuple[Part, ...]:
+    """Wait for all; the first failure ends them all, and none runs when it is raised."""
+    try:
+        done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return tuple(task.result() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        wait(tasks)

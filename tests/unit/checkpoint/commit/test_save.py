@@ -15,12 +15,12 @@ from elasticd.checkpoint.commit.committer import (
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.upload import Abandoned, UploadShare, upload
 from elasticd.checkpoint.format.json_read import Damaged
-from elasticd.checkpoint.format.layout import Snapshot, fragment_name
+from elasticd.checkpoint.format.layout import Snapshot, fragment_name, part_name
 from elasticd.checkpoint.format.manifest import Fragment, Manifest, Piece, Tensor
 from elasticd.checkpoint.format.share_layout import laid_out, shares
 from elasticd.checkpoint.storage.bucket import Data
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
-from elasticd.errors import Unavailable
+from elasticd.errors import EnvironmentProblem, Unavailable
 from tests.unit.checkpoint.records import SNAPSHOT, fragments, header, manifest
 
 TENSORS = (Tensor("w", "uint8", (100,)),)
@@ -86,6 +86,34 @@ def test_fragment_is_written_after_its_parts() -> None:
     with pytest.raises(Unavailable):
         uploaded(bucket, b"x" * 100)
     assert bucket.list("", 10, lambda name: True) == []
+
+
+def test_upload_for_which_there_is_no_room_leaves_what_it_found() -> None:
+    """Its parts would take the room of the next snapshot, and nobody can make a checkpoint of them.
+
+    Those of another process stay: its fragment may come.
+    """
+
+    class Full(FsspecBucket):
+        def create(self, name: str, data: Data) -> bool:
+            if name.endswith("-0123abcd-00002.bin"):
+                raise EnvironmentProblem("It is full: free some space.")
+            return super().create(name, data)
+
+    bucket = Full(f"memory://{secrets.token_hex(8)}", {})
+    theirs = f"{SNAPSHOT.folder}/{part_name(0, 0, 'ffffffff', 0)}"
+    earlier = f"{SNAPSHOT.folder}/{part_name(0, 0, '0123abcd', 0)}"
+    bucket.create(theirs, b"x" * 100)
+    bucket.create(earlier, b"x" * 40)
+    share = a_share()
+    layout = replace(share.layout, parts=((0, 40), (40, 40), (80, 20)))
+    with ThreadPoolExecutor(1) as pool, pytest.raises(EnvironmentProblem, match="It is full"):
+        upload(
+            bucket, replace(share, layout=layout), memoryview(b"x" * 100), uid="uid",
+            writer="0123abcd", pool=pool,
+        )  # fmt: skip
+    left = [each.name for each in bucket.list("", 10, lambda name: True)]
+    assert sorted(left) == sorted([theirs, earlier])
 
 
 def test_second_holders_fragment_serves_where_the_firsts_cannot() -> None:
