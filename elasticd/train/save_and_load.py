@@ -29,7 +29,7 @@ from elasticd.tensors.local_shard import common, local_part, local_rows
 from elasticd.tensors.tensor_spec import described, dtype_of, views
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.load_into import check_fits, fill
-from elasticd.train.restore.model_match import matched
+from elasticd.train.restore.model_match import all_damaged, matched
 from elasticd.train.save.keeper_connection import Keeper
 from elasticd.train.save.next_keeper import NextKeeper
 from elasticd.train.save.same_tensors import SavedTensors
@@ -73,8 +73,8 @@ def load(into: MutableMapping[str, Any] | None = None) -> tuple[Any, int] | None
     list. Of the topmost names it may have some only, below them it must have all tensors.
 
     Raises:
-        CallError: not started with `elasticd run --checkpoint URL`, the storage cannot be used, or
-            the checkpoint is of another model.
+        CallError: not started with `elasticd run --checkpoint URL`, the storage cannot be used, the
+            checkpoint is of another model, or all checkpoints are damaged.
     """
     if into is not None and not isinstance(_checked("load", into), MutableMapping):
         raise CallError(
@@ -200,9 +200,12 @@ class _Job:
         self, client: Client, into: MutableMapping[str, Any] | None
     ) -> tuple[Any, int] | None:
         """Find a good checkpoint on rank 0, and write down which: others take the same."""
-        below = 0
+        below, notes = 0, list[str]()
         while True:
             found = client.ask(ms.Find(below=below, settle_s=UPLOAD_WAIT_LIMIT_S), ms.Found)
+            notes += found.notes
+            if notes and not found.number:
+                raise all_damaged(notes)
             for note in found.notes:
                 self._saving.say(note)
             if not found.number:
@@ -212,7 +215,8 @@ class _Job:
                 loaded = self._fill(client, found.number, into)
             except Damaged as exc:
                 # The part that is damaged has the step in its path only, with zeros before it.
-                self._saving.say(f"The checkpoint of {found.snapshot} is damaged: {exc}")
+                notes.append(f"The checkpoint of {found.snapshot} is damaged: {exc}")
+                self._saving.say(notes[-1])
                 below = found.number
                 continue
             self._begin(loaded[1])

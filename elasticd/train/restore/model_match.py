@@ -1,6 +1,6 @@
 """Whether a checkpoint fits a state: by name, type and shape of each tensor."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -10,7 +10,7 @@ from elasticd.errors import CallError
 from elasticd.tensors.tensor_spec import described
 from elasticd.tensors.tree import Tree
 
-__all__ = ["CannotRestore", "check_none_odd", "matched"]
+__all__ = ["CannotRestore", "all_damaged", "check_none_odd", "matched"]
 
 NAMES_LIMIT = 10
 
@@ -53,3 +53,15 @@ def check_none_odd(odd: Sequence[str], snapshot: Snapshot) -> None:
             f"{'; '.join(odd[:NAMES_LIMIT])}{more}. Build the model it was saved from, or give "
             "another --checkpoint."
         )
+
+
+def all_damaged(notes: Iterable[str]) -> CannotRestore:
+    """Return the refusal to begin anew where there are checkpoints, all of them damaged.
+
+    The new training would write to the same place, and retention would delete the old checkpoints,
+    which may be whole: an older elasticd than the one that wrote them cannot read any.
+    """
+    return CannotRestore(
+        f"None of the checkpoints can be read: {' '.join(notes)} Look at them with "
+        "`elasticd checkpoint verify URL --all`; to begin anew, give another URL."
+    )

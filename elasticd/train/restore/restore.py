@@ -29,7 +29,7 @@ from elasticd.train.restore.checkpoint_choice import choose_checkpoint
 from elasticd.train.restore.checkpoint_stream import StreamedPieces, mapped
 from elasticd.train.restore.exclusions import Exclusions
 from elasticd.train.restore.keeper_port import KeeperMemoryPort
-from elasticd.train.restore.model_match import CannotRestore, matched
+from elasticd.train.restore.model_match import CannotRestore, all_damaged, matched
 from elasticd.train.restore.piece_copy import PieceDestinations, is_place
 from elasticd.train.restore.restore_result import RestoreResult
 from elasticd.train.restore.stored_checkpoint import StoredCheckpoint
@@ -150,10 +150,7 @@ class _Restore:
                 seconds=time.monotonic() - began_s,
                 notes=tuple(self._notes),
             )
-        raise CannotRestore(
-            f"None of the checkpoints can be read: {' '.join(self._notes)} Look at them with "
-            "`elasticd checkpoint verify URL --all`; to begin anew, give another URL."
-        )
+        raise all_damaged(self._notes)
 
     def _has_failed(self, what: str, why: str, chosen: dict[str, Any]) -> bool:
         """Tell all ranks whether this rank has met an error; return whether any rank has.

@@ -270,12 +270,23 @@ def test_what_the_keeper_passed_over_is_said(
     assert capsys.readouterr().err.startswith("elasticd: The checkpoint of step 9 ")
 
 
-def test_all_damaged_begins_anew(node: Node) -> None:
-    """And may save any step from the first on."""
-    node.stock.store(9)
-    node.stock.damaged = {19}
-    assert load() is None
-    assert save(state_of(1), 1)
+def test_job_whose_checkpoints_are_all_damaged_does_not_begin_anew(node: Node) -> None:
+    """It would write to the same place, and delete in time what a newer elasticd may read."""
+    node.stock.store(5, 9)
+    node.stock.damaged = {15, 19}
+    with pytest.raises(CannotRestore, match="None of the checkpoints can be read: ") as caught:
+        load()
+    assert "checkpoint 19 is damaged The checkpoint of step 5" in str(caught.value)
+    assert "give another URL" in str(caught.value)
+    assert node.of(ms.Open) == []
+
+
+def test_job_of_which_the_keeper_can_read_no_checkpoint_does_not_begin_anew(node: Node) -> None:
+    """Their manifests, or the entries of the log, are damaged or of a newer format."""
+    node.stock.notes = ("The entry 3 of the log is damaged: it is of a newer format.",)
+    with pytest.raises(CannotRestore, match="The entry 3 of the log is damaged"):
+        load()
+    assert node.of(ms.Open) == []
 
 
 def test_other_ranks_load_what_rank_0_has_written_down(
