@@ -194,7 +194,16 @@ class _Job:
         self._saving.run = joined.run
         if not joined.number:
             return None
-        return self._fill(client, joined.number, into)
+        try:
+            return self._fill(client, joined.number, into)
+        except Damaged as exc:
+            # The generation has begun, so the ranks cannot agree on another one any more.
+            raise Damaged(
+                f"Rank {self._rank} cannot load checkpoint {joined.number}, which rank 0 has "
+                f"loaded: {exc} Rank 0 reads nothing of what is damaged, so it takes the same one "
+                f"at each start: `elasticd checkpoint rm URL {joined.number} --force` gives it up, "
+                "and the one before is taken."
+            ) from exc
 
     def _load_first(
         self, client: Client, into: MutableMapping[str, Any] | None

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.errors import CallError
 from elasticd.keeper.wire import message as ms
 from elasticd.train import save_and_load
@@ -304,6 +305,22 @@ def test_other_ranks_load_what_rank_0_has_written_down(
         save(state_of(5), 5)
     assert save(state_of(6), 6)
     assert node.keeper.taken[0].snapshot == snapshot_of(6, run=5, generation=2)
+
+
+def test_rank_that_alone_reads_what_is_damaged_says_how_to_give_it_up(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has begun from it, and does so again at each start."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    node.stock.store(5, 9)
+    node.stock.damaged = {19}
+    node.joined = ms.Joined(run=5, number=19)
+    with pytest.raises(Damaged) as caught:
+        load()
+    said = str(caught.value)
+    assert "Rank 1 cannot load checkpoint 19" in said and "checkpoint 19 is damaged" in said
+    assert "`elasticd checkpoint rm URL 19 --force`" in said
 
 
 def test_other_ranks_that_only_save_learn_of_the_run(
