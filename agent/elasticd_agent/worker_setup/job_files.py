@@ -4,7 +4,7 @@ A Secret of Kubernetes that is mounted on the nodes is named in the spec and rea
 value is never in etcd. The values are kept in memory and given to workers alone.
 """
 
-import os
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +23,7 @@ def folder_of(run_folder: Path, job: str) -> Path:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files into the folder; another agent of this machine may do the same at this
+    """Write the files into the folder; another agent that has the folder may do the same at this
     moment.
 
     A file that begins with `#!` is made executable.
@@ -41,7 +41,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
             if path.read_bytes() == content:
                 continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        # Not by the process number: of agents in pods that share a volume, each may be number 1.
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         partial.write_bytes(content)
         partial.chmod(0o700 if text.startswith("#!") else 0o600)
         partial.rename(path)

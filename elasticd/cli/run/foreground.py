@@ -150,15 +150,16 @@ class Foreground:
     def submit(self) -> int:
         """Submit the job to the daemons of a cluster; follow the job unless `--detach` is given."""
         assert self._request.store is not None
-        with ExitStack() as stack:
-            store = open_store(self._request.store, self._keys)
-            stack.callback(store.close)
+        name = self._spec.name
+        with closing(open_store(self._request.store, self._keys)) as store:
             jobs.check_room(store, self._keys, self._spec)
             check_owner(self._spec.checkpoint, self._environ, is_node=False)
+            if self._interrupt.count:  # Etcd or the storage may have been slow to answer.
+                self._screen.note(f"interrupted: job {name} was not submitted")
+                return 128 + self._interrupt.number
             jobs.submit(store, self._keys, self._spec)
             if self._policy is not None:
                 set_policy(store, self._keys, self._spec, self._policy)
-            name = self._spec.name
             told = f"job {name} submitted; `elasticd status {name}` shows it"
             if self._request.is_detached:
                 self._screen.note(told)

@@ -10,6 +10,8 @@ from elasticd.errors import EnvironmentProblem, Unavailable
 __all__ = ["EtcdGuard"]
 
 RESTARTS = 5
+WELL_S = 600.0
+"""An etcd that ran for this time is well: the starts before it do not count any more."""
 PAUSE_S = 2.0
 """The pause after a start that failed."""
 
@@ -41,6 +43,7 @@ class EtcdGuard:
         self._etcd, self._note, self._is_ended, self._now_s = etcd, note, is_ended, now_s
         self._left = RESTARTS
         self._not_before_s = 0.0
+        self._tried_s = now_s()
         self._said = ""
 
     def __call__(self) -> None:
@@ -53,9 +56,12 @@ class EtcdGuard:
         why, is_tight = self._etcd.ending, self._etcd.is_tight
         if not is_tight:
             # A full disk does not count as a try: somebody may free space at any time.
+            if self._now_s() - self._tried_s >= WELL_S:
+                self._left = RESTARTS
             if not self._left:
                 raise EnvironmentProblem(f"The private etcd ends again and again ({why}).")
             self._left -= 1
+        self._tried_s = self._now_s()
         try:
             self._etcd.restart()
         except Unavailable as exc:

@@ -159,10 +159,13 @@ class LocalRun:
                     self._tail.show(news.world, news.nodes)
             if isinstance(news, JobEnded):
                 return news.status
-            if self._interrupt.count > 1:
+            if self._interrupt.count > 1 and self._agents is not None:
                 return self._given_up("Killed by a second signal.")
             if self._interrupt.count and self._stop_by_s is None:
                 self._stop()
+            if self._interrupt.count > 1:
+                # A job of the daemons has no process here to kill: it ends by the wish alone.
+                return self._given_up("Killed by a second signal.")
             if self._stop_by_s is not None and self._now_s() > self._stop_by_s:
                 raise Unavailable(
                     f"Job {self._spec.name!r} was asked to stop and did not within "

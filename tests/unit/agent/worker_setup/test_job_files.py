@@ -25,6 +25,25 @@ def test_what_stands_there_already_is_not_written_again(tmp_path: Path) -> None:
     assert (tmp_path / "b.py").read_text() == "2"
 
 
+def test_agents_in_pods_that_share_a_folder_write_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is process 1 of its pod: the one took the other's file away, or its beginning."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    rename, names = Path.rename, []
+
+    def other_comes_first(self: Path, target: Path) -> Path:
+        names.append(self.name)
+        if len(names) == 1:
+            write_files(tmp_path, {"train.py": "all of it"})
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", other_comes_first)
+    write_files(tmp_path, {"train.py": "all of it"})
+    assert os.listdir(tmp_path) == ["train.py"] and len(set(names)) == 2
+    assert (tmp_path / "train.py").read_text() == "all of it"
+
+
 @pytest.mark.parametrize("name", ["../a", "/tmp/a", "lib/../../a", "lib//a", "."])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     """Whoever submits was told already; this is for a record that nobody looked at."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from elasticd.control.local_run.etcd_guard import PAUSE_S, RESTARTS, EtcdGuard
+from elasticd.control.local_run.etcd_guard import PAUSE_S, RESTARTS, WELL_S, EtcdGuard
 from elasticd.errors import EnvironmentProblem, Unavailable
 
 
@@ -75,3 +75,24 @@ def test_an_etcd_that_ends_again_and_again_ends_the_run() -> None:
     with pytest.raises(EnvironmentProblem, match=r"again and again .killed by SIGSEGV"):
         scene.guard()
     assert len(scene.notes) == RESTARTS
+
+
+def test_an_etcd_that_ends_once_in_a_while_ends_no_run_of_weeks() -> None:
+    """Somebody's memory is short each night: the run ended with the sixth of them."""
+    scene = Scene(Etcd(ending="killed by SIGKILL"))
+    for _ in range(3 * RESTARTS):
+        scene.etcd.is_dead = True
+        scene.guard()
+        scene.at_s += WELL_S
+    assert scene.etcd.starts == 3 * RESTARTS
+
+
+def test_tries_that_fail_make_no_etcd_well() -> None:
+    """Also where the first of them comes after weeks."""
+    scene = Scene(Etcd(can_start=False))
+    scene.at_s = 100 * WELL_S
+    for _ in range(RESTARTS):
+        scene.guard()
+        scene.at_s += PAUSE_S
+    with pytest.raises(EnvironmentProblem, match="again and again"):
+        scene.guard()

@@ -143,6 +143,15 @@ def test_the_second_signal_kills_from_the_handler() -> None:
     assert case.store.get(KEYS.active_job(JOB)) is None
 
 
+def test_two_signals_at_once_end_a_job_of_the_daemons_too() -> None:
+    """It was said to be stopped, and went on: nobody had told it to stop."""
+    case = Case(None, is_private=False)
+    for _ in range(2):
+        case.interrupt.take(signal.SIGINT, None)
+    assert case.session.run().phase is Phase.STOPPED
+    assert case.has_stop()
+
+
 def test_a_job_that_does_not_stop_in_time_is_an_error() -> None:
     """The shutdown timeout and some slack, not for ever."""
     case = Case(None)
