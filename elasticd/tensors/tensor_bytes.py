@@ -12,13 +12,18 @@ import torch
 
 from elasticd.tensors import cuda
 
-__all__ = ["TensorBytes", "is_plain"]
+__all__ = ["TensorBytes", "has_room", "is_plain"]
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Return whether the tensor's own memory is its bytes in order, and can be read from here."""
     is_view = tensor.is_conj() or tensor.is_neg()
     return tensor.device.type == "cpu" and tensor.is_contiguous() and not is_view
+
+
+def has_room(tensor: torch.Tensor) -> bool:
+    """Return False if several elements share one place, as in an expanded tensor."""
+    return all(step or size == 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 class TensorBytes:

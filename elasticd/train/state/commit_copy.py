@@ -27,7 +27,7 @@ from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.param_groups import GroupValues
 from elasticd.train.optimizer.scheduler_state import SchedulerState
 from elasticd.train.state.flat_copy import FlatCopy, HostRow, bundled
-from elasticd.train.state.large_copy import LargeCopy, TensorSlot, early, put_tensor_back
+from elasticd.train.state.large_copy import LargeCopy, TensorSlot, early, put_tensor_back, size_of
 from elasticd.train.state.module_mode import ModuleModes
 from elasticd.train.state.optimizer_load import own_groups_and_types
 
@@ -314,7 +314,7 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[TensorSlot
 
 
 def _is_small(tensor: torch.Tensor | None) -> bool:
-    return tensor is None or tensor.nbytes <= SMALL_BYTES
+    return tensor is None or size_of(tensor) <= SMALL_BYTES
 
 
 class GradientMark:

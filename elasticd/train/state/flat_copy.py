@@ -18,7 +18,6 @@ __all__ = ["FlatCopy", "HostRow", "bundled"]
 
 _address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
-_shape = attrgetter("shape")
 _kind = attrgetter("dtype", "shape")
 
 
@@ -108,11 +107,12 @@ class _Heap:
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
-        self._shapes = list(map(_shape, tensors))
+        self._kinds = list(map(_kind, tensors))
         self._copies = [torch.empty_like(each) for each in tensors]
 
     def copy(self) -> bool:
-        if list(map(_shape, self._tensors)) != self._shapes:
+        # `tensor.data = x` may change the type, too, in which the copy would be rounded.
+        if list(map(_kind, self._tensors)) != self._kinds:
             return False
         torch._foreach_copy_(self._copies, self._tensors)
         return True

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["LargeCopy", "TensorSlot", "early", "put_tensor_back"]
+__all__ = ["LargeCopy", "TensorSlot", "early", "put_tensor_back", "size_of"]
 
 EARLY_BYTES = 64 << 20
 """Of so many bytes of large buffers there is a copy before they were seen to change."""
@@ -142,10 +142,17 @@ def early(slots: list[TensorSlot], buffers: set[int]) -> set[int]:
     left = EARLY_BYTES
     for index, (home, key) in enumerate(slots):
         tensor = home[key]
-        if id(tensor) in buffers and tensor.nbytes <= left:
+        if id(tensor) in buffers and (size := size_of(tensor)) <= left:
             found.add(index)
-            left -= tensor.nbytes
+            left -= size
     return found
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor, also of a sparse one (which only a buffer with persistent=False
+    may be), where torch refuses to tell them.
+    """
+    return sum(each.numel() * each.element_size() for each in _dense_parts(tensor))
 
 
 def put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
@@ -167,7 +174,8 @@ def _is_freed(tensor: torch.Tensor) -> bool:
 def _copy_of(tensor: torch.Tensor | None, memory: torch.Tensor | None) -> torch.Tensor | None:
     if tensor is None:
         return None
-    if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
+    is_other = memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype
+    if memory is None or is_other or tensor.layout is not torch.strided:
         return tensor.detach().clone()
     return memory.copy_(tensor)
 
@@ -179,6 +187,22 @@ def _version_of(tensor: torch.Tensor) -> int:
 
 def _sum_of(tensor: torch.Tensor) -> int:
     """Return a checksum that nearly every change of the values changes; it waits for the device."""
-    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
-    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
-    return int(words.sum()) + int(flat[words.nbytes :].sum())
+    total = 0
+    for part in _dense_parts(tensor):
+        flat = part.detach().contiguous().flatten().view(torch.uint8)
+        words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+        total += int(words.sum()) + int(flat[words.nbytes :].sum())
+    return total
+
+
+def _dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the tensors of which a sparse one consists; a dense one is itself."""
+    layout = tensor.layout
+    if layout is torch.sparse_coo:
+        ordered = tensor.detach().coalesce()  # Another tensor only where places stand in it twice.
+        return ordered.indices(), ordered.values()
+    if layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)

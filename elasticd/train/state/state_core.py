@@ -34,8 +34,8 @@ from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.entry import StateEntries, StateEntryKind, kind_of
 from elasticd.train.state.optimizer_load import is_off_host, kept_on_host, optimizers_of
 from elasticd.train.state.ownership import Ownership, TiedEntries
-from elasticd.train.state.script_hooks import ScriptHooks
-from elasticd.train.state.state_dict import described, load, saved
+from elasticd.train.state.script_hooks import ScriptHooks, drop_gradients
+from elasticd.train.state.state_dict import described, load, same_structure, saved
 from elasticd.train.world import World
 
 __all__ = ["StateCore"]
@@ -79,6 +79,7 @@ class StateCore:
         self._session: StepSession | None = None
         self._thread: int | None = None
         self._groups = BuiltGroups(())
+        self._structure: tuple[str, ...] = ()
         self._hooks = ScriptHooks()
         self._tied = TiedEntries(self.values, self.objects)
         self._keep = CommitCopy()
@@ -172,11 +173,7 @@ class StateCore:
         if self.is_new:
             self.tree()  # An entry that cannot be sent is refused now, not in the first failure.
         self._bind()
-        for module in self.of_kind(torch.nn.Module):
-            for parameter in module.parameters():
-                parameter.grad = None
-        for optimizer in self.of_kind(torch.optim.Optimizer):
-            optimizer.zero_grad(set_to_none=True)
+        drop_gradients((self.objects | self.built).values(), self.values)
         self.loaders.place(world, session, self.of_kind(torch.nn.Module))
         # If this rank was dirty and got no state, the ranks have agreed that its own counts.
         self.guard.reset()
@@ -206,8 +203,7 @@ class StateCore:
     def leave(self) -> None:
         """Note that the script has left `train`; other ranks can still get the state."""
         self.guard.disarm()
-        self._session = None
-        self._thread = None
+        self._session = self._thread = None
 
     def rollback(self) -> None:
         """Go back to the last commit if this rank can; afterwards `is_clean` is final.
@@ -225,7 +221,9 @@ class StateCore:
         return tuple(line for each in every for line in described(*each))
 
     def check(self, _: bool = False) -> None:
-        """Raise CallError if an entry cannot be sent, or no entry holds a trained parameter."""
+        """Raise CallError if an entry cannot be sent, was changed, or lacks trained parameters."""
+        self._groups.check()  # It says more exactly what is wrong.
+        self._structure = same_structure(self._structure, self.structure())
         objects = [name for name, kind in self.kinds.items() if kind is StateEntryKind.OBJECT]
         check_coverage(self.of_kind(torch.optim.Optimizer), self.tree(), objects)
 

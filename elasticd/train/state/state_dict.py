@@ -1,4 +1,10 @@
-"""Saves an entry's state for another rank, loads it there, and describes its structure."""
+"""Saves an entry's state for another rank, loads it there, and describes its structure.
+
+A process that replaces a rank builds its entries as the script builds them, and the ranks compare
+their structures before it gets the state of another one. A buffer that a forward pass registers, a
+pruned layer, a module in another type: each trains well, and ends the job with the first failure,
+when there is no checkpoint either that the script could load. So a change is refused.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +12,10 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from elasticd.tensors.local_shard import memory_of
+from elasticd.errors import CallError
+from elasticd.tensors.local_shard import is_distributed, memory_of
+from elasticd.tensors.tensor_bytes import has_room
+from elasticd.tensors.tree import first_difference
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
@@ -19,7 +28,9 @@ from elasticd.train.state.optimizer_load import (
     own_groups_and_types,
 )
 
-__all__ = ["described", "load", "saved"]
+__all__ = ["described", "load", "same_structure", "saved"]
+
+_NAMES = ("the state", "the one that elasticd.run was given")
 
 
 def saved(value: Any) -> Any:
@@ -38,6 +49,7 @@ def load(value: Any, state: Any, is_placed: bool = True, on_host: Hosted = ()) -
     """
     if isinstance(value, torch.nn.Module):
         module = unwrapped(value)
+        _make_room(module)
         module.load_state_dict(_with_own(module, state))
     elif isinstance(value, torch.optim.Optimizer):
         load_optimizer(value, state, is_placed=is_placed, on_host=on_host)
@@ -73,6 +85,21 @@ def described(name: str, kind: StateEntryKind, value: Any) -> Iterator[str]:
         yield f"{name} {kind}"
 
 
+def same_structure(began: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the structure, where it is the one with which the script `began` (if that is known).
+
+    Raises: CallError: it is another one; the message has the first difference.
+    """
+    if began and began != now:
+        difference = first_difference(now, began, names=_NAMES)
+        raise CallError(
+            f"The structure of the state has changed in train: {difference} A process that "
+            "replaces this one would have no place for it: make all buffers, modules and types "
+            "before elasticd.run (or a buffer with persistent=False, which no state has)."
+        )
+    return now
+
+
 def _with_own(module: torch.nn.Module, state: Any) -> Any:
     """Put the module's own tensors into a state whose values are in their memory already.
 
@@ -89,6 +116,14 @@ def _with_own(module: torch.nn.Module, state: Any) -> Any:
     return state
 
 
+@torch.no_grad()
+def _make_room(module: torch.nn.Module) -> None:
+    """Give an expanded tensor memory of its own: nothing can be written to it where it is."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.layout is torch.strided and not is_distributed(tensor) and not has_room(tensor):
+            tensor.data = tensor.contiguous()
+
+
 def _is_same(one: Any, other: Any) -> bool:
     if not isinstance(one, torch.Tensor) or not fits(one, other):
         return False
@@ -101,7 +136,7 @@ def _filled(value: Any, state: Any) -> Any:
 
     An optimizer may train these tensors, and the script may hold them.
     """
-    if isinstance(value, torch.Tensor) and fits(value, state):
+    if isinstance(value, torch.Tensor) and fits(value, state) and has_room(value):
         with torch.no_grad():
             return value.copy_(state)
     if isinstance(value, dict) and isinstance(state, dict):

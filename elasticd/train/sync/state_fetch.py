@@ -28,7 +28,7 @@ import torch
 from elasticd.errors import ElasticdError
 from elasticd.net import framing
 from elasticd.tensors import cuda
-from elasticd.tensors.tensor_bytes import TensorBytes
+from elasticd.tensors.tensor_bytes import TensorBytes, has_room
 from elasticd.tensors.tree import Tree, paths
 from elasticd.train.device.device import CPU, device
 from elasticd.train.group_broken import GroupBroken
@@ -256,17 +256,12 @@ def _slots(manifest: TransferManifest, own: Tree) -> list[_Slot]:
     for path, (dtype, shape, kind) in zip(paths(_empty(manifest)), manifest.tensors, strict=True):
         here = places.get(path)
         fits = here is not None and here.dtype == dtype and tuple(here.shape) == shape
-        if here is not None and fits and _has_room(here):
+        if here is not None and fits and has_room(here):
             slots.append(_Slot(here.detach(), TensorBytes(here), has_content=True))
         else:
             fresh = torch.empty(shape, dtype=dtype, device=device() if kind == "cuda" else CPU)
             slots.append(_Slot(fresh, TensorBytes(fresh), has_content=False))
     return slots
-
-
-def _has_room(tensor: torch.Tensor) -> bool:
-    """Return False if several elements share one place, as in an expanded tensor."""
-    return all(step or size == 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _compare(

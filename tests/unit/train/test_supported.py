@@ -515,6 +515,11 @@ WRAPPERS = (
         "(LazyLinear)", in_process="no", restart="yes, after the first batch",
         said="`gets its shape from the first batch`",
         check=refused(lambda: torch.nn.LazyLinear(2), "gets its shape from the first batch")),
+    Row(area="Wrappers and meshes", what="names, shapes or types that change in `train` (a buffer "
+        "of a forward pass, pruning, `half()`)", in_process="no",
+        said="`The structure of the state has changed in train`, at the commits 1, 2, 4, 8, ...",
+        check=shown("unit/train/state/test_structure_change.py::"
+                    "test_module_that_is_changed_later_is_refused_by_the_next_look")),
     Row(area="Wrappers and meshes", what="`eval()`, `requires_grad`", restart="set by the script",
         check=shown(
             f"{_AGAIN}::test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did",
