@@ -7,7 +7,9 @@ ports.
 """
 
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from elasticd_agent.worker_setup.worker_env import interface_of, without_secrets
 
 __all__ = ["check_process_group"]
 
+_TOOK = re.compile(rf"^{two_ranks.TOOK} ([0-9.e-]+)$", re.MULTILINE)
 LIMIT_S = 120.0
 """The time limit: two imports of torch from a cold disk, plus the timeouts of the script."""
 
@@ -53,13 +56,16 @@ def check_process_group(python: str, backend: str, address: str) -> Iterator[Fin
             rank.communicate()
     what = f"two processes formed a group of {backend} over {address}"
     failed = [err for rank, (_, err) in zip(ranks, said, strict=False) if rank.returncode]
-    if said and not failed:
-        took_s = max(float(out.split()[-1]) for out, _ in said)
+    took = [found[1] for out, _ in said if (found := _TOOK.search(out))]
+    if len(took) == two_ranks.SIZE and not failed:
+        took_s = max(map(float, took))
         yield Finding(
             subject="process group", verdict=Verdict.OK, found=f"{what} in {seconds(took_s)}"
         )
         return
     why = last_line(failed[0]) if failed else f"they were not done after {LIMIT_S:.0f} s"
+    if "NCCL_DEBUG" in env:
+        sys.stderr.writelines(out for out, _ in said)  # NCCL writes to stdout what it finds.
     yield Finding(
         subject="process group",
         verdict=Verdict.PROBLEM,

@@ -8,6 +8,7 @@ import pytest
 from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.doctor.process_group_check import check_process_group
 from elasticd.cli.doctor.torch_check import TorchReport, findings_of, last_line, read_torch
+from elasticd.cli.doctor.two_ranks import TOOK
 from tests.fixtures.patience import patience_s
 
 
@@ -84,6 +85,34 @@ def test_interpreters_that_are_asked_do_not_get_the_password(
     told = (tmp_path / "environment").read_text()
     assert told.count("\nPATH=") + told.startswith("PATH=") == 3, "all three were started"
     assert "canary" not in told
+
+
+def test_figure_is_found_among_what_libraries_print(tmp_path: Path) -> None:
+    """NCCL_DEBUG=INFO, which doctor advises, prints to stdout, also as the process ends."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho NCCL INFO\necho {TOOK} 0.5\necho NCCL INFO 1 destroyed\n")
+    python.chmod(0o755)
+    (finding,) = check_process_group(str(python), "nccl", "127.0.0.1")
+    assert finding.verdict is Verdict.OK and "0.5" in finding.found
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_nccl_says_is_shown_where_it_was_asked_for(
+    is_asked: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was caught and thrown away, though the sentence says to look at it."""
+    monkeypatch.delenv("NCCL_DEBUG", raising=False)
+    if is_asked:
+        monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho NCCL WARN no path\nexit 1\n")
+    python.chmod(0o755)
+    (finding,) = check_process_group(str(python), "nccl", "127.0.0.1")
+    assert finding.verdict is Verdict.PROBLEM
+    assert capsys.readouterr().err.count("NCCL WARN no path") == (2 if is_asked else 0)
 
 
 def test_interpreter_that_cannot_be_started_is_a_problem(tmp_path: Path) -> None:
