@@ -23,6 +23,7 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn, UnchangedSince
 
 __all__ = [
+    "UNSERVED_WAIT_S",
     "check_room",
     "find_spec",
     "forget",
@@ -39,6 +40,10 @@ ATTEMPTS = 5
 LEAVE_POLL_S = 0.05
 """The pause between two checks whether the last node has left; a local run's etcd ends soon after
 that."""
+UNSERVED_WAIT_S = 10.0
+"""How long to wait for the nodes of a job that has trained and has none: after an outage of etcd
+they are back within seconds."""
+UNSERVED_POLL_S = 0.25
 USER = "user"
 
 
@@ -175,9 +180,20 @@ def unpin(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -
 
 
 def stop(
-    store: Store, keys: Keys, job: JobName, *, why: str = "", is_dry_run: bool = False
+    store: Store,
+    keys: Keys,
+    job: JobName,
+    *,
+    why: str = "",
+    is_dry_run: bool = False,
+    unserved_wait_s: float = UNSERVED_WAIT_S,
+    now_s: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
 ) -> JobSpec:
     """Write the wish that the job ends; its workers get SIGTERM and the shutdown timeout.
+
+    A job that no node serves is ended here: if it has trained, only after `unserved_wait_s`, in
+    which nodes that have just lost their leases come back, and save.
 
     Raises:
         NotFound: there is no such job, or the job is over.
@@ -185,10 +201,15 @@ def stop(
     spec = _running(store, keys, job)
     if not is_dry_run:
         _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why))
-        if not store.list(keys.members(job)).items:
+        until_s = now_s() + (unserved_wait_s if _has_trained(store, keys, job) else 0.0)
+        while not store.list(keys.members(job)).items:
+            if now_s() < until_s:
+                pause(UNSERVED_POLL_S)
+                continue
             # No node serves the job, so none reads the wish; a node that comes now will read it.
             with suppress(Refused, NotFound):
-                forget(store, keys, job)
+                forget(store, keys, job, uid=spec.uid)
+            break
     return spec
 
 
@@ -215,10 +236,17 @@ def wait_left(
 
 
 def forget(
-    store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False, who: str = "a person"
+    store: Store,
+    keys: Keys,
+    job: JobName,
+    *,
+    uid: str = "",
+    is_dry_run: bool = False,
+    who: str = "a person",
 ) -> None:
     """End a job that no node serves any more, so that its name is free again.
 
+    `uid` is the job's; if it is empty, the job that has the name now is meant, and no later one.
     `who` names the caller in the job's last sentence.
 
     Raises:
@@ -227,50 +255,23 @@ def forget(
     """
     for _ in range(ATTEMPTS):
         active = store.get(keys.active_job(job))
+        is_ours = ModifiedAt(
+            key=keys.active_job(job), revision=active.mod_revision if active is not None else 0
+        )
         if active is not None and store.get(keys.spec(job)) is None:
             # The submitter died between its two transactions: only the reservation is left.
-            ends: tuple[Put | Delete, ...] = (Delete(key=keys.active_job(job)),)
-            when = [ModifiedAt(key=keys.active_job(job), revision=active.mod_revision)]
-            members = None
+            found = decode(Active, active.value).uid
+            txn = Txn(when=(is_ours,), then=(Delete(key=keys.active_job(job)),))
         else:
-            _running(store, keys, job)
-            members = store.list(keys.members(job))
-            if members.items:
-                names = ", ".join(
-                    item.key.removeprefix(keys.members(job)) for item in members.items
-                )
-                raise Refused(
-                    f"Job {job!r} is still served by {names}: end it with `elasticd stop {job}`."
-                )
-            item = store.get(keys.status(job))
-            status = decode(JobStatus, item.value) if item is not None else JobStatus()
-            ended = replace(
-                status,
-                phase=Phase.STOPPED,
-                reason=Reason.STOP_REQUESTED,
-                message=(
-                    f"Given up by {who}; no node served it any more."
-                    if status.generation
-                    else f"Given up by {who} before a world had formed."
-                ),
-            )
-            ends = (
-                Put(key=keys.status(job), value=encode(ended)),
-                Delete(key=keys.active_job(job)),
-                Put(key=keys.ended_job(job), value=encode(EndedJob())),
-            )
-            when = [
-                ModifiedAt(
-                    key=keys.status(job), revision=item.mod_revision if item is not None else 0
-                )
-            ]
+            found = _running(store, keys, job).uid
+            txn = _giving_up(store, keys, job, is_ours, who)
+        if uid and found != uid:
+            raise NotFound(f"Job {job!r} is over, and another one has its name now.")
         if is_dry_run:
             return
-        guards: list[ModifiedAt | UnchangedSince] = [*when]
-        if members is not None:
-            guards.append(UnchangedSince(prefix=keys.members(job), revision=members.revision))
-        if store.commit(Txn(when=tuple(guards), then=ends)).succeeded:
+        if store.commit(txn).succeeded:
             return
+        uid = found
     raise Unavailable(f"Job {job!r} keeps changing while it is given up: try again.")
 
 
@@ -327,6 +328,49 @@ def _running(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
             f"Job {job!r} is over ({status.phase}): `elasticd why {job}` tells what happened."
         )
     return spec
+
+
+def _has_trained(store: ReadableStore, keys: Keys, job: JobName) -> bool:
+    item = store.get(keys.status(job))
+    return item is not None and decode(JobStatus, item.value).generation > 0
+
+
+def _giving_up(
+    store: ReadableStore, keys: Keys, job: JobName, is_ours: ModifiedAt, who: str
+) -> Txn:
+    """Return what ends the job, if nothing changes before.
+
+    Raises: Refused: nodes still serve the job.
+    """
+    members = store.list(keys.members(job))
+    if members.items:
+        names = ", ".join(item.key.removeprefix(keys.members(job)) for item in members.items)
+        raise Refused(f"Job {job!r} is still served by {names}: end it with `elasticd stop {job}`.")
+    item = store.get(keys.status(job))
+    status = decode(JobStatus, item.value) if item is not None else JobStatus()
+    ended = replace(
+        status,
+        phase=Phase.STOPPED,
+        reason=Reason.STOP_REQUESTED,
+        message=(
+            f"Given up by {who}; no node served it any more."
+            if status.generation
+            else f"Given up by {who} before a world had formed."
+        ),
+    )
+    revision = item.mod_revision if item is not None else 0
+    return Txn(
+        when=(
+            is_ours,
+            ModifiedAt(key=keys.status(job), revision=revision),
+            UnchangedSince(prefix=keys.members(job), revision=members.revision),
+        ),
+        then=(
+            Put(key=keys.status(job), value=encode(ended)),
+            Delete(key=keys.active_job(job)),
+            Put(key=keys.ended_job(job), value=encode(EndedJob())),
+        ),
+    )
 
 
 def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]) -> None:

@@ -319,9 +319,11 @@ def ask_to_stop(
     """Write the wish that the job ends, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
+        where = (source.store, source.keys, name)
         if not is_forced:
-            check_stop(source.store, source.keys, name)
-        spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=output.is_dry_run)
+            check_stop(*where)
+        wait_s = 0.0 if is_forced else jobs.UNSERVED_WAIT_S
+        spec = jobs.stop(*where, why=reason, is_dry_run=output.is_dry_run, unserved_wait_s=wait_s)
     output(f"job {job} is asked to stop", job=job)
     return spec
 

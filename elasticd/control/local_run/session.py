@@ -189,7 +189,13 @@ class LocalRun:
             if self._agents is not None and not self._is_private and self._others():
                 self._agents.signal(signal.SIGTERM)
                 return
-            jobs.stop(self._store, self._keys, self._spec.name, why=f"{name} to elasticd run")
+            jobs.stop(
+                self._store,
+                self._keys,
+                self._spec.name,
+                why=f"{name} to elasticd run",
+                unserved_wait_s=0.0 if self._is_private else jobs.UNSERVED_WAIT_S,
+            )
         except NotFound:
             pass  # The job has just ended; the follower reports it.
         except Unavailable as exc:
@@ -242,7 +248,7 @@ class LocalRun:
         name, status = self._spec.name, JobStatus()
         # All hosts may have left at once; then no other host can free the name.
         with suppress(ElasticdError):
-            jobs.forget(self._store, self._keys, name)
+            jobs.forget(self._store, self._keys, name, uid=self._spec.uid)
         with suppress(ElasticdError):
             item = self._store.get(self._keys.status(name))
             status = decode(JobStatus, item.value) if item is not None else status

@@ -8,7 +8,7 @@ import pytest
 from elasticd.control import jobs, node_drain
 from elasticd.errors import CallError, NotFound, Refused
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Incarnation, JobName, NodeId
+from elasticd.records.ids import Generation, Incarnation, JobName, NodeId
 from elasticd.records.job import Active, EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Member, Node
@@ -195,6 +195,51 @@ def test_stop_of_a_job_that_nobody_serves_ends_it_at_once(store: MemoryStore) ->
     jobs.stop(store, KEYS, JOB, why="enough")
     assert active(store) is None
     jobs.submit(store, KEYS, replace(SPEC, uid="two"))
+
+
+@pytest.mark.parametrize("is_back", [True, False], ids=["back", "gone"])
+def test_stop_waits_for_nodes_that_have_just_lost_their_leases(
+    store: MemoryStore, is_back: bool
+) -> None:
+    """After an outage of etcd a job has no node for some seconds; its workers are to save."""
+    jobs.submit(store, KEYS, SPEC)
+    put(
+        store, KEYS.status(JOB), JobStatus(uid="one", phase=Phase.RUNNING, generation=Generation(3))
+    )
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if is_back and len(pauses) == 3:
+            join(store)
+
+    jobs.stop(store, KEYS, JOB, now_s=lambda: sum(pauses), pause=pause)
+    assert (active(store) is not None) == is_back
+    if is_back:
+        assert want(store).is_stop and len(pauses) == 3
+    else:
+        assert sum(pauses) == jobs.UNSERVED_WAIT_S
+
+
+def test_job_that_took_the_name_meanwhile_is_not_given_up() -> None:
+    """It was submitted between the look at the old job and the write that ends that one."""
+
+    class Raced(MemoryStore):
+        is_raced = False
+
+        def commit(self, txn: Txn):  # type: ignore[no-untyped-def]
+            if not self.is_raced and Delete(key=KEYS.active_job(JOB)) in txn.then:
+                self.is_raced = True
+                end(self)
+                jobs.submit(self, KEYS, replace(SPEC, uid="two"))
+            return super().commit(txn)
+
+    store = Raced()
+    jobs.submit(store, KEYS, SPEC)
+    with pytest.raises(NotFound, match="another one has its name"):
+        jobs.forget(store, KEYS, JOB)
+    assert active(store) == Active(uid="two", is_ready=True)
+    store.close()
 
 
 def test_workers_are_waited_for_until_the_last_has_left(store: MemoryStore) -> None:

@@ -53,7 +53,7 @@ def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str, may_
     if may_end and not store.list(keys.members(job)).items:
         # No node reads the want; a node that joins at this moment reads it.
         with suppress(Refused, NotFound):
-            forget(store, keys, job, who="the operator on Kubernetes")
+            forget(store, keys, job, uid=uid, who="the operator on Kubernetes")
 
 
 def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> None:
