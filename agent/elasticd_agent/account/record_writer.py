@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from elasticd.errors import Fenced, Unavailable
+from elasticd.errors import Fenced, NotSupported, Unavailable
 from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life
@@ -190,7 +190,10 @@ class RecordWriter:
         for key in keys:
             item = self._store.get(key) if len(found) < TAKEN_AT_ONCE else None
             if item is not None:
-                record = decode(TimeSpent, item.value)
+                try:
+                    record = decode(TimeSpent, item.value)
+                except NotSupported:
+                    continue  # A newer agent's: one of its version takes it over.
                 is_ours = record.uid == reading.progress.uid
                 if not (is_ours and _is_fresh(record, generation)):
                     found.append((item, record if is_ours else None))

@@ -13,7 +13,7 @@ from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot
 from elasticd.records.keys import Keys
-from elasticd.store.api import KeyValue, Txn, TxnResult
+from elasticd.store.api import KeyValue, Put, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.account.gap import KnownGenerations
 from elasticd_agent.account.record_writer import (
@@ -107,6 +107,18 @@ def test_sums_of_an_agent_that_is_gone_are_taken_over_and_its_record_goes() -> N
     assert spent(store, B, "b") is None
     assert progress(store).seconds == {"train": 30.0}
     assert total(store) == 45.0
+
+
+def test_record_of_a_newer_version_is_left_and_holds_up_no_other() -> None:
+    """Else every write of rank 0 fails for as long as it stands there."""
+    store = Line()
+    newer = KEYS.time_spent(JOB, NodeId("aa"), Life("cccc"))
+    store.commit(Txn(then=(Put(key=newer, value=b'{"kind":"TimeSpent","schema":"9.0"}'),)))
+    RecordWriter(store, KEYS, JOB, B).write(reading(30.0, node="b"))
+    first = RecordWriter(store, KEYS, JOB, A)
+    first.write(reading(15.0, is_first=True, present=frozenset({A})))
+    assert progress(store).seconds == {"train": 30.0}
+    assert spent(store, B, "b") is None and store.get(newer) is not None
 
 
 def test_an_agent_whose_sums_were_taken_over_goes_on_from_there() -> None:
