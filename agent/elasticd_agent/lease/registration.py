@@ -73,6 +73,8 @@ class Registration:
         self._life, self._post, self._lost, self._found = life, post, lost, found
         self._ports = (0, 0)
         self.is_draining, self._labels = False, settings.labels
+        self._recorded = self._said_of_us
+        """What the newest record that we wrote says."""
         self._may_renew = may_renew
         self._is_closing = self._is_seeking = False
         self._said = ""
@@ -119,6 +121,11 @@ class Registration:
             life=self._life,
             ttl_seconds=found.ttl_s,
         )
+
+    @property
+    def _said_of_us(self) -> tuple[bool, Mapping[str, str]]:
+        """Return what a person may change while the node serves: draining, and its labels."""
+        return self.is_draining, self._labels
 
     def set_draining(self, is_draining: bool) -> None:
         """Say in this node's record whether it takes no more work."""
@@ -182,6 +189,8 @@ class Registration:
             return
         self.lease = lease
         log.info("node.registered_again", lease_ttl_seconds=lease.ttl_s)
+        if self._recorded != self._said_of_us:  # It changed while the lease was sought.
+            self._put_soon()
         self._found()
 
     def _put_soon(self) -> None:
@@ -256,7 +265,8 @@ class Registration:
 
     def _put(self, lease: Lease, revision: int) -> bool:
         """Write our record if the stored one still has this revision."""
-        settings = self._settings
+        settings, said = self._settings, self._said_of_us
+        is_draining, labels = said
         node = Node(
             node=settings.node,
             incarnation=incarnation_of(self._life, 0),
@@ -265,15 +275,18 @@ class Registration:
             port=self._ports[0],
             http_port=self._ports[1],
             slots=settings.slots,
-            labels=self._labels,
+            labels=labels,
             version=elasticd.__version__,
             pid=os.getpid(),
             boot_id=_boot_id(),
-            is_draining=self.is_draining,
+            is_draining=is_draining,
         )
         when = (ModifiedAt(key=self._key, revision=revision),)
         put = Put(key=self._key, value=encode(node), lease=lease.id)
-        return self._store.commit(Txn(when=when, then=(put,))).succeeded
+        is_written = self._store.commit(Txn(when=when, then=(put,))).succeeded
+        if is_written:
+            self._recorded = said
+        return is_written
 
     # --- for people -----------------------------------------------------------------------------
 

@@ -91,6 +91,11 @@ def holder(store: MemoryStore) -> str:
     return "" if item is None else life_of(decode(Node, item.value).incarnation)
 
 
+def is_draining(store: MemoryStore) -> bool:
+    item = store.get(KEY)
+    return item is not None and decode(Node, item.value).is_draining
+
+
 def put_other(store: MemoryStore, life: str, port: int) -> None:
     other = Node(
         node=NODE,
@@ -232,6 +237,25 @@ def test_lease_that_is_lost_before_it_is_known_is_sought_anew(
     first.close()
 
 
+def test_drain_that_comes_while_a_lease_is_sought_stands_in_the_record(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """The record may have been written just before it, with nobody to write it again."""
+    first, posted = Process(store, "one", tmp_path), list[Item]()
+    first.registration.open(1, 2)
+    lease = first.registration.lease
+    assert lease is not None
+    first.post = posted.append
+    store.expire(lease.id)
+    posted.pop(0)()
+    until(lambda: posted, lambda: first.registration.lease)
+    first.registration.set_draining(True)
+    first.post = run_now
+    posted.pop(0)()
+    until(lambda: is_draining(store), lambda: store.get(KEY))
+    first.close()
+
+
 def test_own_record_is_written_again_after_a_lost_lease(store: MemoryStore, tmp_path: Path) -> None:
     """Also if it stands there still, as after a backup was restored."""
     first = Process(store, "one", tmp_path)
@@ -276,8 +300,3 @@ def test_record_that_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
     ]
     assert one.effect_thread.failed_writes.sentence == ""
     one.registration.close()
-
-
-def is_draining(store: MemoryStore) -> bool:
-    item = store.get(KEY)
-    return item is not None and decode(Node, item.value).is_draining
