@@ -6,24 +6,17 @@ import sys
 from pathlib import Path
 from queue import Queue
 
-import pytest
-
 from elasticd.channel.pool import Exited, FromPool, License, PoolReady, Start
 from elasticd.records.job import EntryKind
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool
-from tests.fixtures.pool import PATIENCE_S
+from tests.fixtures.pool import PATIENCE_S, ChildrenOfTest
 
 MANY = 20_000
 """Of a message of some 40 bytes: several times what a socket holds."""
 
 
-def test_stopped_pool_does_not_hold_up_its_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_pool_does_not_hold_up_its_agent(tmp_path: Path) -> None:
     """What was told meanwhile is carried out afterwards, in its order."""
-    # The other children of this process are the test run's.
-    monkeypatch.setattr(Children, "_end_orphans", lambda _: None)
     heard: Queue[FromPool | PoolNotStarted | None] = Queue()
     pool = WarmPool(
         python=sys.executable,
@@ -32,7 +25,7 @@ def test_stopped_pool_does_not_hold_up_its_agent(
         preload=(),
         on_message=heard.put,
         log_path=str(tmp_path / "pool.log"),
-        children=Children(),
+        children=ChildrenOfTest(),
     )
     try:
         while not isinstance(heard.get(timeout=PATIENCE_S), PoolReady):

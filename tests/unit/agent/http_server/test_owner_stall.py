@@ -14,18 +14,18 @@ from elasticd.store.memory import MemoryStore
 from elasticd_agent.agent import Agent
 from elasticd_agent.http_server.probes import BUSY_LIMIT_S
 from elasticd_agent.node.presence import Presence
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.cluster import until
 from tests.fixtures.http_server import ask
 from tests.fixtures.patience import patience_s
+from tests.fixtures.pool import ChildrenOfTest
 
 WAIT_S = patience_s(60.0)
 
 
 def served(presence: Presence, scene: Callable[[], None]) -> None:
     """Serve as an agent does, on this thread, while the scene is played on another."""
-    agent = Agent(presence)
+    agent = Agent(presence, ChildrenOfTest())
 
     def played() -> None:
         try:
@@ -44,7 +44,6 @@ def test_owner_that_stands_still_is_told_within_seconds_and_its_lease_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on as soon as the thing that it was at is over, and nothing has happened."""
-    monkeypatch.setattr(Children, "_end_orphans", lambda _: None)
     settings = AgentSettings(
         node=NodeId("a"),
         host="h",

@@ -34,10 +34,10 @@ from elasticd_agent.late.late_judge import LateJudge
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.metrics.job_meters import JobMeters
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.workers.attached_workers import AttachedWorkers
 from elasticd_agent.workers.final_save import FinalSaves
 from tests.fixtures.patience import patience_s
+from tests.fixtures.pool import ChildrenOfTest
 from tests.sim.schedule import spec_of
 from tests.unit.rendezvous.cases import incarnation, member, name
 
@@ -85,7 +85,7 @@ class Scene:
             lease=lambda: self.lease,
             post=guard.post_for(JOB),
             guard=guarded,
-            children=Children(),
+            children=ChildrenOfTest(),
             fork_server=None,
             monitor=None,  # type: ignore[arg-type]
             accounts=AccountBook(),

@@ -11,10 +11,10 @@ from elasticd.cli.daemons.agent import agent_settings
 from elasticd_agent.pod import keeper_wait
 from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.keeper_wait import wait_for_keepers
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.process.process_table import children_of
 from tests.fixtures.captured_log import captured_log
 from tests.fixtures.patience import patience_s
+from tests.fixtures.pool import ChildrenOfTest
 
 NAMESPACE = (
     "unshare",
@@ -64,7 +64,7 @@ def test_any_other_process_keeps_its_signals_and_waits_for_nobody(
 
 def test_agent_ends_once_its_keepers_have() -> None:
     """What they save ends with the container."""
-    children = Children()
+    children = ChildrenOfTest()
     code = "import sys; sys.stdin.read()"
     keeper = children.start(
         lambda: subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)

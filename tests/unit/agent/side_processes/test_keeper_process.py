@@ -17,11 +17,11 @@ from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import CheckpointSpec, Every
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.side_processes import keeper_process
 from elasticd_agent.side_processes.keeper_process import KeeperProcess
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
+from tests.fixtures.pool import ChildrenOfTest
 
 LIMIT_S = patience_s(20.0)
 SECRET = "canary-7be1"
@@ -38,19 +38,21 @@ def spec_of(url: str, **options: object) -> JobSpec:
 
 
 @pytest.fixture
-def children() -> Children:
-    return Children()
+def children() -> ChildrenOfTest:
+    return ChildrenOfTest()
 
 
 Make = Callable[[JobSpec], KeeperProcess]
 
 
-def keeper_of(spec: JobSpec, folder: Path, children: Children) -> KeeperProcess:
+def keeper_of(spec: JobSpec, folder: Path, children: ChildrenOfTest) -> KeeperProcess:
     return KeeperProcess(spec, NodeId("node"), folder, children, environ=os.environ)
 
 
 @pytest.fixture
-def make(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(
+    tmp_path: Path, children: ChildrenOfTest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Make]:
     """Start keepers; all of them have ended when the test has."""
     monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", SECRET)
     monkeypatch.setenv("ELASTICD_ETCD", f"https://{SECRET}@host")
@@ -82,7 +84,7 @@ def shown(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_bytes().replace(b"\0", b"\n").decode()
 
 
-def test_job_without_checkpoints_has_no_keeper(make: Make, children: Children) -> None:
+def test_job_without_checkpoints_has_no_keeper(make: Make, children: ChildrenOfTest) -> None:
     """Neither a process nor anything that workers are told."""
     keeper = make(JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py"))
     assert keeper.env == {}
@@ -91,7 +93,7 @@ def test_job_without_checkpoints_has_no_keeper(make: Make, children: Children) -
 
 
 def test_secrets_are_where_they_are_needed_and_nowhere_else(
-    make: Make, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, children: ChildrenOfTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What opens etcd is not the keeper's; its settings nobody sees in its command line; what
     opens the storage is in its own environment, and in nothing that the agent tells workers."""
@@ -127,7 +129,7 @@ def test_what_an_earlier_keeper_counted_is_not_shown_as_this_ones(
 
 
 def test_where_no_thread_can_be_started_no_keeper_is_left_unwatched(
-    make: Make, children: Children, monkeypatch: pytest.MonkeyPatch
+    make: Make, children: ChildrenOfTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine has no process left; whoever tries again later has one."""
     started: list[bool] = []
@@ -147,7 +149,7 @@ def test_where_no_thread_can_be_started_no_keeper_is_left_unwatched(
 
 
 def test_killed_keeper_is_started_again_under_its_name(
-    make: Make, children: Children, tmp_path: Path
+    make: Make, children: ChildrenOfTest, tmp_path: Path
 ) -> None:
     """Workers that ask again reach the new one."""
     keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
@@ -175,7 +177,7 @@ class Pauses(Event):
 
 
 def test_keeper_that_cannot_live_is_started_with_growing_pauses(
-    tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: ChildrenOfTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each twice as long, up to a limit; also where no process can be made."""
     pauses = Pauses(12)
@@ -198,7 +200,7 @@ def test_keeper_that_cannot_live_is_started_with_growing_pauses(
 
 
 def test_pause_after_one_that_lived_long_is_the_first_again(
-    tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: ChildrenOfTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fourth lives for a day; the third, for nearly long enough, is one of those that fail."""
     pauses = Pauses(7)
@@ -220,7 +222,7 @@ def test_pause_after_one_that_lived_long_is_the_first_again(
 
 
 def test_closed_keeper_ends_by_itself_and_stays_so(
-    make: Make, children: Children, tmp_path: Path
+    make: Make, children: ChildrenOfTest, tmp_path: Path
 ) -> None:
     """With exit code 0, and no other takes its place; closing twice is no harm."""
     keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
@@ -236,7 +238,7 @@ def test_closed_keeper_ends_by_itself_and_stays_so(
 
 
 def test_keeper_that_is_started_while_it_is_closed_ends_too(
-    tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: ChildrenOfTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one, after a kill, just when the job is over: nobody else would end it."""
     monkeypatch.setattr(keeper_process, "FIRST_PAUSE_S", 0.0)
@@ -264,7 +266,7 @@ def test_keeper_that_is_started_while_it_is_closed_ends_too(
 
 
 def test_end_of_the_agent_is_the_keepers_end(
-    make: Make, children: Children, tmp_path: Path
+    make: Make, children: ChildrenOfTest, tmp_path: Path
 ) -> None:
     """Nothing but the pipe holds it: whoever dies with it open closes it."""
     keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))

@@ -14,17 +14,17 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.tensorboard.sender import Sender
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.side_processes import writer_process as module
 from elasticd_agent.side_processes.writer_process import WriterProcess
 from tests.fixtures.cluster import until
 from tests.fixtures.event_reader import shown
 from tests.fixtures.open_files import open_files, wait_until_closed
+from tests.fixtures.pool import ChildrenOfTest
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    made = Children()
+def children() -> Iterator[ChildrenOfTest]:
+    made = ChildrenOfTest()
     yield made
     for pid in made.pids:
         with suppress(ProcessLookupError):
@@ -35,7 +35,7 @@ Make = Callable[[str], WriterProcess]
 
 
 @pytest.fixture
-def make(tmp_path: Path, children: Children) -> Iterator[Make]:
+def make(tmp_path: Path, children: ChildrenOfTest) -> Iterator[Make]:
     made: list[WriterProcess] = []
 
     def process(url: str) -> WriterProcess:
@@ -67,7 +67,7 @@ def give(sender: Sender, *numbers: int) -> None:
         sender.scalars(step, 1.0, ("loss",), [float(step)])
 
 
-def test_job_without_event_files_has_no_writer(make: Make, children: Children) -> None:
+def test_job_without_event_files_has_no_writer(make: Make, children: ChildrenOfTest) -> None:
     """Nor a socket, nor a variable."""
     process = make("")
     process.open()
@@ -77,7 +77,7 @@ def test_job_without_event_files_has_no_writer(make: Make, children: Children) -
 
 
 def test_first_connection_starts_it_and_its_end_is_a_flush(
-    make: Make, children: Children, tmp_path: Path
+    make: Make, children: ChildrenOfTest, tmp_path: Path
 ) -> None:
     """No process before that: only the node of rank 0 needs one. The log stays empty."""
     process = make(f"file://{tmp_path}/events")
@@ -98,7 +98,7 @@ def test_first_connection_starts_it_and_its_end_is_a_flush(
 
 
 def test_killed_writer_is_started_again_and_nothing_is_lost(
-    make: Make, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, children: ChildrenOfTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker still has what it sent."""
     monkeypatch.setattr("elasticd.tensorboard.sender.RETRY_S", 0.0)
@@ -130,7 +130,7 @@ def test_job_that_ended_at_once_is_written_too(make: Make, tmp_path: Path) -> No
     until(lambda: steps(tmp_path / "events") == [1, 2, 3], str)
 
 
-def test_writer_ends_with_its_job(make: Make, children: Children, tmp_path: Path) -> None:
+def test_writer_ends_with_its_job(make: Make, children: ChildrenOfTest, tmp_path: Path) -> None:
     """Or with its agent, whose end of the pipe the kernel closes; what it holds is written."""
     process = make(f"file://{tmp_path}/events")
     process.open()
@@ -158,7 +158,9 @@ def test_worker_is_told_of_a_url_that_cannot_be_written(make: Make, tmp_path: Pa
     sender.end()
 
 
-def test_nothing_stays_open_in_the_agent(make: Make, children: Children, tmp_path: Path) -> None:
+def test_nothing_stays_open_in_the_agent(
+    make: Make, children: ChildrenOfTest, tmp_path: Path
+) -> None:
     """A sweep of a thousand jobs would take all of its descriptors; nor is a process forgotten."""
     before = open_files()
     process = make(f"file://{tmp_path}/events")
@@ -173,7 +175,7 @@ def test_nothing_stays_open_in_the_agent(make: Make, children: Children, tmp_pat
 
 
 def test_agent_with_thousands_of_connections_hears_workers(
-    make: Make, children: Children, tmp_path: Path
+    make: Make, children: ChildrenOfTest, tmp_path: Path
 ) -> None:
     """The node of rank 0 of a large job has one to each of its peers."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

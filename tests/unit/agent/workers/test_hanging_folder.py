@@ -22,13 +22,13 @@ from elasticd.store.api import KeyRange, KeysChanged, StoreSettings, WatchSnapsh
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.agent import Agent
 from elasticd_agent.node.presence import Presence
-from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import AgentSettings
 from elasticd_agent.worker_setup import log_folder, worker_setup
 from elasticd_agent.workers.fork_server_client import ForkServerClient
 from elasticd_agent.workers.pool_client import WarmPool
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
+from tests.fixtures.pool import ChildrenOfTest
 
 KEYS, NODE = Keys(), NodeId("a")
 STUCK, WELL = JobName("stuck"), JobName("well")
@@ -74,7 +74,7 @@ class Site:
         )
         self.presence = Presence(settings, self.store)
         self.presence.open()
-        self.agent = Agent(self.presence)
+        self.agent = Agent(self.presence, ChildrenOfTest())
 
     def member(self, job: JobName) -> Member | None:
         item = self.store.get(KEYS.member(job, NODE))
@@ -104,8 +104,6 @@ class Site:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
     monkeypatch.setattr(worker_setup, "claim", disk.claim)
-    # The other children of this process are the test run's.
-    monkeypatch.setattr(Children, "_end_orphans", lambda _: None)
     yield disk
     disk.is_back.set()
 
@@ -141,7 +139,7 @@ def test_agent_ends_while_a_folder_hangs(
 ) -> None:
     """Whoever comes back from the disk then finds that nobody wants a pool any more."""
     started: list[object] = []
-    monkeypatch.setattr(Children, "start", lambda _, begin: started.append(begin))
+    monkeypatch.setattr(ChildrenOfTest, "start", lambda _, begin: started.append(begin))
     monkeypatch.setattr("elasticd_agent.workers.pool_client.END_TIMEOUT_S", 0.0)
     monkeypatch.setattr("elasticd_agent.workers.pool_client.KILL_TIMEOUT_S", 0.0)
 
@@ -238,7 +236,7 @@ def test_pool_whose_end_no_thread_can_watch_is_heard_of(
         preload=(),
         on_message=heard.put,
         log_path=str(tmp_path / "pool.log"),
-        children=Children(),
+        children=ChildrenOfTest(),
         fork_server=cast(ForkServerClient, NoServer()),
     )
     assert heard.get(timeout=WAIT_S) is None
@@ -267,7 +265,7 @@ def test_pool_that_nobody_can_write_to_is_given_up(
         preload=(),
         on_message=heard.put,
         log_path=str(tmp_path / "pool.log"),
-        children=Children(),
+        children=ChildrenOfTest(),
         prepare=wait,
     )
     try:
