@@ -185,8 +185,7 @@ class Agent:
 
     def _lease_lost(self) -> None:
         self._check_lease()
-        for runner in list(self._runners.values()):
-            runner.feed(ev.LeaseEnded())
+        self._licenses.end(list(self._runners.values()))
 
     def _job_appeared(self, spec: JobSpec, order: int) -> None:
         runner = self._runners.get(spec.name)

@@ -88,7 +88,8 @@ class Watch:
 class Backup(NamedTuple):
     revision: int
     kinds: dict[str, dict[str, Item]]
-    leases: dict[int, set[tuple[str, str]]]
+    leases: dict[int, tuple[float, set[tuple[str, str]]]]
+    """The TTL and the keys of each."""
 
 
 class Line:
@@ -225,7 +226,7 @@ class Etcd:
 
     def backup(self) -> Backup:
         kinds = {kind: dict(table) for kind, table in self.kinds.items()}
-        leases = {lease.id: set(lease.keys) for lease in self.leases.values()}
+        leases = {lease.id: (lease.ttl_s, set(lease.keys)) for lease in self.leases.values()}
         return Backup(self.revision, kinds, leases)
 
     def restore(self, backup: Backup) -> None:
@@ -234,8 +235,8 @@ class Etcd:
         self.revision = backup.revision
         self.kinds = {kind: dict(table) for kind, table in backup.kinds.items()}
         self.leases.clear()
-        for lease_id, keys in backup.leases.items():
-            lease = Lease(lease_id, 5.0, self._clock.now_s + 5.0, set(keys))
+        for lease_id, (ttl_s, keys) in backup.leases.items():
+            lease = Lease(lease_id, ttl_s, self._clock.now_s + ttl_s, set(keys))
             self.leases[lease_id] = lease
             self._clock.at(lease.expires_s, lambda lease=lease: self._expire(lease))  # type: ignore[misc]
         watches = dict.fromkeys(w for table in self._all.values() for w in table)

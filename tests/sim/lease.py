@@ -23,6 +23,7 @@ class AgentLease:
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
         self._clock, self._etcd = agent.node.sim.clock, agent.node.sim.etcd
+        self._ttl_s = agent.node.sim.lease_ttl_s
         self.id: int | None = None
         self.deadline_s = 0.0
         self._is_uncertain = False
@@ -49,9 +50,9 @@ class AgentLease:
                 return
             self.id = cast(int, lease)
             self._history = self._etcd.history
-            self.deadline_s = sent_s + TTL_S
+            self.deadline_s = sent_s + self._ttl_s
             self._is_uncertain = False
-            self._clock.after(TTL_S / 3, self.keep_alive)
+            self._clock.after(self._ttl_s / 3, self.keep_alive)
             self._watch_deadline()
             agent.join()
 
@@ -64,7 +65,7 @@ class AgentLease:
         is_other = other is not None and other.value != agent.life
         if is_other and not agent.node.sim.is_refused(cast(Life, cast(Item, other).value)):
             return 0
-        lease = self._etcd.grant(TTL_S).id
+        lease = self._etcd.grant(self._ttl_s).id
         self._etcd.commit([Put("node", agent.node.name, agent.life, lease)])
         return lease
 
@@ -82,15 +83,16 @@ class AgentLease:
                 return
             if not known:
                 self.id = None
+                self._cut_license()
                 agent.post(ev.LeaseEnded())
                 self.take()
                 return
-            self.deadline_s = max(self.deadline_s, sent_s + TTL_S)
+            self.deadline_s = max(self.deadline_s, sent_s + self._ttl_s)
             self._watch_deadline()
             if self._is_uncertain and self._clock.now_s < self.deadline_s:
                 self._is_uncertain = False
                 agent.post(ev.LeaseHeld())
-            self._clock.after(TTL_S / 3, self.keep_alive)
+            self._clock.after(self._ttl_s / 3, self.keep_alive)
 
         def ask() -> bool:
             # What etcd knows of it is of another history: the store gives it up, and revokes it.
@@ -126,8 +128,15 @@ class AgentLease:
         state = self._agent.state
         if state is not None and (self._joined != self.id or state.stage is Stage.VOID):
             return
-        node = self._agent.node
-        license_s = self._license_s = self.deadline_s + node.sim.spec.isolation_limit_s
+        self._license_until(self.deadline_s + self._agent.node.sim.spec.isolation_limit_s)
+
+    def _cut_license(self) -> None:
+        """The lease was lost before its deadline: others count from now at the latest."""
+        limit_s = self._clock.now_s + self._agent.node.sim.spec.isolation_limit_s
+        self._license_until(min(self._license_s, limit_s))
+
+    def _license_until(self, license_s: float) -> None:
+        node, self._license_s = self._agent.node, license_s
 
         def isolated() -> None:
             if self._license_s == license_s:

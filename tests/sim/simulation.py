@@ -14,6 +14,7 @@ from tests.sim.clock import Clock
 from tests.sim.etcd import Delete, Etcd, Put
 from tests.sim.history import History
 from tests.sim.in_process import InProcess, Script
+from tests.sim.lease import TTL_S
 from tests.sim.network import Weather
 from tests.sim.node import Node
 from tests.sim.training import Bug, Training
@@ -36,11 +37,13 @@ class Simulation:
         trace: Trace | None = None,
         script: Script | None = None,
         clock: Clock | None = None,
+        lease_ttl_s: float = TTL_S,
     ) -> None:
         """`clock`: of another simulation, whose time this one shares."""
         self.rng = Random(seed)
         self.clock = clock or Clock()
         self.spec = spec
+        self.lease_ttl_s = lease_ttl_s
         self.weather = weather or Weather()
         self.etcd = Etcd(self.clock, self.rng)
         self.training: Training | InProcess = (

@@ -4,6 +4,7 @@ import pytest
 
 from elasticd.records.ids import life_of
 from elasticd.records.reason import Reason
+from tests.sim.etcd import Backup
 from tests.sim.lease import TTL_S
 from tests.sim.schedule import spec_of
 from tests.sim.simulation import Simulation
@@ -97,3 +98,26 @@ def test_job_goes_on_after_etcd_was_restored_from_a_backup(seed: int) -> None:
     killed = sim.nodes[sim.history.worlds[-1].nodes[0].node]
     killed.kill_worker(next(iter(killed.workers.values())))
     until_next(sim, 3.0)
+
+
+LONG_TTL_S = 60.0
+
+
+def restored_before(seed: int, **more: object) -> tuple[Simulation, Backup]:
+    """One node trains, two stand by, with long leases; a backup is taken."""
+    spec = spec_of(min_nodes=1, max_nodes=1, **more)
+    sim = started(seed, spec, 3, work_s=600.0, lease_ttl_s=LONG_TTL_S)
+    sim.run(seed * 3.0)
+    return sim, sim.etcd.backup()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_workers_of_a_lease_that_a_restore_took_end_at_the_limit_of_others(seed: int) -> None:
+    """The holder revokes it long before its deadline: others count from then."""
+    sim, backup = restored_before(seed, failure_timeout_s=100.0)
+    only = sim.nodes[sim.history.worlds[-1].nodes[0].node]
+    only.is_stubborn = True
+    sim.etcd.restore(backup)
+    # The history breaks if the next world begins while a worker of this one lives.
+    until_next(sim, LONG_TTL_S)
+    assert trains(sim)

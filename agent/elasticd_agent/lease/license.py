@@ -4,7 +4,7 @@ The pools enforce the time limit themselves, even while this process stands stil
 license, which is the lease's deadline plus its job's isolation limit. Other nodes rely on it: they
 may start a world without this node once that time has passed. So a membership whose lease was lost
 is never licensed again, neither by the lease that follows, nor if etcd comes back just before the
-old limit.
+old limit; and a lease that is lost before its deadline takes the rest of that time with it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +15,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Stage
 from elasticd.store.api import Lease, LeaseId
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.loop.clock import now_s
 
 __all__ = ["Licensed", "Licenses", "Membership", "LeaseHolder"]
 
@@ -98,6 +99,20 @@ class Licenses:
         if lease is None or member.lease_id != lease.id or member.stage is Stage.VOID:
             return
         _allow(member.licensed, lease)
+
+    def end(self, members: Sequence[Membership]) -> None:
+        """Tell the memberships that the lease is lost; their workers may run no longer than others
+        wait for their end.
+
+        A lease may be lost long before its deadline: etcd was restored from a backup, or somebody
+        revoked it. Others count from the moment in which its records went.
+        """
+        until_s = min(self._told_s, now_s())
+        self._told_s = 0.0  # All that is of the next lease is told of it at once.
+        for member in members:
+            if member.stage is not Stage.VOID:  # Else it has an older limit.
+                member.licensed.allow_until(until_s + member.licensed.spec.isolation_limit_s)
+            member.feed(ev.LeaseEnded())
 
 
 def _allow(workers: Licensed, lease: Lease) -> None:

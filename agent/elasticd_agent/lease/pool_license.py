@@ -55,10 +55,12 @@ class PoolLicense:
         """`post` brings a call to the main thread; `workers` are those that have not ended."""
         self._post, self._pool, self._workers = post, pool, workers
         self._until_s: float | None = None
-        self._is_listening = self._is_looking = self._is_closed = False
+        self._is_listening = self._is_closed = False
+        self._look_at_s: float | None = None
+        """When the agent looks next; None if it does not."""
 
     def allow_until(self, until_s: float) -> None:
-        """Let workers run until then, as `now_s` counts."""
+        """Let workers run until then, as `now_s` counts; it may be earlier than was told before."""
         self._until_s = until_s
         if self._is_listening:
             self._pool().send(License(until_s=until_s))
@@ -78,13 +80,15 @@ class PoolLicense:
         self._is_closed = True
 
     def _look_at(self, at_s: float, *, is_second: bool = False) -> None:
-        if not self._is_looking:
-            self._is_looking = True
+        if self._look_at_s is None or at_s < self._look_at_s:
+            self._look_at_s = at_s
             pause_s = min(max(0.0, at_s - now_s()), LOOK_MOST_S)
-            later(pause_s, lambda: self._post(lambda: self._look(is_second)))
+            later(pause_s, lambda: self._post(lambda: self._look(at_s, is_second)))
 
-    def _look(self, is_second: bool) -> None:
-        self._is_looking = False
+    def _look(self, at_s: float, is_second: bool) -> None:
+        if at_s != self._look_at_s:
+            return  # The license was cut, and an earlier look set in its place.
+        self._look_at_s = None
         if self._is_closed or self._until_s is None:
             return
         overdue_s = self._until_s + OVERDUE_S

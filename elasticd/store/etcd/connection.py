@@ -12,7 +12,7 @@ and cannot check TLS names of several hosts.
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -64,6 +64,8 @@ class EtcdConnection:
         """The highest that any answer carried; etcd was never behind it when we sent later."""
         self.history = 0
         """Counts how often etcd turned out to be another one: restored from a backup."""
+        self.on_history_lost: Callable[[], None] = lambda: None
+        """It is called whenever `history` has changed, on the thread that noticed it."""
         self._cluster_id = 0
         self.times = RequestTimes()
         self._channel()
@@ -204,15 +206,18 @@ class EtcdConnection:
         was restored and then outran the revision cannot be noticed from here; then the revisions of
         all that follows are newer, as in any history.
         """
+        is_lost = False
         with self._lock:
             if rpc in (Rpc.RANGE, Rpc.TXN):
                 is_other = self._cluster_id not in (0, header.cluster_id)
-                is_back = header.revision < revision_before
-                if is_other or is_back:
+                is_lost = is_other or header.revision < revision_before
+                if is_lost:
                     self.history += 1
                     self.revision = 0
                 self._cluster_id = header.cluster_id
             self.revision = max(self.revision, header.revision)
+        if is_lost:
+            self.on_history_lost()
 
     def _channel(self) -> Channel:
         with self._lock:

@@ -104,6 +104,7 @@ class LeaseKeeper:
         self._leases: list[EtcdLease] = []
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        connection.on_history_lost = self._look_again
 
     def grant(
         self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always
@@ -168,12 +169,21 @@ class LeaseKeeper:
             with self._changed:
                 if self._is_closed:
                     return
-                due = min(self._leases, key=lambda lease: lease.next_beat_s, default=None)
-                wait_s = None if due is None else due.next_beat_s - time.monotonic()
+                due = min(self._leases, key=self._due_s, default=None)
+                wait_s = None if due is None else self._due_s(due) - time.monotonic()
                 if due is None or (wait_s is not None and wait_s > 0):
                     self._changed.wait(wait_s)
                     continue
             self._beat(due)
+
+    def _due_s(self, lease: EtcdLease) -> float:
+        """Return when to see to the lease: at once if etcd has lost the past that it is of."""
+        return lease.next_beat_s if lease.history == self._connection.history else 0.0
+
+    def _look_again(self) -> None:
+        """Wake the thread, which may sleep for a third of a long TTL; any thread calls this."""
+        with self._changed:
+            self._changed.notify()
 
     def _beat(self, lease: EtcdLease) -> None:
         if lease.history != self._connection.history:

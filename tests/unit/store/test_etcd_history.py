@@ -91,6 +91,18 @@ def test_lease_of_a_holder_that_may_not_renew_it_is_not_kept_alive() -> None:
     keeper.close()
 
 
+def test_long_lease_of_a_history_that_is_lost_is_lost_at_once() -> None:
+    """Its next keepalive is due in minutes; until then its workers would train on."""
+    known, lost = Answering(StoreSettings(endpoints=("http://127.0.0.1:1",))), Event()
+    keeper = LeaseKeeper(known)
+    keeper.grant(3600.0, lost.set)
+    known.note(Rpc.RANGE, Header(10), 0)
+    known.note(Rpc.RANGE, Header(9), 10)
+    assert lost.wait(WAIT_S)
+    known.close()
+    keeper.close()
+
+
 def test_lease_of_a_history_that_is_lost_is_lost_with_it() -> None:
     """The restored etcd knows it; but not what was written under it since."""
     known, lost = Answering(StoreSettings(endpoints=("http://127.0.0.1:1",))), Event()

@@ -7,6 +7,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Stage
 from elasticd.store.api import LeaseId
 from elasticd_agent.lease.license import Licenses
+from elasticd_agent.loop.clock import now_s
 from tests.fixtures.captured_log import captured_log
 from tests.sim.schedule import spec_of
 
@@ -91,6 +92,29 @@ def test_membership_of_a_lost_lease_is_not_licensed_by_the_next_one() -> None:
     licenses.check([old, new], [])
     assert old.licensed.until_s == 100.0 + LIMIT_S
     assert new.licensed.until_s == 170.0 + LIMIT_S
+
+
+def test_lease_that_is_lost_before_its_deadline_takes_the_rest_of_the_license() -> None:
+    """Its records went long before: others count from then, and not from the deadline."""
+    standing = FakeStanding(FakeLease(LeaseId(1), now_s() + 300.0))
+    licenses, member, void = Licenses(standing), membership(), membership(stage=Stage.VOID)
+    licenses.check([member, void], [])
+    standing.lease = None
+    licenses.end([member, void])
+    assert member.licensed.until_s <= now_s() + LIMIT_S and void.licensed.story == ["LeaseEnded"]
+    standing.lease, kept = FakeLease(LeaseId(2), now_s() + 300.0), FakeWorkers([])
+    licenses.check([], [kept])
+    assert kept.until_s == standing.lease.deadline_s + LIMIT_S
+
+
+def test_lease_that_ran_out_leaves_the_license_as_it_was() -> None:
+    """Others count from its end, which was the deadline or later."""
+    deadline_s = now_s() - 5.0
+    standing = FakeStanding(FakeLease(LeaseId(1), deadline_s))
+    licenses, member = Licenses(standing), membership()
+    licenses.check([member], [])
+    licenses.end([member])
+    assert member.licensed.until_s == deadline_s + LIMIT_S
 
 
 def test_void_membership_is_not_licensed_even_by_its_own_lease() -> None:

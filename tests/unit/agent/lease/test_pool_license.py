@@ -78,6 +78,15 @@ def test_pool_that_stands_still_is_killed_with_its_workers_after_its_license(nod
     os.close(pidfd)
 
 
+def test_license_that_is_cut_is_looked_after_at_its_new_end(node: Node) -> None:
+    """Its lease was lost long before the deadline, and the pool stands still."""
+    node.pool.process.send_signal(signal.SIGSTOP)
+    node.license.allow_until(now_s() + 600.0)
+    node.license.allow_until(now_s() + 0.1)
+    node.serve(WAIT_S)
+    assert node.pool.process.poll() == -signal.SIGKILL
+
+
 def test_pool_lives_on_while_its_license_is_renewed(node: Node) -> None:
     node.license.allow_until(now_s() + 0.1)
     node.license.allow_until(now_s() + WAIT_S)
