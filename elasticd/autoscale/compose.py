@@ -3,8 +3,8 @@
 The greatest size that target and goodput ask for is raised by a deadline and lowered by a budget;
 an idle job has its least number of nodes. Without a rule that asks for a size, a job has its
 largest size. If a metric is missing, the wish may grow and never shrink, whichever rule asks for
-fewer nodes; if the price of the budget is missing, the wish does neither. Only a person's limits
-always apply.
+fewer nodes; if the price of the budget is missing, the wish does neither. When all steps of the
+budget are made, the wish does not grow. Only a person's limits always apply.
 """
 
 from dataclasses import dataclass, replace
@@ -37,6 +37,9 @@ class Wish:
     """The missing metric because of which the job is not made smaller; None if all are present."""
     lacks: str = ""
     """The part of the rules' wishes that is above the limits, as a sentence."""
+    is_limit: bool = False
+    """True if the present size is not allowed, so that neither cooldown nor `max_step` delay the
+    change."""
 
 
 def size_limits(policy: Policy, seen: Observation) -> tuple[int, int]:
@@ -90,7 +93,8 @@ def _of_all_rules(policy: Policy, seen: Observation, proposals: tuple[Proposal, 
         return _within_limits(seen, least, most, hold)
     wish, nodes = found
     lowers = by_rule.get(Rule.BUDGET)
-    if lowers is not None and lowers.nodes is None and lowers.held and nodes > seen.wanted:
+    if lowers is not None and lowers.nodes is None and nodes > seen.wanted:
+        # Its input is missing, or all steps that it pays for are made.
         return _within_limits(seen, least, most, hold)
     if hold is not None and nodes < seen.wanted:
         # The proposal is not followed: the missing input might have asked for more.
@@ -140,7 +144,7 @@ def _within_limits(seen: Observation, least: int, most: int, hold: Hold | None) 
         return Wish(nodes=None, hold=hold)
     nodes = max(least, min(most, seen.wanted))
     why = f"{counted(seen.wanted)} are wanted, and {least} to {most} are allowed."
-    return Wish(nodes=nodes, why=why, hold=hold)
+    return Wish(nodes=nodes, why=why, hold=hold, is_limit=True)
 
 
 def _of(proposal: Proposal, nodes: int, hold: Hold | None = None, lacks: str = "") -> Wish:

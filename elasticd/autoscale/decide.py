@@ -282,6 +282,8 @@ def _back(
             nodes = wish.nodes
     least, most = size_limits(case.policy, seen)
     nodes = max(least, min(most, nodes))
+    if case.policy.max_step > 0:
+        nodes = stepped_size(case.policy.max_step, seen, nodes)
     asked = wish.proposal if wish.proposal is not None and wish.nodes == nodes else None
     known = broken.was_steps_per_s if nodes == broken.from_nodes else 0.0
     back = Proposal(
@@ -313,14 +315,14 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
     if wish.nodes is None:
         return _held(case, wish.hold)
     nodes, why = wish.nodes, wish.why
-    if policy.max_step > 0 and wish.rule is not Rule.LIMITS:
+    if policy.max_step > 0 and not wish.is_limit:
         nodes = stepped_size(policy.max_step, seen, nodes)
         if nodes != wish.nodes:
             why += f" Of {wish.nodes} nodes {nodes} are taken now: max_step is {policy.max_step}."
     before = case.memory.wanted if policy.is_dry_run and case.memory.wanted else seen.wanted
     if nodes == before or _is_decided(case, nodes):
         return _held(case, wish.hold, lacks=wish.lacks)
-    if cooling is not None and wish.rule is not Rule.LIMITS:
+    if cooling is not None and not wish.is_limit:
         return _held(case, cooling, lacks=wish.lacks)
     change = SizeChange(
         nodes=nodes,

@@ -56,7 +56,7 @@ def proposals(
             else budget.propose(policy.budget, policy, curve, seen, memory)
         )
     if policy.idle is not None:
-        memory = idle.remembered(policy.idle, seen, memory)
+        memory = idle.remembered(policy.idle, policy, seen, memory)
         proposed.append(idle.propose(policy.idle, policy, curve, seen, memory))
     return memory, tuple(proposed)
 

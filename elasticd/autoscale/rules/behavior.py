@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+NODES_LIMIT = 2**31 - 1
+"""The size of a direction without a limit; the HPA's sizes are 32-bit integers too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stabilized:
     """The part of a proposal that may be followed now."""
@@ -133,7 +137,7 @@ def _limit(behavior: Behavior, seen: Observation, memory: Memory, *, is_up: bool
         for rate in behavior.rates
     ]
     if not limits:
-        return 2**31 - 1 if is_up else 0
+        return NODES_LIMIT if is_up else 0
     # The largest change: the highest limit on the way up, the lowest on the way down.
     takes_highest = is_up == (behavior.select is Select.MAX)
     return max(limits) if takes_highest else min(limits)
@@ -149,9 +153,10 @@ def _reached(rate: Rate, start: int, *, is_up: bool) -> int:
     if rate.unit is RateUnit.NODES:
         return math.ceil(start + rate.amount) if is_up else math.floor(start - rate.amount)
     # The multiplication comes first, so that 10 % of 10 nodes is one node.
-    if is_up:
-        return math.ceil(start * (100.0 + rate.amount) / 100.0)
-    return int(start * (100.0 - rate.amount) / 100.0)
+    size = start * (100.0 + (rate.amount if is_up else -rate.amount)) / 100.0
+    # A percentage near the end of floats has an infinite product.
+    size = max(-NODES_LIMIT, min(NODES_LIMIT, size))
+    return math.ceil(size) if is_up else int(size)
 
 
 def _counted(nodes: int) -> str:

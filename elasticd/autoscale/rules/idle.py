@@ -30,19 +30,23 @@ NO_WAIT_SHARE = 0.05
 """Below this part of its time a job does not wait for its data, even with very few nodes."""
 
 
-def remembered(rule: IdleRule, seen: Observation, memory: Memory) -> Memory:
+def remembered(rule: IdleRule, policy: Policy, seen: Observation, memory: Memory) -> Memory:
     """Return the memory with the begin of the job's idle time, and the job's size before it.
 
-    Each evaluation calls this before `propose`.
+    Each evaluation calls this before `propose`. The size is taken when the rule speaks for the
+    first time: what other rules made of it until then is not undone.
     """
     if not seen.is_running or seen.nodes <= 0 or seen.is_paused:
         return memory  # No rank waits for data between two worlds, or in a pause.
     if _is_idle(rule, seen, memory):
-        if memory.idle_since_s is not None:
-            return memory
-        before = memory.idle_from_nodes or seen.wanted or seen.nodes
-        return replace(memory, idle_since_s=seen.now_s, idle_from_nodes=before)
-    is_back = seen.wanted >= memory.idle_from_nodes
+        since_s = seen.now_s if memory.idle_since_s is None else memory.idle_since_s
+        before = memory.idle_from_nodes
+        if before <= 0 and seen.now_s - since_s >= rule.after_s:
+            before = seen.wanted or seen.nodes
+        return replace(memory, idle_since_s=since_s, idle_from_nodes=before)
+    # A size above the limits of now cannot come back.
+    _, high = size_range(policy, seen)
+    is_back = seen.wanted >= min(high, memory.idle_from_nodes)
     return replace(
         memory, idle_since_s=None, idle_from_nodes=0 if is_back else memory.idle_from_nodes
     )

@@ -70,7 +70,7 @@ class Memory:
     now is not in it."""
     idle_since_s: float | None = None
     idle_from_nodes: int = 0
-    """How many nodes were wanted when that began; kept until the job has them again."""
+    """How many nodes were wanted when the rule spoke first; kept until the job has them again."""
     is_dry_run: bool = False
     """True if decisions were only written down at the last evaluation, by the policy's word or by
     that of the process that leads."""

@@ -322,3 +322,12 @@ def test_what_is_forgotten_would_have_changed_nothing(
         for each in (1, nodes, 60):
             assert stabilized(both, now, kept, each) == stabilized(both, now, everything, each)
     assert len(kept.proposed) <= 2 * len(set(asked)) + 2
+
+
+@pytest.mark.parametrize("percent", [1e308, 1.7e308])
+def test_percentage_beyond_all_sizes_is_no_limit(percent: float) -> None:
+    """Whoever writes it wants none; its product with the nodes is no float any more."""
+    behavior = Behavior(rates=(Rate(amount=percent, unit=RateUnit.PERCENT, period_s=15.0),))
+    rule = TargetRule(metrics=(), up=behavior, down=behavior)
+    assert stabilized(rule, seen(20), Memory(), 100) == 100
+    assert stabilized(rule, seen(20), Memory(), 1) == 1

@@ -19,8 +19,9 @@ RULE = IdleRule(after_s=60.0, data_share=0.9)
 def _told(*jobs: Observation, policy: Policy | None = None) -> tuple[Proposal, Memory]:
     memory = Memory()
     for job in jobs:
-        memory = remembered(RULE, job, memory)
-        proposal = propose(RULE, policy or Policy(idle=RULE), Curve(), job, memory)
+        own = policy or Policy(idle=RULE)
+        memory = remembered(RULE, own, job, memory)
+        proposal = propose(RULE, own, Curve(), job, memory)
     return proposal, memory
 
 
