@@ -26,6 +26,7 @@ __all__ = [
     "comparable",
     "digest",
     "is_near",
+    "is_row_major",
     "measured",
     "owned_tensors",
     "placed_numbers_of",
@@ -97,9 +98,14 @@ def comparable(
 
 
 @torch.no_grad()
-def digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return a text that differs where a bit of a tensor, or a name, does."""
-    numbers = [_number(tensor) for tensor in tensors.values()]
+def digest(tensors: Mapping[str, torch.Tensor], *, by_rows: bool = False) -> str:
+    """Return a text that differs where a bit of a tensor, or a name, does.
+
+    With `by_rows` it does not depend on the order in which the host's memory has the elements: a
+    rank that was given its state has the moments of a channels_last model row by row. Without it
+    two tensors of the host differ if that order does, and ranks of older versions send only that.
+    """
+    numbers = [_number(tensor, by_rows=by_rows) for tensor in tensors.values()]
     # One wait for each device, and not for each tensor.
     by_device: dict[torch.device, list[int]] = {}
     for place, number in enumerate(numbers):
@@ -125,7 +131,7 @@ def placed_numbers_of(tensors: Iterable[torch.Tensor]) -> list[int | torch.Tenso
     found: list[int | torch.Tensor] = []
     for tensor in tensors:
         if is_plain(tensor):
-            found.append(_number(tensor))
+            found.append(_number(tensor, by_rows=True))
             continue
         if tensor.device not in factors:
             factors[tensor.device] = _factors(tensor.device)
@@ -156,17 +162,22 @@ def is_near(one: Measure, other: Measure) -> bool:
     return apart <= ROUNDING * max(lengths)
 
 
+def is_row_major(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return whether `digest` gives the same with and without `by_rows`."""
+    return all(each.device.type != "cpu" or is_plain(each) for each in tensors)
+
+
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     """Return all elements in one dimension, as numbers that have a sum."""
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return real.detach().reshape(-1)
 
 
-def _number(tensor: torch.Tensor) -> int | torch.Tensor:
+def _number(tensor: torch.Tensor, *, by_rows: bool) -> int | torch.Tensor:
     """Return a hash of what is in the host's memory; for another device the sum, as a
     number there.
     """
-    if is_plain(tensor):
+    if is_plain(tensor) or (by_rows and tensor.device.type == "cpu"):
         return xxhash.xxh3_64_intdigest(TensorBytes(tensor).read(0, tensor.nbytes))
     return _sum_of_words(tensor)
 

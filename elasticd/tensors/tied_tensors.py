@@ -85,9 +85,15 @@ def retied(values: Values, modules: Modules, trained: Collection[int], wanted: T
     for same in (each for memory in wanted.shared for each in memory):
         here = sorted(filter(now.__contains__, same), key=lambda path: first.get(path, 2))
         for path in here[1:]:
-            head_tensor = swap.get(here[0], now[here[0]])
-            if _fits(head_tensor, swap.get(path, now[path])):
-                swap[path] = head_tensor
+            head_tensor, tensor = swap.get(here[0], now[here[0]]), swap.get(path, now[path])
+            # A tensor that shares the memory of a trained one, as its detach() does, has no
+            # gradient there; what is the trained one itself is named, or a module's parameter.
+            is_alias = id(head_tensor) in trained and not (
+                path in wanted.trained or (path in homes and isinstance(tensor, torch.nn.Parameter))
+            )
+            is_other_kind = id(head_tensor) in trained and is_alias == (tensor is head_tensor)
+            if _fits(head_tensor, tensor, is_apart=not is_other_kind):
+                swap[path] = head_tensor.detach() if is_alias else head_tensor
     for path in swap.keys() & homes.keys() - stays:
         homes[path].home[homes[path].key] = swap[path]
     for name, value in values.items():
@@ -171,11 +177,11 @@ def _flat(memory: list[list[str]]) -> list[str]:
     return [path for same in memory for path in same]
 
 
-def _fits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether they are two tensors of one form."""
+def _fits(one: torch.Tensor, other: torch.Tensor, *, is_apart: bool) -> bool:
+    """Return whether they are two tensors of one form, and if asked for of two memories."""
     if (one.dtype, one.shape, one.device) != (other.dtype, other.shape, other.device):
         return False
-    return memory_of(one).data_ptr() != memory_of(other).data_ptr()
+    return not is_apart or memory_of(one).data_ptr() != memory_of(other).data_ptr()
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:

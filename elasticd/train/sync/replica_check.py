@@ -26,7 +26,14 @@ from typing import Any, Protocol
 import torch
 
 from elasticd.errors import CallError, ElasticdError
-from elasticd.tensors.fingerprint import Measure, comparable, digest, is_near, measured
+from elasticd.tensors.fingerprint import (
+    Measure,
+    comparable,
+    digest,
+    is_near,
+    is_row_major,
+    measured,
+)
 
 __all__ = [
     "ReplicaCheck",
@@ -93,6 +100,8 @@ class _Posted:
 
     digests: Mapping[str, str]
     """The digests, by the ranks that have the same elements; "" is all ranks."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """The same whatever the order in memory; empty from a rank of an older version."""
     measures: Mapping[str, _Measures] = field(default_factory=dict)
     """The measures, by the same keys; empty unless the ranks were asked to measure."""
 
@@ -151,8 +160,13 @@ class ReplicaCheck:
     def _text(self) -> str:
         whole, parts = comparable(self._tensors())
         groups = {"": whole, "; ".join(parts): parts} if parts else {"": whole}
+        digests = {key: digest(each) for key, each in groups.items()}
         plain = {
-            "digests": {key: digest(each) for key, each in groups.items()},
+            "digests": digests,
+            "rows": {
+                key: digests[key] if is_row_major(each.values()) else digest(each, by_rows=True)
+                for key, each in groups.items()
+            },
             "measures": {
                 key: {name: (each.total, each.length) for name, each in measured(tensors).items()}
                 for key, tensors in groups.items()
@@ -212,9 +226,11 @@ def judge(posted: Sequence[_Posted], *, is_exact: bool) -> ReplicaVerdict:
     """Return which ranks differ. With `is_exact` one bit is a difference."""
     odd: set[int] = set()
     is_split = False
-    for group in dict.fromkeys(key for each in posted for key in each.digests):
-        members = [rank for rank, each in enumerate(posted) if group in each.digests]
-        others = outlier_ranks([posted[rank].digests[group] for rank in members])
+    has_rows = all(each.rows for each in posted)
+    prints = [each.rows if has_rows else each.digests for each in posted]
+    for group in dict.fromkeys(key for each in prints for key in each):
+        members = [rank for rank, each in enumerate(prints) if group in each]
+        others = outlier_ranks([prints[rank][group] for rank in members])
         odd |= {members[place] for place in others}
         is_split |= 2 * len(others) >= len(members)
     if not odd or (is_exact and not is_split):
@@ -304,6 +320,7 @@ def _read(text: bytes) -> _Posted:
     fields: dict[str, Any] = json.loads(text)
     return _Posted(
         digests=fields["digests"],
+        rows=fields.get("rows", {}),
         measures={
             group: {name: Measure(*values) for name, values in table.items()}
             for group, table in fields["measures"].items()

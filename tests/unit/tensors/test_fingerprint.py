@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from elasticd.tensors import fingerprint
-from elasticd.tensors.fingerprint import Measure, digest, is_near, measured, owned_tensors
+from elasticd.tensors.fingerprint import (
+    Measure,
+    digest,
+    is_near,
+    is_row_major,
+    measured,
+    owned_tensors,
+)
 
 KINDS = {
     "floats": torch.arange(9.0),
@@ -34,6 +41,18 @@ def test_one_other_element_is_another_digest(
     flat = tensor.view(-1) if tensor.is_contiguous() else tensor.t().view(-1)
     flat[-1] = not flat[-1] if tensor.dtype is torch.bool else flat[-1] + 1
     assert digest({"x": tensor}) != before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool])
+def test_order_in_memory_makes_no_other_digest_by_rows(dtype: torch.dtype) -> None:
+    """Moments of a channels_last model lie row by row where a rank was given them."""
+    rows = torch.arange(4 * 3 * 2 * 2).view(4, 3, 2, 2).to(dtype)
+    channels = rows.to(memory_format=torch.channels_last)
+    assert is_row_major([rows]) and not is_row_major([rows, channels])
+    assert digest({"x": rows}, by_rows=True) == digest({"x": channels}, by_rows=True)
+    assert digest({"x": rows}, by_rows=True) == digest({"x": rows})
+    channels[3, 2, 1, 0] = 0
+    assert digest({"x": rows}, by_rows=True) != digest({"x": channels}, by_rows=True)
 
 
 def test_tensors_without_elements_have_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:

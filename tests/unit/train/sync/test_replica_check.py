@@ -164,6 +164,49 @@ def test_of_two_that_differ_by_a_bit_the_first_is_right_where_that_was_asked_for
         reduced(two, 6)
 
 
+def with_moments_in_rows(two: list[Rank]) -> None:
+    """Begin with a weight whose memory goes by columns; rank 1 was given its moments by rows."""
+    for each in two:
+        each.first.weight.data = each.first.weight.data.t().contiguous().t()
+        each.train(0)
+    state = two[1].optimizer.state[two[1].first.weight]
+    state.update({name: value.contiguous() for name, value in state.items()})
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_rank_with_another_order_in_memory_is_no_other_rank(
+    every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model in channels_last, say, of which a rank was lost and came back."""
+    two = ranks(2, every=every)
+    with_moments_in_rows(two)
+    reduced(two, 9)
+    assert capsys.readouterr().err == ""
+    with torch.no_grad():
+        two[1].first.weight[0, 1] += 1.0
+    with pytest.raises((ReplicaDiffers, ScriptDiverges)):
+        reduced(two, 40)
+
+
+def test_rank_of_an_older_version_is_compared_as_it_compares() -> None:
+    """It posts no digest by rows."""
+
+    class Older(HashStore):
+        def set(self, key: str, value: str) -> None:
+            plain = json.loads(value)
+            if key.endswith("/1"):
+                plain.pop("rows", None)
+            super().set(key, json.dumps(plain))
+
+    store = Older()
+    two = [Rank(store, rank, 2, every=1) for rank in range(2)]
+    reduced(two, 9)
+    with torch.no_grad():
+        two[1].last.bias.add_(1.0)
+    with pytest.raises((ReplicaDiffers, ScriptDiverges)):
+        reduced(two, 4)
+
+
 def test_ranks_that_run_apart_are_compared_all_the_same() -> None:
     """Nothing holds ranks together that share no collective: one is far ahead of the other."""
     behind, ahead = ranks(2)

@@ -137,6 +137,44 @@ def test_value_that_is_trained_stays_the_one_that_its_optimizer_trains() -> None
     assert same(facts(target), facts(source))
 
 
+def bind_alias(state: State) -> None:
+    state.kept = state.model.weight.detach()
+
+
+def bind_parameter(state: State) -> None:
+    state.kept = state.model.weight
+
+
+@pytest.mark.parametrize("began", ["nothing", "a tensor", "the parameter", "an alias"])
+@pytest.mark.parametrize("change", [bind_alias, bind_parameter])
+def test_alias_of_a_parameter_has_a_gradient_where_it_has_one_on_its_source(
+    change: Callable[[State], None], began: str
+) -> None:
+    """A loss that reads `weight.detach()` would train the weight otherwise on a new rank."""
+
+    def made() -> State:
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 1)
+        first = {
+            "nothing": None,
+            "a tensor": torch.zeros(1, 3),
+            "the parameter": net.weight,
+            "an alias": net.weight.detach(),
+        }
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        return State(model=net, kept=first[began], optimizer=optimizer)
+
+    source, target = trained(made, change), made()
+    heal(source, target)
+    for state in (source, target):
+        with entered(state):
+            (state.model(torch.ones(2, 3)) * state.kept.sum()).mean().backward()
+            state.optimizer.step()
+            state.commit()
+    assert same(facts(target), facts(source))
+    assert target.kept.requires_grad is source.kept.requires_grad
+
+
 class Two(torch.nn.Module):
     """Two parts that begin with one buffer."""
 
