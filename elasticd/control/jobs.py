@@ -16,14 +16,22 @@ from elasticd.control.same_job import check_same
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
-from elasticd.records.job import Active, EndedJob, JobSpec, JobStatus, Want, target_nodes
+from elasticd.records.job import (
+    UNSERVED_LIMIT_S,
+    Active,
+    EndedJob,
+    JobSpec,
+    JobStatus,
+    Want,
+    may_end_unserved,
+    target_nodes,
+)
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn, UnchangedSince
 
 __all__ = [
-    "UNSERVED_WAIT_S",
     "check_room",
     "find_spec",
     "forget",
@@ -38,11 +46,7 @@ __all__ = [
 ATTEMPTS = 5
 """The number of tries of a compare-and-set: a command competes with a few writers at most."""
 LEAVE_POLL_S = 0.05
-"""The pause between two checks whether the last node has left; a local run's etcd ends soon after
-that."""
-UNSERVED_WAIT_S = 10.0
-"""How long to wait for the nodes of a job that has trained and has none: after an outage of etcd
-they are back within seconds."""
+"""The pause between two looks for the last node; a local run's etcd ends soon after it has left."""
 UNSERVED_POLL_S = 0.25
 USER = "user"
 
@@ -121,8 +125,7 @@ def submit_or_join(
 def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
     """Read the spec of a job, running or ended.
 
-    Raises:
-        NotFound: there is no such job; the message lists similar names.
+    Raises: NotFound: there is no such job; the message lists similar names.
     """
     item = store.get(keys.spec(job))
     if item is None:
@@ -186,24 +189,23 @@ def stop(
     *,
     why: str = "",
     is_dry_run: bool = False,
-    unserved_wait_s: float = UNSERVED_WAIT_S,
+    unserved_limit_s: float = UNSERVED_LIMIT_S,
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobSpec:
     """Write the wish that the job ends; its workers get SIGTERM and the shutdown timeout.
 
-    A job that no node serves is ended here: if it has trained, only after `unserved_wait_s`, in
+    A job that no node serves is ended here: if it has trained, only after `unserved_limit_s`, in
     which nodes that have just lost their leases come back, and save.
 
-    Raises:
-        NotFound: there is no such job, or the job is over.
+    Raises: NotFound: there is no such job, or the job is over.
     """
     spec = _running(store, keys, job)
     if not is_dry_run:
         _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why))
-        until_s = now_s() + (unserved_wait_s if _has_trained(store, keys, job) else 0.0)
+        began_s, status = now_s(), _status(store, keys, job)
         while not store.list(keys.members(job)).items:
-            if now_s() < until_s:
+            if not may_end_unserved(status, now_s() - began_s, limit_s=unserved_limit_s):
                 pause(UNSERVED_POLL_S)
                 continue
             # No node serves the job, so none reads the wish; a node that comes now will read it.
@@ -322,17 +324,16 @@ def _read_active(store: ReadableStore, keys: Keys, job: JobName) -> Active | Non
 
 def _running(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
     spec = find_spec(store, keys, job)
-    item = store.get(keys.status(job))
-    if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
+    if (status := _status(store, keys, job)).phase.is_final:
         raise NotFound(
             f"Job {job!r} is over ({status.phase}): `elasticd why {job}` tells what happened."
         )
     return spec
 
 
-def _has_trained(store: ReadableStore, keys: Keys, job: JobName) -> bool:
+def _status(store: ReadableStore, keys: Keys, job: JobName) -> JobStatus:
     item = store.get(keys.status(job))
-    return item is not None and decode(JobStatus, item.value).generation > 0
+    return decode(JobStatus, item.value) if item is not None else JobStatus()
 
 
 def _giving_up(

@@ -145,7 +145,10 @@ class CheckpointFinder:
                 task.set_exception(exc)
             timer = Timer(SHARED_S, self._forget, (key,))
             timer.daemon = True
-            timer.start()
+            try:
+                timer.start()
+            except RuntimeError:  # No thread can be had: nobody would free the memory later.
+                self._forget(key)
         return task.result()
 
     def begin(self, worker: int, number: int, pieces: tuple[PieceRows, ...]) -> None:

@@ -19,16 +19,21 @@ __all__ = [
     "JobSpec",
     "JobStatus",
     "Limits",
+    "UNSERVED_LIMIT_S",
     "WRITERS",
     "Want",
     "is_stuck",
     "lacks_nodes",
+    "may_end_unserved",
     "nodes_missing",
     "preload_of",
     "size_want",
     "target_nodes",
 ]
 
+UNSERVED_LIMIT_S = 10.0
+"""The time in seconds for which a job that has trained may have no node before another ends it:
+after etcd was away, agents need the time of a lease to come back, with workers that save."""
 PRELOAD_AUTO, PRELOAD_NONE = "auto", "none"
 
 
@@ -283,6 +288,15 @@ def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> 
 def is_stuck(status: JobStatus) -> bool:
     """Return whether the job had begun, and waits for more nodes: it keeps the ones that it has."""
     return status.phase is Phase.WAITING and status.generation > 0
+
+
+def may_end_unserved(
+    status: JobStatus, unserved_s: float, *, limit_s: float = UNSERVED_LIMIT_S
+) -> bool:
+    """Return whether a job that has had no node for `unserved_s` may be ended without one: it has
+    never trained, or no workers are about to come back that save.
+    """
+    return status.generation == 0 or unserved_s >= limit_s
 
 
 def nodes_missing(spec: JobSpec, ready: int) -> str:

@@ -5,9 +5,11 @@ agent/server/local_elastic_agent.py), so that a script cannot tell the differenc
 """
 
 import fcntl
+import ipaddress
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,9 @@ __all__ = [
 ]
 
 _SIOCGIFADDR = 0x8915
+"""The ioctl by which the kernel tells an interface's IPv4 address."""
+_IPV6_TABLE = Path("/proc/net/if_inet6")
+"""A line for each address: the address in 32 hexadecimal digits, four numbers, the interface."""
 _SECRETS = "ELASTICD_ETCD"
 """Variables that open etcd. They stay with the agent, since workers run the user's code."""
 
@@ -214,8 +219,18 @@ def start_order(
     )
 
 
-def interface_of(address: str) -> str:
-    """Return the network interface that has this IPv4 address; empty if none has."""
+def interface_of(address: str, ipv6_table: Path = _IPV6_TABLE) -> str:
+    """Return the network interface that has this address; empty if none has, or if it is a name."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(known, ipaddress.IPv6Address):
+        return _interface_of_ipv6(known, ipv6_table)
+    return _interface_of_ipv4(str(known))
+
+
+def _interface_of_ipv4(address: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
@@ -224,5 +239,17 @@ def interface_of(address: str) -> str:
             except OSError:
                 continue
             if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return ""
+
+
+def _interface_of_ipv6(address: ipaddress.IPv6Address, table: Path) -> str:
+    wanted = address.packed.hex()
+    with suppress(OSError):  # A kernel without IPv6 has no such file.
+        for line in table.read_text().splitlines():
+            digits, index, *_, name = line.split()
+            # Several interfaces may have one link-local address; its zone says which is meant.
+            zones = (None, name, str(int(index, 16)))
+            if digits == wanted and address.scope_id in zones:
                 return name
     return ""

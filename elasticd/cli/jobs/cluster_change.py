@@ -25,7 +25,7 @@ from elasticd.control.state_loss import check_drain, check_stop
 from elasticd.errors import CallError, ElasticdError, NotFound, Refused, TimedOut, Unavailable
 from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName, NodeId, checked_name
-from elasticd.records.job import JobSpec
+from elasticd.records.job import UNSERVED_LIMIT_S, JobSpec
 
 __all__ = [
     "CommandReport",
@@ -322,8 +322,8 @@ def ask_to_stop(
         where = (source.store, source.keys, name)
         if not is_forced:
             check_stop(*where)
-        wait_s = 0.0 if is_forced else jobs.UNSERVED_WAIT_S
-        spec = jobs.stop(*where, why=reason, is_dry_run=output.is_dry_run, unserved_wait_s=wait_s)
+        wait_s = 0.0 if is_forced else UNSERVED_LIMIT_S
+        spec = jobs.stop(*where, why=reason, is_dry_run=output.is_dry_run, unserved_limit_s=wait_s)
     output(f"job {job} is asked to stop", job=job)
     return spec
 

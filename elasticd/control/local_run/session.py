@@ -19,7 +19,7 @@ from elasticd.control.logs.output import Tail
 from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import NodeId
-from elasticd.records.job import EndedJob, JobSpec, JobStatus
+from elasticd.records.job import UNSERVED_LIMIT_S, EndedJob, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
@@ -194,7 +194,7 @@ class LocalRun:
                 self._keys,
                 self._spec.name,
                 why=f"{name} to elasticd run",
-                unserved_wait_s=0.0 if self._is_private else jobs.UNSERVED_WAIT_S,
+                unserved_limit_s=0.0 if self._is_private else UNSERVED_LIMIT_S,
             )
         except NotFound:
             pass  # The job has just ended; the follower reports it.

@@ -8,7 +8,14 @@ from elasticd.control.report.report import JobReport
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.failure import Failure
 from elasticd.records.ids import NodeId
-from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
+from elasticd.records.job import (
+    UNSERVED_LIMIT_S,
+    JobSpec,
+    JobStatus,
+    Want,
+    may_end_unserved,
+    target_nodes,
+)
 
 __all__ = [
     "CHANGES_KEPT",
@@ -27,9 +34,6 @@ about these."""
 FAILURE_LIMIT = 400
 """The limit for an exception in a status or an event, in characters: an event has room for
 1,024."""
-UNSERVED_LIMIT_S = 10.0
-"""The time in seconds for which a job may have no node: after etcd was away, agents need the time
-of a lease to come back, with workers that save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class JobRecords:
         """Return whether the operator may end the job itself if no node serves it: no workers are
         about to come back that save.
         """
-        return self.is_unserved or self.status.generation == 0
+        return may_end_unserved(self.status, self.unserved_s)
 
     @property
     def wanted_nodes(self) -> int:

@@ -9,7 +9,7 @@ from elasticd.control import jobs, node_drain
 from elasticd.errors import CallError, NotFound, Refused
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId
-from elasticd.records.job import Active, EntryKind, JobSpec, JobStatus, Want
+from elasticd.records.job import UNSERVED_LIMIT_S, Active, EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Member, Node
 from elasticd.records.reason import Phase
@@ -218,7 +218,7 @@ def test_stop_waits_for_nodes_that_have_just_lost_their_leases(
     if is_back:
         assert want(store).is_stop and len(pauses) == 3
     else:
-        assert sum(pauses) == jobs.UNSERVED_WAIT_S
+        assert sum(pauses) == UNSERVED_LIMIT_S
 
 
 def test_job_that_took_the_name_meanwhile_is_not_given_up() -> None:

@@ -2,20 +2,23 @@
 
 import secrets
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
 
+from elasticd.checkpoint.commit.committer import Committer
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.keeper import checkpoint_finder as finder_module
 from elasticd.keeper import saver as saver_module
 from elasticd.keeper import service as service_module
 from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.client import Client, KeeperGone
 from elasticd.keeper.service import Service
 from elasticd.keeper.wire import message as ms
-from tests.unit.keeper.site import PATIENCE_S, Node, a_plan, a_snapshot, committed
+from tests.unit.checkpoint.stock_case import JOB, UID, Maker
+from tests.unit.keeper.site import PATIENCE_S, Node, a_plan, a_snapshot, committed, memfds
 
 
 class Scarce:
@@ -89,3 +92,24 @@ def test_worker_without_a_thread_is_hung_up_on_and_the_next_is_served(
     client.close()
     assert service.wait_left(PATIENCE_S)
     node.saver.close(0.0)
+
+
+def test_fetched_pieces_without_a_thread_are_given_and_freed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank gets what it has asked for; the memory is not kept for ever for the other ranks."""
+
+    class Refused(Timer):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    maker = Maker.of(tmp_path, steps=1)
+    committer = Committer(bucket=maker.bucket, log=CommitLog(maker.bucket), uid=UID, job=JOB)
+    finder = CheckpointFinder(maker.bucket, committer, parallel=1)
+    monkeypatch.setattr(finder_module, "Timer", Refused)
+    before = memfds()
+    memory = finder.fetch(2, ())
+    assert memory is not finder.fetch(2, ())
+    del memory
+    assert memfds() <= before
+    finder.close()

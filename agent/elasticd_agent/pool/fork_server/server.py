@@ -6,10 +6,12 @@ the server ends, the pools go on, as children of the next subreaper above.
 """
 
 import contextlib
+import errno
 import os
 import select
 import signal
 import socket
+import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -38,8 +40,13 @@ from elasticd_agent.pool.process.subtree import Subtree
 
 __all__ = ["InForkedPool", "ForkServer"]
 
+ACCEPT_PAUSE_S = 1.0
+"""How long the server accepts nobody after it had no descriptor for a connection: what waits at the
+listening socket would wake it at once, for ever."""
 _ROUNDS = 20
 _PAUSE_S = 0.01
+_HUNG_UP = (errno.ECONNABORTED, errno.EAGAIN, errno.EINTR)
+"""The client has gone again; nobody waits any more."""
 
 
 class InForkedPool(BaseException):
@@ -60,6 +67,10 @@ class ForkServer:
     """Where agents of the same user connect, if there are others than the owner."""
     facts: ServerFacts
     import_s: float
+    accepts_from_s: float = 0.0
+    """Until this moment no connection is accepted."""
+    is_short: bool = False
+    """Whether the last connection could not be accepted; said once."""
 
     def run(self) -> None:
         """Serve until the owner is gone.
@@ -83,9 +94,10 @@ class ForkServer:
             poll = select.poll()
             for fd in (wake_fd, *clients):
                 poll.register(fd, select.POLLIN)
-            if self.listener is not None:
+            pause_s = max(0.0, self.accepts_from_s - time.monotonic())
+            if self.listener is not None and not pause_s:
                 poll.register(self.listener, select.POLLIN)
-            ready = {fd for fd, _ in poll.poll()}
+            ready = {fd for fd, _ in poll.poll(1000 * pause_s if pause_s else None)}
             if wake_fd in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_fd, 4096)
@@ -100,14 +112,30 @@ class ForkServer:
 
     def _accept(self, clients: dict[int, socket.socket]) -> None:
         assert self.listener is not None
-        with contextlib.suppress(OSError):  # It has hung up already, or no descriptor is left.
+        try:
             client, _ = self.listener.accept()
+        except OSError as exc:
+            if exc.errno not in _HUNG_UP:
+                self._pause_accepting(exc)
+            return
+        self.is_short = False
+        with contextlib.suppress(OSError):  # It has hung up.
             client.setblocking(True)
             if peer_of(client).uid != os.geteuid():
                 client.close()
                 return
             clients[client.fileno()] = client
             self._send(client, ServerReady(import_s=self.import_s))
+
+    def _pause_accepting(self, exc: OSError) -> None:
+        self.accepts_from_s = time.monotonic() + ACCEPT_PAUSE_S
+        if not self.is_short:
+            self.is_short = True
+            print(  # noqa: T201
+                f"elasticd fork server: no other agent can be accepted ({exc.strerror}). It tries "
+                "again each second, and each agent waits a minute: raise the limit of open files.",
+                file=sys.stderr,
+            )
 
     def _serve(self, client: socket.socket, pools: set[int]) -> bool:
         """Answer one packet; return False if the connection is over."""
