@@ -8,6 +8,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Before anybody imports grpc itself: without its handlers of fork, as an agent does.
+import elasticd.store.etcd.channel  # noqa: F401
 from elasticd.telemetry import log
 from tests.fixtures.history import has_history
 from tests.fixtures.patience import patience_s

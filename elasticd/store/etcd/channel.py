@@ -14,15 +14,25 @@ from elasticd.store.real_user import reading_as_real_user
 
 install()
 
-# gRPC's core writes failed handshakes to stderr on its own, where we say them in one sentence. It
-# looks for this once, while it is imported; workers must not inherit it.
-_is_ours = "GRPC_VERBOSITY" not in os.environ
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# What gRPC's core reads once, while it is imported; workers must not inherit our values.
+_WHILE_IMPORTED = {
+    # It writes failed handshakes to stderr on its own, where we say them in one sentence.
+    "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE"),
+    # Its handlers of fork start its threads in the child, which poll with what the threads of the
+    # parent have left in the middle of their work: half of the processes that an agent starts as
+    # another user (only there Python forks, and does not vfork) ended so before their exec.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+}
+_found = {name: os.environ.get(name) for name in _WHILE_IMPORTED}
+os.environ.update(_WHILE_IMPORTED)
 import grpc  # noqa: E402
 from grpc import _common  # noqa: E402
 
-if _is_ours:
-    del os.environ["GRPC_VERBOSITY"]
+for _name, _value in _found.items():
+    if _value is None:
+        del os.environ[_name]
+    else:
+        os.environ[_name] = _value
 
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: E402
 
