@@ -17,6 +17,8 @@ class JobPage:
     """The changes in the order of their generations."""
     samples: tuple[Plain, ...] = ()
     """The samples in the order of their times; older ones may be thinned out later."""
+    samples_moved: int = 0
+    """How often the samples got other times; a page needs all of them anew after that."""
     autoscale: Plain | None = None
     """The autoscaling; None if the job never had a policy."""
 
@@ -40,7 +42,7 @@ def delta(before: Board | None, after: Board, job: str) -> Plain:
     """Return the data of the lists and of one job that a page needs.
 
     Parts that did not change are left out. A page must forget a change of world that is not in
-    `generations` any more, since it was folded into sums.
+    `generations` any more, since it was folded into sums, and its samples if they moved.
     """
     told: Plain = {}
     if before is None or (before.jobs, before.nodes) != (after.jobs, after.nodes):
@@ -59,7 +61,10 @@ def delta(before: Board | None, after: Board, job: str) -> Plain:
         told["generations"] = [change["generation"] for change in page.changes]
     if page.autoscale != (old.autoscale if old is not None else None):
         told["autoscale"] = page.autoscale
-    last = old.samples[-1]["at"] if old is not None and old.samples else None
+    is_moved = old is not None and old.samples_moved != page.samples_moved
+    if is_moved:
+        told["samples_moved"] = True
+    last = old.samples[-1]["at"] if old is not None and old.samples and not is_moved else None
     new = [s for s in page.samples if last is None or s["at"] > last]  # type: ignore[operator]
     if new:
         told["samples"] = new

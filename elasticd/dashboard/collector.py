@@ -1,7 +1,8 @@
 """Collects the data for the dashboard and `elasticd top`: records of etcd, ranks from the agents.
 
 A watch reports changes, and a slow re-read repairs gaps of a watch. The agents are asked for their
-ranks once a second, and only for jobs that run.
+ranks once a second, and only for jobs that run. Each reading reads all records, which takes long
+where there are many jobs: then the collector reads less often.
 """
 
 import threading
@@ -48,6 +49,11 @@ ASK_S = 1.0
 REREAD_S = 10.0
 APART_S = 0.2
 """The least time between two readings of etcd, however fast it changes."""
+WORK_SHARE = 0.2
+"""The greatest share of the time for reading etcd, and for drawing: else many jobs whose records
+change would keep etcd and a core of this machine busy."""
+REST_MOST_S = 60.0
+"""The longest rest after one reading: its time may have been the network's."""
 RETRY_S = 2.0
 LOOK_SHARE = 0.02
 """The greatest share of the time for listing the local runs: a folder with hundreds of runs takes
@@ -117,7 +123,7 @@ class Collector:
         self._news = threading.Condition()
         self._wake = threading.Event()
         self._has_changed = threading.Event()
-        self._is_closing = False
+        self._closing = threading.Event()
         self._asks: dict[str, AskRanks] = {}
         self._ranks: dict[str, tuple[float, tuple[RankProgress, ...]]] = {}
         self._samples: dict[str, ProgressSamples] = {}
@@ -131,9 +137,7 @@ class Collector:
     def newer_than(self, version: int, timeout_s: float) -> Board | None:
         """Return a board with a higher version; None after `timeout_s`, or after the last board."""
         with self._news:
-            self._news.wait_for(
-                lambda: self._board.version > version or self._is_closing, timeout_s
-            )
+            self._news.wait_for(lambda: self._board.version > version or self.is_closing, timeout_s)
             return self._board if self._board.version > version else None
 
     def stacks(self, job: str, generation: int, node: str = "") -> StacksText:
@@ -166,10 +170,10 @@ class Collector:
 
     @property
     def is_closing(self) -> bool:
-        return self._is_closing
+        return self._closing.is_set()
 
     def close(self) -> None:
-        self._is_closing = True
+        self._closing.set()
         self._wake.set()
         with self._news:
             self._news.notify_all()
@@ -180,7 +184,7 @@ class Collector:
 
     def _run(self) -> None:
         which: Hashable = None
-        while not self._is_closing:
+        while not self.is_closing:
             try:
                 which = self._which()
                 with self._open_sources() as opened, ExitStack() as stack:
@@ -226,13 +230,14 @@ class Collector:
     def _follow(self, opened: Sequence[Opened], which: Hashable) -> None:
         """Read the sources until other sources exist."""
         reads: list[_Read] = []
-        reread_s = ask_s = look_s = 0.0
-        while not self._is_closing:
+        read_from_s = reread_s = ask_s = look_s = 0.0
+        while not self.is_closing:
             now_s = time.monotonic()
-            if now_s >= reread_s or self._has_changed.is_set():
+            if now_s >= (read_from_s if self._has_changed.is_set() else reread_s):
                 self._has_changed.clear()
                 reads = self._reads = [self._read(source, reads) for source in opened]
-                reread_s = now_s + REREAD_S
+                read_from_s = _rested_s(now_s)
+                reread_s = max(now_s + REREAD_S, read_from_s)
             if now_s >= look_s:
                 if self._which() != which:
                     return
@@ -240,16 +245,16 @@ class Collector:
             if now_s >= ask_s:
                 self._ask(reads)
                 ask_s = now_s + ASK_S
+            began_s = time.monotonic()
             self._publish(self._drawn(reads))
-            self._pause(APART_S)
-            if not self._has_changed.is_set():
+            self._closing.wait(_rested_s(began_s) - time.monotonic())
+            if self._has_changed.is_set():  # The next change ends no wait for etcd's rest.
+                self._closing.wait(max(0.0, min(ask_s, read_from_s) - time.monotonic()))
+            else:
                 self._pause(max(0.0, min(ask_s, reread_s) - time.monotonic()))
 
     def _pause(self, wait_s: float) -> None:
-        """Wait for `wait_s`; a change ends the wait, but not before the shortest pause."""
-        if wait_s <= APART_S:
-            time.sleep(wait_s)
-            return
+        """Wait for `wait_s`; a change ends the wait."""
         self._wake.wait(wait_s)
         self._wake.clear()
 
@@ -297,6 +302,7 @@ class Collector:
             if first is not None and first.step is not None:
                 self._samples.setdefault(report.spec.uid, ProgressSamples()).add(
                     ProgressSample(
+                        at_s=time.monotonic(),
                         at_unix_s=at_unix_s,
                         step=first.step,
                         step_s=first.step_s,
@@ -356,6 +362,7 @@ class Collector:
             view=job_view(report, ranks, self._say, at_unix_s=at_unix_s),
             changes=tuple(changes),
             samples=samples_view(samples.all()) if samples is not None else (),
+            samples_moved=samples.times_moved if samples is not None else 0,
             autoscale=self._autoscale_of(report),
         )
 
@@ -373,3 +380,9 @@ class Collector:
                 return
             self._board = replace(board, version=self._board.version + 1)
             self._news.notify_all()
+
+
+def _rested_s(began_s: float) -> float:
+    """Return the moment from which work may be done again that began at `began_s` and ends now."""
+    now_s = time.monotonic()
+    return now_s + min(REST_MOST_S, max(APART_S, (now_s - began_s) * (1 / WORK_SHARE - 1)))

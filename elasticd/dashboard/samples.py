@@ -1,7 +1,7 @@
 """A job's progress over time, as far as this process saw it. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["SAMPLES_LIMIT", "ProgressSample", "ProgressSamples"]
 
@@ -12,6 +12,8 @@ dropped, and new samples are taken half as often."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressSample:
+    at_s: float
+    """When it was taken, on this process's monotonic clock, which orders the samples."""
     at_unix_s: float
     step: int
     step_s: float
@@ -26,12 +28,21 @@ class ProgressSamples:
         self._kept: list[ProgressSample] = []
         self._newest: ProgressSample | None = None
         self._apart_s = 0.0
+        self.times_moved = 0
+        """How often the samples got other times, since the clock was set back."""
 
     def add(self, sample: ProgressSample) -> None:
-        """Add a sample; a sample that is not newer than all others is dropped."""
+        """Add a sample; a sample that is not newer than all others is dropped.
+
+        If the clock was set back meanwhile, those before get the times that it would have shown.
+        """
         newest = self._newest
-        if newest is not None and sample.at_unix_s <= newest.at_unix_s:
-            return
+        if newest is not None:
+            if sample.at_s <= newest.at_s:
+                return
+            if sample.at_unix_s <= newest.at_unix_s:
+                passed_s = sample.at_s - newest.at_s
+                self._move(sample.at_unix_s - passed_s - newest.at_unix_s)
         self._newest = sample
         if self._kept and sample.at_unix_s - self._kept[-1].at_unix_s < self._apart_s:
             return
@@ -47,3 +58,12 @@ class ProgressSamples:
         if last is None or self._kept[-1] is last:
             return tuple(self._kept)
         return (*self._kept, last)
+
+    def _move(self, by_s: float) -> None:
+        newest = self._newest
+        is_kept = bool(self._kept) and self._kept[-1] is newest
+        self._kept = [replace(each, at_unix_s=each.at_unix_s + by_s) for each in self._kept]
+        if newest is not None:
+            moved = replace(newest, at_unix_s=newest.at_unix_s + by_s)
+            self._newest = self._kept[-1] if is_kept else moved
+        self.times_moved += 1

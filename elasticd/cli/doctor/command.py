@@ -96,13 +96,14 @@ def _findings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     yield from guarded("run folder", lambda: machine_check.check_run_folder(folder))
     address = values["local_addr"] or (LOCAL if settings is None else "")
     if not address and settings is not None:
-        found = list(
-            guarded(
-                "address",
-                lambda: machine_check.check_address(lambda: own_address(settings.endpoints)),
-            )
-        )
-        yield from found
+        found: list[str] = []
+
+        def find() -> str:
+            found.append(own_address(settings.endpoints))
+            return found[-1]
+
+        yield from guarded("address", lambda: machine_check.check_address(find))
+        address = "".join(found)
     yield from _of_torch(python, address or LOCAL, len(visible_gpus(environ).names))
     if settings is None:
         yield from guarded("etcd", machine_check.check_private_etcd)

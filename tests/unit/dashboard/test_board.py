@@ -36,6 +36,15 @@ def test_what_changed_is_told_once() -> None:
     assert delta(BOARD, replace(BOARD, trouble="etcd is away"), "j") == {"trouble": "etcd is away"}
 
 
+def test_samples_that_got_other_times_are_all_told_anew() -> None:
+    """Their clock was set back: the newest is older than what the page has."""
+    page = replace(PAGE, samples=({"at": 0.5}, {"at": 1.5}), samples_moved=1)
+    after = replace(BOARD, pages={"j": page})
+    told = delta(BOARD, after, "j")
+    assert told == {"samples_moved": True, "samples": [{"at": 0.5}, {"at": 1.5}]}
+    assert delta(after, after, "j") == {}
+
+
 def test_what_the_autoscaler_says_is_told_when_it_changes() -> None:
     """A job that never had a policy is told nothing about it."""
     assert "autoscale" not in delta(None, BOARD, "j")

@@ -1,8 +1,12 @@
 """The thread that reads: it outlives whatever it meets, and keeps nothing of jobs that are gone."""
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -112,7 +116,7 @@ def test_samples_are_of_one_run_and_go_with_its_records(ended: Collector) -> Non
     """A job that was submitted anew under the name begins without any."""
     for uid in ("u", "of a run before"):
         ended._samples[uid] = ProgressSamples()
-        ended._samples[uid].add(ProgressSample(at_unix_s=1.0, step=len(uid), step_s=0.1))
+        ended._samples[uid].add(ProgressSample(at_s=1.0, at_unix_s=1.0, step=len(uid), step_s=0.1))
     store = filled()
     reports = job_reports(store.list(KEYS.jobs).items, KEYS)
     board = ended._drawn([_Read(source=Place(store=store), reports=reports)])
@@ -148,3 +152,61 @@ def test_a_node_that_keeps_us_waiting_is_not_asked_for_a_while(
     assert ask.count == 3
     ended._slow_until_s = {node.node: 0.0}
     assert ended._ranks_of(ask, node), "the while is over"
+
+
+class Busy(MemoryStore):
+    """An etcd that takes some time for each list, by a clock of its own."""
+
+    now_s = 0.0
+    spent_s = 0.0
+    list_s = 0.0
+
+    def list(self, prefix: str) -> WatchSnapshot:
+        self.now_s += self.list_s
+        self.spent_s += self.list_s
+        return super().list(prefix)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Rest:
+    """The event of the collector's end, which comes after a time of that clock."""
+
+    def __init__(self, store: Busy, end_s: float, changed: Callable[[], None]) -> None:
+        self._store, self._end_s, self._changed = store, end_s, changed
+
+    def is_set(self) -> bool:
+        return self._store.now_s >= self._end_s
+
+    def wait(self, wait_s: float) -> None:
+        self._store.now_s += wait_s
+        self._changed()
+
+    def set(self) -> None: ...
+
+
+@pytest.mark.parametrize("list_s", [0.0, 0.05, 0.5])
+def test_records_that_change_all_the_time_keep_etcd_busy_for_a_share_of_it(
+    ended: Collector, monkeypatch: pytest.MonkeyPatch, list_s: float
+) -> None:
+    """However many jobs there are, and so however long a reading takes."""
+    store = Busy()
+    filled(into=store)
+    store.list_s = list_s
+    clock = SimpleNamespace(monotonic=store.monotonic, time=time.time)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(ended, "_closing", Rest(store, 600.0, ended._changed))
+    reads, read = [], Collector._read
+
+    def noted(*args: Any) -> _Read:
+        reads.append(store.now_s)
+        return read(*args)
+
+    monkeypatch.setattr(Collector, "_read", noted)
+    with opened(store) as places:
+        ended._follow(places, ())
+    assert store.spent_s <= 1.2 * module.WORK_SHARE * store.now_s
+    assert len(reads) >= 15, "and it is read all the same"
+    gaps = [after - before for before, after in pairwise(reads)]
+    assert min(gaps) >= 0.99 * module.APART_S

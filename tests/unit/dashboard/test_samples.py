@@ -6,7 +6,7 @@ from elasticd.dashboard.samples import SAMPLES_LIMIT, ProgressSample, ProgressSa
 
 
 def _sample(at_s: float) -> ProgressSample:
-    return ProgressSample(at_unix_s=at_s, step=int(at_s), step_s=1.0)
+    return ProgressSample(at_s=at_s, at_unix_s=at_s, step=int(at_s), step_s=1.0)
 
 
 def test_all_are_kept_until_there_are_too_many_then_evenly() -> None:
@@ -31,3 +31,25 @@ def test_one_that_is_not_newer_is_left() -> None:
     for at in (5.0, 4.0, 5.0):
         samples.add(_sample(at))
     assert [each.step for each in samples.all()] == [5]
+
+
+def test_clock_that_was_set_back_moves_what_was_before() -> None:
+    """The curve goes on at once, and ends now; one set forward leaves a gap, as a sleep does."""
+    samples = ProgressSamples()
+    for second, clock_s in enumerate((1000.0, 1001.0, 1002.0, 402.5, 403.5, 9000.0)):
+        samples.add(ProgressSample(at_s=second, at_unix_s=clock_s, step=second, step_s=1.0))
+    at = [each.at_unix_s for each in samples.all()]
+    assert at == [399.5, 400.5, 401.5, 402.5, 403.5, 9000.0]
+    assert samples.times_moved == 1
+
+
+def test_clock_that_is_set_back_moves_also_those_that_are_kept_in_thinner_rows() -> None:
+    """Also the newest one, which is kept beside the others."""
+    samples = ProgressSamples()
+    for at in range(3 * SAMPLES_LIMIT):
+        samples.add(_sample(at))
+    before, at = samples.all(), 3 * SAMPLES_LIMIT
+    samples.add(ProgressSample(at_s=at, at_unix_s=at - 600.0, step=at, step_s=1.0))
+    after = {each.step: each.at_unix_s for each in samples.all()}
+    assert all(after[each.step] == each.at_unix_s - 600.0 for each in before[:-1])
+    assert after[at] == at - 600.0
