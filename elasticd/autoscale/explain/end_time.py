@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from elasticd.autoscale.explain.curve_table import curve_points
-from elasticd.autoscale.explain.quantity import clock, span
+from elasticd.autoscale.explain.quantity import FAR, clock, span
 from elasticd.control.report.report import JobReport
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.reason import Phase
@@ -73,9 +73,10 @@ def end_sentence(report: JobReport, now_unix_s: float) -> str:
         return f"all {steps_wanted(policy)} steps are made"
     at_unix_s = now_unix_s + found.left_s
     how = "measured" if found.is_measured else "by the fit"
+    when = clock(at_unix_s, has_day=True)
+    at = when if when == FAR else f"at {when}"
     text = (
-        f"the last {found.steps_left} steps end at {clock(at_unix_s, has_day=True)} "
-        f"± {span(found.error_s)}, in "
+        f"the last {found.steps_left} steps end {at} ± {span(found.error_s)}, in "
         f"{span(found.left_s)} on {found.nodes} nodes ({how})"
     )
     if policy is not None and policy.deadline is not None:

@@ -3,11 +3,14 @@
 import math
 import time
 
-__all__ = ["clock", "counted", "number", "percent", "span"]
+__all__ = ["FAR", "clock", "counted", "number", "percent", "span"]
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _EXACT_S = 120.0
 """Durations up to this many seconds are given in seconds."""
+FAR = "after the year 9999"
+_LAST_UNIX_S = 253_402_214_400.0
+"""The last day of the year 9999: far beyond it the C library knows no date."""
 
 
 def span(seconds: float) -> str:
@@ -42,4 +45,6 @@ def clock(unix_s: float, *, has_day: bool = False) -> str:
     """Return a time in this machine's time zone; empty if it is not known."""
     if unix_s <= 0.0:
         return ""
+    if unix_s >= _LAST_UNIX_S:
+        return FAR
     return time.strftime("%Y-%m-%d %H:%M:%S" if has_day else "%H:%M:%S", time.localtime(unix_s))

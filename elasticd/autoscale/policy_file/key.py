@@ -58,6 +58,10 @@ def _key(form: Form, default: str, meaning: str) -> Key:
     return Key(form=form, default=default, meaning=meaning)
 
 
+_STEPS = (
+    "Steps that the whole job makes. Of `[deadline]` and `[budget]` one may leave them out; both "
+    "have the same number."
+)
 _BEHAVIOR = {
     "tolerance": _key(RATIO, "that of `[target]`", "The tolerance of this direction; above 1 too."),
     "select": _key(WORD, '"max"', "Which of several policies counts: the one that allows most "
@@ -159,7 +163,7 @@ SECTIONS = (
         title="[deadline]",
         meaning="The smallest size that ends the job in time. Either `at` or `within`.",
         keys={
-            "steps": _key(STEPS, "must be given", "Steps that the whole job makes."),
+            "steps": _key(STEPS, "must be given", _STEPS),
             "at": _key(MOMENT, "", "When it is to be over."),
             "within": _key(DURATION, "", "In how long from the moment the policy is set."),
         },
@@ -169,7 +173,7 @@ SECTIONS = (
         meaning="The largest size whose cost to the job's end stays within the budget. Either "
         "`node_hours`, or `cost` with `price`.",
         keys={
-            "steps": _key(STEPS, "must be given", "Steps that the whole job makes."),
+            "steps": _key(STEPS, "must be given", _STEPS),
             "node_hours": _key(NUMBER, "", "Hours of all nodes together."),
             "cost": _key(NUMBER, "", "Money, in the currency of the price."),
             "price": _key(PRICE, "", "What one node costs in an hour."),

@@ -65,6 +65,7 @@ def _policy(values: dict[str, object], file: str, now_unix_s: float) -> Policy:
         what = "is empty" if not values else "has no rule"
         rules = ", ".join(f"[{rule}]" for rule in _RULES)
         raise CallError(f"{file} {what}: add at least one of {rules}.")
+    _check_steps(values, file)
     plain = Policy()
     least = top.integer("min_nodes", plain.min_nodes)
     most = top.integer("max_nodes", plain.max_nodes)
@@ -97,6 +98,17 @@ def _version(values: dict[str, object], file: str) -> int:
             "update elasticd, or write the policy in that form."
         )
     return version
+
+
+def _check_steps(values: dict[str, object], file: str) -> None:
+    """Check that two rules do not name two numbers of steps for the one job."""
+    found = [values.get(rule) for rule in ("deadline", "budget")]
+    steps = [each["steps"] for each in found if isinstance(each, dict) and "steps" in each]
+    if len(steps) == 2 and steps[0] != steps[1]:
+        raise CallError(
+            f"{file}: [deadline] has steps = {shown(steps[0])} and [budget] has steps = "
+            f"{shown(steps[1])}, and both are the steps of the whole job: write one number."
+        )
 
 
 def _target(file: str, values: object) -> TargetRule:

@@ -242,7 +242,8 @@ class Table:
             return float(text)
         if _DURATION.fullmatch(text) is None:
             raise self.wrong_value(key, 'is no duration: write "90s", "5m", "2h" or "1d"')
-        return math.fsum(float(count) * _UNITS_S[unit] for count, unit in _PART.findall(text))
+        # Not fsum: it raises where the sum of two finite numbers is infinite.
+        return sum(float(count) * _UNITS_S[unit] for count, unit in _PART.findall(text))
 
     def _unknown(self, key: str) -> CallError:
         known = KEYS[self._section]

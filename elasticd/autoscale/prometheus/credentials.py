@@ -8,6 +8,7 @@ them.
 import base64
 import os
 import ssl
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,6 +105,9 @@ def _identity(name: str) -> tuple[int, ...]:
         raise EnvironmentProblem(
             f"{name} cannot be read ({exc.strerror}): it is what Prometheus is to be shown."
         ) from exc
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        # Without a writer a read of it would never end, and it is read more than once.
+        raise EnvironmentProblem(f"{name} is a device or a pipe: save its content in a file.")
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -1,7 +1,10 @@
 """`elasticd autoscale simulate`: shows the effect that another policy would have had on a job."""
 
 import json
+import os
+import tempfile
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -49,6 +52,8 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
     prometheus = prometheus_settings(values)
     text = document(policy)
     parsed(text, file=policy, now_unix_s=time.time())  # An error in the policy is reported first.
+    if svg_path is not None:
+        _check_place(svg_path)  # A simulation of a day takes some seconds.
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
     history = _history(report)
@@ -139,12 +144,30 @@ def _row(name: str, steps: float, node_hours: float, lasted_s: float) -> tuple[s
     )
 
 
+def _check_place(path: str) -> None:
+    """Refuse a file that cannot be written. An existing file stays as it is, no file is left.
+
+    Raises: CallError: the file cannot be written; the message says why.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            # Without O_NONBLOCK the call would wait for the reader of a pipe.
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC))
+            return
+        made = os.path.realpath(path) if os.path.islink(path) else path
+        tempfile.TemporaryFile(dir=os.path.dirname(made) or ".").close()
+    except (OSError, ValueError) as exc:
+        raise _unwritten(path, exc) from exc
+
+
 def _write(text: str, path: str) -> None:
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else exc
-        raise CallError(
-            f"The picture cannot be written to {path!r} ({why}): choose another --svg."
-        ) from exc
+        raise _unwritten(path, exc) from exc
+
+
+def _unwritten(path: str, exc: OSError | ValueError) -> CallError:
+    why = exc.strerror if isinstance(exc, OSError) else exc
+    return CallError(f"The picture cannot be written to {path!r} ({why}): choose another --svg.")

@@ -21,6 +21,7 @@ from elasticd.autoscale.explain.size_wishes import (
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.held import HoldReason
+from elasticd.records.autoscale.policy import BudgetRule
 from elasticd.records.job import Want
 from elasticd.records.reason import Phase
 from elasticd.store.api import Put, Txn
@@ -209,6 +210,15 @@ def test_end_by_the_fit_has_a_larger_error_than_a_measured_one() -> None:
     nothing = report_of(autoscaled(curve=None))
     assert "not known yet" in end_sentence(nothing, AT_S)
     assert "all 10000 steps are made" in end_sentence(report_of(autoscaled(step=10_000)), AT_S)
+
+
+def test_end_that_no_calendar_has_is_said_as_such() -> None:
+    """The most steps that a policy may have, of a minute each: the C library knows no such year."""
+    slow = replace(CURVE, sizes=tuple(replace(size, step_s=60.0) for size in CURVE.sizes))
+    policy = replace(POLICY, deadline=None, budget=BudgetRule(steps=2**53, node_hours=1.0))
+    said = end_sentence(report_of(autoscaled(curve=slow, policy=policy)), AT_S)
+    assert f"the last {2**53 - 4_000} steps end at after the year 9999" not in said
+    assert f"the last {2**53 - 4_000} steps end after the year 9999 ± " in said
 
 
 def test_measured_size_beats_the_fit_in_the_curve() -> None:

@@ -294,6 +294,11 @@ WRONG = [
     ("[budget]\nsteps = 5\ncost = 4\nprice = 0", ["price = 0 must be above 0."]),
     ("[budget]\nsteps = 5\ncost = 1e300\nprice = 1e-300", ["makes no sense beside this cost"]),
     ("[budget]\nnode_hours = 5", ["[budget] has no steps"]),
+    (
+        "[deadline]\nsteps = 5\nwithin = '1h'\n[budget]\nsteps = 6\nnode_hours = 4",
+        ["[deadline] has steps = 5 and [budget] has steps = 6, and both are the steps"],
+    ),
+    ("[goodput]\nhorizon = '" + 2 * ("9" * 308 + "s") + "'", ["is longer than 8784h"]),
     ("[idle]\nafter = '1 hour'", ['after = "1 hour" is no duration']),
     ("[idle]\ndata_share = 0", ["data_share = 0 must be from above 0 to 1"]),
 ]

@@ -117,6 +117,19 @@ def test_token_file_that_is_none_is_refused_without_its_content(
     assert str(told.value) == f"{file} is no file with one line, the bearer token for Prometheus."
 
 
+def test_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """Without a writer a read of it would never end, and it is read at each change."""
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    for settings in (
+        PrometheusSettings(url="http://h", bearer_token_file=pipe),
+        PrometheusSettings(url="http://h", username="ada", password_file=pipe),
+    ):
+        with pytest.raises(EnvironmentProblem) as told:
+            PrometheusClient(settings)
+        assert str(told.value) == f"{pipe} is a device or a pipe: save its content in a file."
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -1,6 +1,7 @@
 """`elasticd autoscale simulate` as a person and a program call it."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -54,11 +55,7 @@ def test_another_policy_is_lived_through_and_compared_with_what_was(
 def test_wrong_input_is_one_sentence(
     look: Look, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A job without a curve, one that there is not, a policy that is wrong, a picture's place.
-
-    The last is refused after the replay: of a job that is over, which is minutes, and not of one
-    that runs to this day, which is the longest that is replayed.
-    """
+    """A job without a curve, one that there is not, a policy that is wrong, a picture's place."""
     over = autoscaled(phase=Phase.SUCCEEDED)
     for store, argv, said in (
         (autoscaled(curve=None), (JOB, str(file)), "has no curve that could be simulated on"),
@@ -73,6 +70,29 @@ def test_wrong_input_is_one_sentence(
     file.write_text("[idle]\n")
     assert main(["autoscale", "simulate", JOB, str(file)]) == 2
     assert "Nothing of this policy can be simulated" in capfd.readouterr().err
+
+
+def test_place_of_the_picture_is_tried_before_the_job_is_simulated(
+    look: Look, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Even before Prometheus is asked; the trial leaves no file, and an old picture as it is."""
+    look(lived(autoscaled(phase=Phase.SUCCEEDED)))
+    file.write_text("[idle]\n")  # It asks a Prometheus, which is away.
+    argv = ["autoscale", "simulate", JOB, str(file), "--prometheus", "http://127.0.0.1:1", "--svg"]
+    pipe, old, new = (tmp_path / name for name in ("pipe", "old.svg", "new.svg"))
+    os.mkfifo(pipe)
+    old.write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "none" / "x.svg")
+    places = (tmp_path, tmp_path / "none" / "x.svg", old / "x", pipe, tmp_path / "link", "a\0b")
+    for place in (*places, "x" * 300):
+        assert main([*argv, str(place)]) == 2
+        told = capfd.readouterr()
+        assert told.out == "" and "choose another --svg" in told.err, told.err
+        assert told.err.count("\n") == 1
+    for place in (old, new):
+        assert main([*argv, str(place)]) != 0
+        assert "does not answer" in capfd.readouterr().err
+    assert old.read_text() == "old" and not new.exists()
 
 
 RULES = """
