@@ -1,12 +1,14 @@
-"""What looks at each commit of a generation: the comparison of replicas, the check of attributes
-that nobody saves, and the snapshots."""
+"""What looks at each commit of a generation: the comparison of replicas, the checks of attributes
+that nobody saves and of the modules' structure, and the snapshots."""
 
 from collections.abc import Callable
 
 import torch
 
 from elasticd.tensors.fingerprint import owned_tensors
+from elasticd.train.introspection.structure_change import StructureCheck
 from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
+from elasticd.train.state.entry import unwrapped
 from elasticd.train.state.state_core import StateCore
 from elasticd.train.sync.replica_check import ReplicaCheck, ReplicaStore
 from elasticd.train.world import World
@@ -55,6 +57,10 @@ def commit_hook(
         kinds = torch.nn.Module | torch.optim.Optimizer
         unsaved.begin({name: entry for name, entry in entries if isinstance(entry, kinds)})
         hooks.append(unsaved.check)
+    if modules := state.of_kind(torch.nn.Module):
+        # The script's own inside those of torch.compile: the state has no others.
+        inner = map(unwrapped, modules)
+        hooks.append(StructureCheck(inner, state.check).look)
     if save is not None:
         hooks.append(save)
     if len(hooks) < 2:

@@ -29,13 +29,12 @@ from elasticd.train.optimizer.sharded_optimizer import any_rank, barrier, is_sha
 from elasticd.train.optimizer.step_guard import StepGuard
 from elasticd.train.scalars.commit_scalars import CommitScalars, Tensors
 from elasticd.train.session.step_session import EpochProgress, Pauses, StepSession
-from elasticd.train.state import rng
+from elasticd.train.state import rng, state_dict
 from elasticd.train.state.commit_copy import CommitCopy
 from elasticd.train.state.entry import StateEntries, StateEntryKind, kind_of
 from elasticd.train.state.optimizer_load import is_off_host, kept_on_host, optimizers_of
 from elasticd.train.state.ownership import Ownership, TiedEntries
 from elasticd.train.state.script_hooks import ScriptHooks, drop_gradients
-from elasticd.train.state.state_dict import described, load, same_structure, saved
 from elasticd.train.world import World
 
 __all__ = ["StateCore"]
@@ -79,7 +78,7 @@ class StateCore:
         self._session: StepSession | None = None
         self._thread: int | None = None
         self._groups = BuiltGroups(())
-        self._structure: tuple[str, ...] = ()
+        self._structure = self._built_structure = tuple[str, ...]()
         self._hooks = ScriptHooks()
         self._tied = TiedEntries(self.values, self.objects)
         self._keep = CommitCopy()
@@ -170,6 +169,7 @@ class StateCore:
         self._random.enter(world.rank)
         self._thread = threading.get_ident()
         self._build(world)
+        self._built_structure = state_dict.built_structure(self.built)
         if self.is_new:
             self.tree()  # An entry that cannot be sent is refused now, not in the first failure.
         self._bind()
@@ -218,19 +218,22 @@ class StateCore:
     def structure(self) -> tuple[str, ...]:
         """Return lines that must be equal on all ranks of a job: names, types and shapes."""
         every = [(name, kind, self._entry(name)) for name, kind in self.kinds.items()]
-        return tuple(line for each in every for line in described(*each))
+        return tuple(line for each in every for line in state_dict.described(*each))
 
     def check(self, _: bool = False) -> None:
         """Raise CallError if an entry cannot be sent, was changed, or lacks trained parameters."""
         self._groups.check()  # It says more exactly what is wrong.
-        self._structure = same_structure(self._structure, self.structure())
+        self._structure = state_dict.same_structure(self._structure, self.structure())
+        state_dict.same_structure(
+            self._built_structure, state_dict.built_structure(self.built), is_built=True
+        )
         objects = [name for name, kind in self.kinds.items() if kind is StateEntryKind.OBJECT]
         check_coverage(self.of_kind(torch.optim.Optimizer), self.tree(), objects)
 
     def tree(self) -> Tree:
         """Return the committed state, not copied; it is called after `rollback` or a commit."""
         live = self.objects | self.loaders.named | self.built
-        entries = {name: saved(value) for name, value in live.items()}
+        entries = {name: state_dict.saved(value) for name, value in live.items()}
         entries |= self.values | self._loaded | self._tied.news_of_ties()
         if on_host := self._on_host | self._hosted(live):
             entries[HOSTED] = on_host
@@ -253,7 +256,7 @@ class StateCore:
         self._on_host = {name: on_host[name] for name in later if name in on_host}
         homes = self.objects | self.loaders.named | self.built | self.values
         loaded = {
-            name: load(homes[name], each, source.is_placed, on_host.get(name, ()))
+            name: state_dict.load(homes[name], each, source.is_placed, on_host.get(name, ()))
             for name, each in entries.items()
             if name in homes or not name.startswith("_")  # A newer version says it beside entries.
         }
@@ -351,7 +354,7 @@ class StateCore:
         self._hooks.take_off()
         self._hooks.note(self.objects.values())
         loaders = {n: v for n, v in self.loaders.named.items() if n in self.builders}
-        before = {name: saved(value) for name, value in (self.built | loaders).items()}
+        before = {name: state_dict.saved(value) for name, value in (self.built | loaders).items()}
         self._on_host |= self._hosted(self.built)
         # The states stay until all are built: a builder may be interrupted, too.
         self._loaded = before | self._loaded
@@ -365,14 +368,13 @@ class StateCore:
                 else:
                     self.built[name] = value
         for name in filter(self._loaded.__contains__, self.builders):
-            on_host = self._on_host.get(name, ())
-            load(self._entry(name), self._loaded[name], on_host=on_host)
+            state_dict.load_built(
+                name, self._entry(name), self._loaded[name], self._on_host.get(name, ())
+            )
         self._loaded, self._on_host = {}, {}
 
     def _bind(self) -> None:
-        """Sort the entries into those that optimizers own, and those that are copied at each
-        commit.
-        """
+        """Sort the entries into those that optimizers own, and those copied at each commit."""
         owned = Ownership.of(self.objects | self.built)
         self._keep.bind(
             self.values, owned.others, owned.modules, tuple(owned.optimizers), owned.wrappers

@@ -6,17 +6,17 @@ pruned layer, a module in another type: each trains well, and ends the job with 
 when there is no checkpoint either that the script could load. So a change is refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from elasticd.errors import CallError
 from elasticd.tensors.local_shard import is_distributed, memory_of
 from elasticd.tensors.tensor_bytes import has_room
 from elasticd.tensors.tree import first_difference
 from elasticd.train.data.loader import Loader
+from elasticd.train.introspection.structure_change import StructureChanged
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
 from elasticd.train.state.entry import StateEntryKind, unwrapped
@@ -28,9 +28,10 @@ from elasticd.train.state.optimizer_load import (
     own_groups_and_types,
 )
 
-__all__ = ["described", "load", "same_structure", "saved"]
+__all__ = ["built_structure", "described", "load", "load_built", "same_structure", "saved"]
 
 _NAMES = ("the state", "the one that elasticd.run was given")
+_BUILT_NAMES = ("the state", "what the functions of `world` have built")
 
 
 def saved(value: Any) -> Any:
@@ -61,14 +62,30 @@ def load(value: Any, state: Any, is_placed: bool = True, on_host: Hosted = ()) -
     return value
 
 
+def load_built(name: str, value: Any, state: Any, on_host: Hosted) -> None:
+    """Load into what a function of `world` has built the state of what it had built before.
+
+    Raises: StructureChanged: the two differ in names, types or shapes; what else the load raises is
+        passed on.
+    """
+    try:
+        load(value, state, on_host=on_host)
+    except (RuntimeError, ValueError, KeyError) as exc:
+        names = ("this one", "the one before")
+        now, before = tuple(_saved_lines(name, saved(value))), tuple(_saved_lines(name, state))
+        if not (difference := first_difference(now, before, names=names)):
+            raise
+        raise StructureChanged(
+            f"What the function State({name}=...) has built for this world cannot take the state "
+            f"of what it built for the one before: {difference} Let it build the same names, types "
+            "and shapes in each world, and change none of them in train."
+        ) from exc
+
+
 def described(name: str, kind: StateEntryKind, value: Any) -> Iterator[str]:
     """Yield lines on an entry's names, types and shapes; none of it changes in training."""
     if isinstance(value, torch.nn.Module) and kind is StateEntryKind.MODULE:
-        for path, tensor in unwrapped(value).state_dict().items():
-            if isinstance(tensor, torch.Tensor):
-                yield f"{name}.{path} {_type_of(tensor)}"
-            else:
-                yield f"{name}.{path} {type(tensor).__name__}"
+        yield from _saved_lines(name, unwrapped(value).state_dict())
     elif isinstance(value, torch.optim.Optimizer) and kind is StateEntryKind.OPTIMIZER:
         # An optimizer has no state before its first step.
         yield f"{name} {type(value).__name__} of {len(value.param_groups)} groups"
@@ -85,19 +102,48 @@ def described(name: str, kind: StateEntryKind, value: Any) -> Iterator[str]:
         yield f"{name} {kind}"
 
 
-def same_structure(began: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
+def built_structure(built: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return such lines on all that functions of `world` have built, by their names."""
+    kinds = {
+        name: StateEntryKind.MODULE
+        if isinstance(value, torch.nn.Module)
+        else StateEntryKind.OPTIMIZER
+        if isinstance(value, torch.optim.Optimizer)
+        else StateEntryKind.OBJECT
+        for name, value in built.items()
+    }
+    return tuple(
+        line for name, kind in kinds.items() for line in described(name, kind, built[name])
+    )
+
+
+def same_structure(
+    began: tuple[str, ...], now: tuple[str, ...], *, is_built: bool = False
+) -> tuple[str, ...]:
     """Return the structure, where it is the one with which the script `began` (if that is known).
 
-    Raises: CallError: it is another one; the message has the first difference.
+    Raises: StructureChanged: it is another one; the message has the first difference.
     """
     if began and began != now:
-        difference = first_difference(now, began, names=_NAMES)
-        raise CallError(
+        difference = first_difference(now, began, names=_BUILT_NAMES if is_built else _NAMES)
+        place = "in the function of `world`" if is_built else "before elasticd.run"
+        raise StructureChanged(
             f"The structure of the state has changed in train: {difference} A process that "
             "replaces this one would have no place for it: make all buffers, modules and types "
-            "before elasticd.run (or a buffer with persistent=False, which no state has)."
+            f"{place} (or a buffer with persistent=False, which no state has)."
         )
     return now
+
+
+def _saved_lines(name: str, state: Any) -> Iterator[str]:
+    """Yield lines on what a module's state_dict has, or how many groups an optimizer's has."""
+    for path, each in state.items() if isinstance(state, Mapping) else ():
+        if isinstance(each, torch.Tensor):
+            yield f"{name}.{path} {_type_of(each)}"
+        elif path == "param_groups" and isinstance(each, list | tuple):
+            yield f"{name} of {len(each)} groups of {[len(group['params']) for group in each]}"
+        else:
+            yield f"{name}.{path} {type(each).__name__}"
 
 
 def _with_own(module: torch.nn.Module, state: Any) -> Any:

@@ -517,9 +517,13 @@ WRAPPERS = (
         check=refused(lambda: torch.nn.LazyLinear(2), "gets its shape from the first batch")),
     Row(area="Wrappers and meshes", what="names, shapes or types that change in `train` (a buffer "
         "of a forward pass, pruning, `half()`)", in_process="no",
-        said="`The structure of the state has changed in train`, at the commits 1, 2, 4, 8, ...",
+        said="`The structure of the state has changed in train`, within about a second",
         check=shown("unit/train/state/test_structure_change.py::"
-                    "test_module_that_is_changed_later_is_refused_by_the_next_look")),
+                    "test_module_that_is_changed_later_is_refused_by_the_next_look",
+                    "unit/train/state/test_structure_change.py::"
+                    "test_each_commit_of_a_generation_looks_if_a_look_is_due",
+                    "unit/train/state/test_structure_change.py::"
+                    "test_what_a_function_of_world_has_built_may_not_change_either")),
     Row(area="Wrappers and meshes", what="`eval()`, `requires_grad`", restart="set by the script",
         check=shown(
             f"{_AGAIN}::test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did",

@@ -270,7 +270,7 @@ def test_state_says_what_its_optimizers_keep_on_the_host(monkeypatch: pytest.Mon
             given.append(on_host)
         return load(value, state, is_placed, on_host)
 
-    monkeypatch.setattr(state_core, "load", noted)
+    monkeypatch.setattr("elasticd.train.state.state_dict.load", noted)
     core_of(other).load(copy.deepcopy(tree), core_of(one).position)
     assert given == [[{"exp_avg": True}]]
     monkeypatch.undo()

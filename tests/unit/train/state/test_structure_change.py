@@ -1,14 +1,21 @@
 """What a process that replaces a rank would have no place for is refused before a failure."""
 
 from collections.abc import Callable
+from typing import Never
 
 import pytest
 import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.nn.utils import prune
 
 from elasticd.errors import CallError
+from elasticd.train.commit_hook import commit_hook
+from elasticd.train.introspection import structure_change
+from elasticd.train.introspection.structure_change import StructureChanged
+from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
 from elasticd.train.state.state import State, core_of
-from tests.unit.train.state.state_case import At, model, plain_step, train
+from elasticd.train.world import World
+from tests.unit.train.state.state_case import At, entered, model, plain_step, train, world
 
 
 class Caching(torch.nn.Module):
@@ -82,3 +89,88 @@ def test_module_that_is_changed_later_is_refused_by_the_next_look(
     with pytest.raises(CallError, match="The structure of the state has changed in train"):
         train((state, step), steps=8)
     assert state.step < 4
+
+
+def test_each_commit_of_a_generation_looks_if_a_look_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where no power of two comes for long."""
+    monkeypatch.setattr(structure_change, "PERIOD_S", 0.0)
+    monkeypatch.setattr(structure_change, "SHARE", float("inf"))
+    state = made(model())
+    core = core_of(state)
+    with entered(state):
+        hook = commit_hook(
+            HashStore(),
+            world(),
+            core,
+            is_over=lambda: False,
+            every=None,
+            unsaved=UnsavedAttributes(),
+            save=None,
+        )
+        assert hook is not None
+        for _ in range(2):
+            plain_step(state, lambda _: None)
+            hook(state.step)
+        state.model.append(torch.nn.BatchNorm1d(1, affine=False))
+        plain_step(state, lambda _: None)
+        with pytest.raises(StructureChanged, match=r"The structure of the state has changed"):
+            hook(state.step)
+    assert state.step == 3
+
+
+def built(make: Callable[[World], torch.nn.Module]) -> State:
+    """A state whose model is built by a function of `world`."""
+    state = State(model=make)
+    core_of(state).check()
+    return state
+
+
+def caching(is_saved: bool) -> Callable[[World], torch.nn.Module]:
+    return lambda _: Caching(is_saved=is_saved)
+
+
+def test_what_a_function_of_world_has_built_may_not_change_either() -> None:
+    """It is built anew in the next world, without what `train` has added."""
+    state = built(caching(True))
+    with entered(state):
+        state.model(torch.zeros(1, 4))
+        with pytest.raises(StructureChanged, match=r"model\.cache .* in the function of `world`"):
+            state.commit()
+    assert state.step == 0
+
+
+def test_buffer_that_no_state_has_may_come_in_what_was_built() -> None:
+    state = built(caching(False))
+    for _ in range(2):
+        with entered(state):
+            state.model(torch.zeros(1, 4))
+            state.commit()
+    assert state.step == 2
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["survivor", "new rank"])
+def test_function_that_builds_otherwise_in_the_next_world_is_refused(is_new: bool) -> None:
+    widths = iter((3, 5))
+    state = built(lambda _: torch.nn.Linear(4, next(widths)))
+    with entered(state):
+        state.commit()
+    if is_new:
+        source, state = state, built(lambda _: torch.nn.Linear(4, 5))
+        core_of(state).load(core_of(source).tree(), core_of(source).position)
+    said = r"this one has `model\.weight float32 \[5, 4\]` where the one before has .*\[3, 4\]"
+    with pytest.raises(StructureChanged, match=said), entered(state):
+        pass
+
+
+def test_other_error_of_a_load_into_what_was_built_is_passed_on() -> None:
+    class Full(torch.nn.Linear):
+        def load_state_dict(self, *_: object, **__: object) -> Never:
+            raise RuntimeError("out of memory")
+
+    state = built(lambda _: Full(4, 1))
+    with entered(state):
+        state.commit()
+    with pytest.raises(RuntimeError, match="out of memory"), entered(state):
+        pass
