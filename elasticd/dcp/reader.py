@@ -8,11 +8,12 @@ go back to the checkpoint before.
 """
 
 import io
+import operator
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,9 +83,13 @@ class Reader(StorageReader):
         step: int | None = None,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        """`storage_options` go to fsspec; a value `env:NAME` or `file:PATH` is looked up there."""
+        """`storage_options` go to fsspec; a value `env:NAME` or `file:PATH` is looked up there.
+
+        Raises: CallError: `number` or `step` is no whole number.
+        """
         self._options = dict(storage_options or {})
-        self._number, self._step, self._group = number, step, process_group
+        self._number, self._step = _whole_number("number", number), _whole_number("step", step)
+        self._group = process_group
         self.reset(url)
 
     @property
@@ -142,7 +147,7 @@ class Reader(StorageReader):
                 f"{type(planner).__name__}.finish_plan drops what the plan's storage_data holds; "
                 "return the plan with it (dataclasses.replace)."
             )
-        number = agreed.number
+        number, has_begun = agreed.number, False
         while number:
             with ExitStack() as lease:
                 failure: Exception | None = None
@@ -150,7 +155,8 @@ class Reader(StorageReader):
                     if self._is_coordinator:  # For all: until every rank has said how it went.
                         lease.enter_context(reading(self._bucket, number))
                     if number != self._the_found().entry.number:
-                        plan = self._planned_again(number, planner)
+                        plan = self._planned_again(number, planner, has_begun=has_begun)
+                    has_begun = True
                     self._load(plan, planner)
                 except Exception as exc:
                     failure = exc
@@ -227,8 +233,9 @@ class Reader(StorageReader):
         asked = f"step {self._step}" if self._number is None else f"number {self._number}"
         return f"{self._url} has no checkpoint of {asked}; there are those of step {steps}."
 
-    def _planned_again(self, number: int, planner: LoadPlanner) -> LoadPlan:
-        """Plan for another checkpoint than DCP did."""
+    def _planned_again(self, number: int, planner: LoadPlanner, *, has_begun: bool) -> LoadPlan:
+        """Plan for another checkpoint than DCP did; `has_begun`: that one is loaded in part."""
+        before = self._the_found().catalog.metadata.state_dict_metadata
         if not isinstance(planner, DefaultLoadPlanner):
             raise CallError(
                 f"The ranks found different checkpoints in {self._url}, and "
@@ -239,8 +246,22 @@ class Reader(StorageReader):
                 self._found = self._opened(entry)
                 planner.metadata = self._described()
                 check_planner(planner, planner.metadata, str(self._found))
+                there = planner.metadata.state_dict_metadata
+                if has_begun:
+                    self._check_whole(
+                        [name for name in planner.state_dict if name in before], there
+                    )
                 return planner.finish_plan(planner.create_local_plan())
         raise Damaged(f"The checkpoint number {number} is gone from {self._url}.")
+
+    def _check_whole(self, loaded: Sequence[str], there: Mapping[str, Any]) -> None:
+        """Refuse an older checkpoint that would leave values of the damaged one beside its own."""
+        if mixed := [name for name in loaded if name not in there]:
+            raise CallError(
+                f"A checkpoint in {self._url} is damaged, and {self._the_found()} before it lacks "
+                f"{len(mixed)} of the values that the other has, as {mixed[0]}: give the Reader a "
+                "step, and a state dict that was not loaded into."
+            )
 
     def _following(
         self, number: int, failure: Exception | None, size: int, planner: LoadPlanner
@@ -330,6 +351,15 @@ class Reader(StorageReader):
                 place = place.narrow(dimension, start, size)
             place.copy_(values)
         return made
+
+
+def _whole_number(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    with suppress(TypeError):
+        if type(value) is not bool:
+            return operator.index(value)
+    raise CallError(f"{name} is {value!r}: give a whole number, or leave it out.")
 
 
 def _put(planner: LoadPlanner, item: ReadItem, values: torch.Tensor) -> None:

@@ -20,7 +20,8 @@ NAMED = 10
 def check_fit(
     state: Mapping[str, Any], metadata: Metadata, *, is_partial: bool = False, where: str
 ) -> None:
-    """Raise CallError unless all of a flat state dict is in the checkpoint, in the same shapes.
+    """Raise CallError unless all of a flat state dict is in the checkpoint, in the same shapes and
+    in types that torch converts (a half to a float, but no float to a whole number).
 
     `is_partial`: names that the checkpoint lacks do not count. `where` names the checkpoint in the
     sentence.
@@ -59,4 +60,7 @@ def _misfit(value: Any, saved: Any) -> str:
         return f"(a tensor there, here {type(value).__name__})"
     if saved.size != value.size():
         return f"({list(saved.size)} there, here {list(value.size())})"
+    there, here = saved.properties.dtype, getattr(value, "dtype", None)
+    if isinstance(here, torch.dtype) and not torch.can_cast(there, here):
+        return f"({there} there, here {here})"  # It would be cut off, or lose its other half.
     return ""

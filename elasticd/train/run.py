@@ -36,7 +36,7 @@ from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.introspection.unsaved_attributes import UnsavedAttributes
-from elasticd.train.process_group import nccl
+from elasticd.train.process_group import gloo_group, nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import causes_of, is_peer_unreachable, is_secondary
 from elasticd.train.process_group.queued_steps import QueuedSteps
@@ -95,6 +95,7 @@ def run(train: Train, state: State | None = None, *, abort_flag: bool = False) -
         state = check_call(train, state, settings)
         own = use_device()
         check_device(core_of(state).of_kind(torch.nn.Module), own)
+        gloo_group.prepare(os.environ)
         if own.type == "cuda":
             nccl.prepare(os.environ)
         session: Session = (

@@ -21,6 +21,7 @@ import functools
 import inspect
 import math
 import time
+from collections.abc import MutableMapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -49,6 +50,7 @@ __all__ = [
     "install",
     "is_result_missing",
     "kept_count",
+    "prepare",
     "still_busy",
 ]
 
@@ -241,6 +243,14 @@ class WakeableGroup(dist.ProcessGroup):
         if _has_failed(done):
             self.is_doubtful = True
         self._open.pop(done, None)
+
+
+def prepare(env: MutableMapping[str, str]) -> None:
+    """Let Gloo connect a group's ranks when the group is made, and not in their first collective:
+    what ends a wait, and what tells that a peer is gone, looks at the connections that there are
+    then.
+    """
+    env["TORCH_GLOO_LAZY_INIT"] = "0"
 
 
 def busy_groups() -> list[WakeableGroup]:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from elasticd.train.process_group import gloo_group
 from elasticd.train.process_group.group import Group
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
@@ -92,6 +93,13 @@ def go_on_alone(line: Connection, port: int, name: str) -> None:
     line.send(group.has_all_results())
 
 
+def go_on_alone_where_lazy(line: Connection, port: int) -> None:
+    """As above, in an environment in which Gloo connects in the first collective."""
+    os.environ["TORCH_GLOO_LAZY_INIT"] = "1"
+    gloo_group.prepare(os.environ)
+    go_on_alone(line, port, "backward")
+
+
 def send_once(line: Connection, rank: int, port: int) -> None:
     group = formed(rank, port)
     tensor: Any = torch.ones(3)
@@ -118,6 +126,19 @@ def test_step_with_a_rank_that_ends_after_it_is_whole_and_the_next_is_not(name: 
         assert rank.hear() == (True, True)
         assert rank.hear() is False
         assert rank.hear() is False
+
+
+def test_rank_that_is_gone_is_noticed_where_gloo_was_asked_to_connect_late() -> None:
+    """A connection that is made after the group is not among those that are looked at."""
+    with Cast() as cast:
+        _, port = cast.store()
+        other = cast.start(leave_after_a_step, port, "backward")
+        rank = cast.start(go_on_alone_where_lazy, port)
+        assert other.hear() == "done"
+        assert rank.hear() is True
+        other.tell("end")
+        rank.tell("wait for its end")
+        assert rank.hear() == (True, True)
 
 
 def test_what_is_sent_from_rank_to_rank_is_in_doubt() -> None:

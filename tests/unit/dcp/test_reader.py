@@ -22,6 +22,7 @@ from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import leased
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.dcp import box_read
 from elasticd.errors import CallError, NotFound
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -128,6 +129,51 @@ def test_values_are_converted_to_the_type_of_their_place(tmp_path: Path) -> None
     assert found["w"].tolist() == [1.5, 2.5]
 
 
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (torch.complex64, torch.float32),
+        (torch.float32, torch.int64),
+        (torch.int64, torch.bool),
+    ],
+)
+def test_values_that_their_place_would_cut_off_are_refused(
+    tmp_path: Path, there: torch.dtype, here: torch.dtype
+) -> None:
+    """The imaginary halves, what is behind the point: nobody would see that it is gone."""
+    save({"w": torch.ones(2, dtype=there)}, storage_writer=Writer(tmp_path, step=1))
+    found = {"w": torch.zeros(2, dtype=here)}
+    said = sentence(lambda: load(found, storage_reader=Reader(tmp_path)), CallError)
+    assert f"w ({there} there, here {here})" in said
+    assert not found["w"].any()
+
+
+def test_older_checkpoint_that_lacks_what_the_damaged_one_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partial load would leave values of the one beside those of the other."""
+    save({"old": torch.ones(2 << 20)}, storage_writer=Writer(tmp_path, step=1))
+    state = {"new": torch.full((2 << 20,), 2.0), "old": torch.full((2 << 20,), 2.0)}
+    save(state, storage_writer=Writer(tmp_path, step=2))
+    monkeypatch.setattr(box_read, "BATCH_BYTES", 1)  # As many tensors are in a large model.
+    entry = next(iter(CommitLog(FolderBucket(str(tmp_path))).checkpoints()))
+    manifest = read_manifest(FolderBucket(str(tmp_path)), entry)
+    newest = next(each for each in manifest.pieces[::-1])
+    part = tmp_path / entry.snapshot.folder / manifest.parts[newest.part].name
+    with part.open("r+b") as file:
+        file.seek(newest.at)
+        file.write(b"damaged!")
+    found = {"new": torch.zeros(2 << 20), "old": torch.zeros(2 << 20)}
+    planner = DefaultLoadPlanner(allow_partial_load=True)
+    said = sentence(
+        lambda: load(found, storage_reader=Reader(tmp_path), planner=planner), CallError
+    )
+    assert "lacks 1 of the values that the other has, as new" in said
+    only = {"old": torch.zeros(2 << 20)}
+    load(only, storage_reader=Reader(tmp_path), planner=DefaultLoadPlanner(allow_partial_load=True))
+    assert only["old"].eq(1.0).all()
+
+
 def test_only_what_is_asked_for_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 24 MiB, a small tensor in the last block costs that block."""
     large = torch.zeros(24 << 18)
@@ -195,6 +241,16 @@ def test_steps_and_numbers_choose_a_checkpoint(tmp_path: Path) -> None:
         assert found == {"a": step}
     with pytest.raises(NotFound, match=r"no checkpoint of step 15; .* 20 \(number 3\), 10 "):
         Reader(tmp_path, step=15).read_metadata()
+
+
+@pytest.mark.parametrize("wrong", ["10", 10.0, True])
+@pytest.mark.parametrize("name", ["step", "number"])
+def test_step_that_is_no_whole_number_is_refused(tmp_path: Path, name: str, wrong: Any) -> None:
+    """`no checkpoint of step 10; there are those of step 10` helps nobody."""
+    with pytest.raises(CallError, match=f"{name} is {wrong!r}: give a whole number"):
+        Reader(tmp_path, **{name: wrong})
+    save({"a": 1}, storage_writer=Writer(tmp_path, step=10))
+    Reader(tmp_path, step=torch.tensor(10)).read_metadata()  # type: ignore[arg-type]
 
 
 def test_an_empty_place_is_said_to_be_empty(tmp_path: Path) -> None:

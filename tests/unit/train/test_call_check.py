@@ -1,6 +1,7 @@
 """What `elasticd.run` refuses before it begins, and what it does first."""
 
 import copy
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,10 +55,12 @@ def test_device_and_environment_are_set_before_anything_else(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(run_module, "use_device", use_device)
     monkeypatch.setattr(nccl, "prepare", lambda env: done.append("environment"))
+    monkeypatch.setenv("TORCH_GLOO_LAZY_INIT", "1")
     monkeypatch.setattr(run_module, "SingleProcess", Session)
     with pytest.raises(InterruptedError):
         elasticd.run(lambda state, world: None, elasticd.State(model=torch.nn.Linear(1, 1)))
     assert done == ["device", "environment", "session"]
+    assert os.environ["TORCH_GLOO_LAZY_INIT"] == "0", "Gloo is in a group of GPUs too"
 
 
 def test_train_that_would_return_at_once_is_refused() -> None:
