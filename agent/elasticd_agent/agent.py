@@ -10,11 +10,12 @@ import signal
 from functools import partial
 
 from elasticd.errors import EnvironmentProblem
-from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot, incarnation_of
+from elasticd.records.ids import JobName, Life, NodeId, Slot, incarnation_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.state import Past
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.job.agent_services import host_of
@@ -66,8 +67,8 @@ class Agent:
         self._incarnations = 0
         self._licenses = Licenses(self._registration)
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
-        self._past: dict[str, Generation] = {}
-        """By the uid of a job that is left for now: the newest generation of it."""
+        self._past: dict[str, Past] = {}
+        """By the uid of a job that is left for now: what was known of it."""
         self._runners: dict[JobName, Runner] = {}
         self._guard = JobGuard(self._inbox.put, self._runners)
         self._keys = Keys(self._settings.cluster)
@@ -266,7 +267,7 @@ class Agent:
         assert retired is not None
         del self._runners[job]
         if not retired.is_job_over:
-            self._past[runner.spec.uid] = runner.past
+            self._past[runner.spec.uid] = runner.past(self._settings.lease_ttl_s)
         runner.close()
         if retired.keeps_workers:
             runner.workers.detach()
@@ -345,7 +346,7 @@ class Agent:
             accounts=self.accounts,
             meters=self._meters,
         )
-        kept, past = self._kept.pop(spec.name, None), self._past.pop(spec.uid, Generation(0))
+        kept, past = self._kept.pop(spec.name, None), self._past.pop(spec.uid, Past())
         try:
             runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, past, kept)
         except (OSError, ValueError) as exc:

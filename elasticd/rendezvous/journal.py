@@ -17,7 +17,7 @@ from elasticd.records.job import JobSpec
 from elasticd.rendezvous.decide import decide
 from elasticd.rendezvous.effect import Effect
 from elasticd.rendezvous.event import Event
-from elasticd.rendezvous.state import JobState, Me
+from elasticd.rendezvous.state import JobState, Me, Past
 
 __all__ = ["line", "opening", "replay"]
 
@@ -29,7 +29,7 @@ def opening(state: JobState) -> str:
     """Return the first line of a journal: the state before any event."""
     assert state == JobState(me=state.me, spec=state.spec, past=state.past), "it told something"
     begin = {"format": _FORMAT, "me": to_plain(state.me), "spec": to_plain(state.spec)}
-    return _dump({**begin, "past": state.past})
+    return _dump({**begin, "past": to_plain(state.past)})
 
 
 def line(now_s: float, event: Event, effects: tuple[Effect, ...]) -> str:
@@ -49,7 +49,7 @@ def replay(lines: Iterable[str]) -> str | None:
             if row.get("format") != _FORMAT:
                 raise NotSupported(f"Line 1 is no opening of a journal of format {_FORMAT}.")
             me, spec = from_plain(Me, row["me"]), from_plain(JobSpec, row["spec"])
-            state = JobState(me=me, spec=spec, past=Generation(row.get("past", 0)))
+            state = JobState(me=me, spec=spec, past=_past(row.get("past", 0)))
             continue
         name, value = row["event"]
         if name not in _EVENTS:
@@ -61,6 +61,11 @@ def replay(lines: Iterable[str]) -> str | None:
         if found != recorded:
             return f"line {number}, {name}: recorded {recorded}, decided now {found}"
     return None
+
+
+def _past(value: object) -> Past:
+    """Read what was known before; journals of older versions have the generation alone."""
+    return Past(generation=Generation(value)) if isinstance(value, int) else from_plain(Past, value)
 
 
 def _named(value: Event | Effect) -> list[object]:

@@ -24,6 +24,7 @@ __all__ = [
     "Me",
     "OwnPart",
     "Pace",
+    "Past",
     "PlanState",
     "SeenMember",
     "Stage",
@@ -80,6 +81,22 @@ class Me:
     host: str
     address: str
     port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What this agent knew of the job under an earlier incarnation.
+
+    etcd may know less if it was restored from a backup, but logs and checkpoints of that generation
+    exist, and its workers may still run.
+    """
+
+    generation: Generation = Generation(0)
+    """The newest generation that was known or planned."""
+    world: World | None = None
+    """The newest world that was seen."""
+    ended_s: float = 0.0
+    """When its workers have surely ended, even where nothing is heard of them, on our clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,15 +360,20 @@ class JobState(EtcdView, PlanState, OwnPart, ChangeRecord):
 
     me: Me
     spec: JobSpec
-    past: Generation = Generation(0)
-    """The newest generation that this agent knew under an earlier incarnation. etcd may know less
-    if it was restored from a backup, but logs and checkpoints of that generation exist."""
+    past: Past = Past()
 
     @property
     def next_generation(self) -> Generation:
         """Return the generation that follows all that are known."""
         standing = self.world.generation if self.world is not None else 0
-        return Generation(max(standing, self.past) + 1)
+        return Generation(max(standing, self.past.generation) + 1)
+
+    @property
+    def lost_world(self) -> World | None:
+        """Return the world that we knew and that etcd does not know any more, if there is one."""
+        past, standing = self.past.world, self.world
+        is_known = past is None or (standing is not None and standing.generation >= past.generation)
+        return None if is_known else past
 
     @property
     def is_in_world(self) -> bool:

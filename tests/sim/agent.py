@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from elasticd.records.ids import Generation, Incarnation, Life, NodeId, incarnation_of
+from elasticd.records.ids import Incarnation, Life, NodeId, incarnation_of
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import Peer
 from elasticd.records.reason import Reason
@@ -13,7 +13,8 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import decide, wake_at_s
 from elasticd.rendezvous.journal import line, opening
-from elasticd.rendezvous.state import JobState, Me
+from elasticd.rendezvous.next_world.wait import past_of
+from elasticd.rendezvous.state import JobState, Me, Past
 from tests.sim import write
 from tests.sim.etcd import Changes, Watch
 from tests.sim.lease import AgentLease
@@ -43,7 +44,7 @@ class Agent:
         self.has_watched_all = False
         self.journal: list[str] | None = None
         self._memberships = 0
-        self._past = Generation(0)
+        self._past = Past()
         self._inbox: list[Callable[[], None]] = []
         self._writes: list[tuple[Callable[[], object], Callable[[object | None], None]]] = []
         self._is_writing = False
@@ -300,7 +301,9 @@ class Agent:
         self._watches, self._observed = [], []
         self.node.sim.holds(self, ())
         assert self.state is not None
-        self._past = Generation(self.state.next_generation - 1)
+        self._past = past_of(
+            self.state, lease_ttl_s=self.node.sim.lease_ttl_s, now_s=self._clock.now_s
+        )
         self.state = None
         self._wake = None
         self.node.sim.retired(self, effect)

@@ -94,6 +94,7 @@ def test_job_goes_on_after_etcd_was_restored_from_a_backup(seed: int) -> None:
     sim.etcd.restore(backup)
     world = until_next(sim, 30.0)
     assert world.generation > generation, "logs and checkpoints of that one stand"
+    assert not [each for each in sim.history.statuses if "does not know" in each.message]
     sim.run(20.0)
     killed = sim.nodes[sim.history.worlds[-1].nodes[0].node]
     killed.kill_worker(next(iter(killed.workers.values())))
@@ -120,4 +121,27 @@ def test_workers_of_a_lease_that_a_restore_took_end_at_the_limit_of_others(seed:
     sim.etcd.restore(backup)
     # The history breaks if the next world begins while a worker of this one lives.
     until_next(sim, LONG_TTL_S)
+    assert trains(sim)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_world_that_a_restored_etcd_does_not_know_ends_before_the_next_one(
+    seed: int, is_cut: bool
+) -> None:
+    """Its node hears of the restore late, or of nothing until its license is over."""
+    sim, backup = restored_before(seed)
+    first = sim.nodes[sim.history.worlds[-1].nodes[0].node]
+    for spare in sim.nodes.values():
+        if spare is not first:
+            spare.kill_agent()
+            spare.start_agent()
+    sim.run(5.0)
+    first.kill_agent()
+    world = until_next(sim, 3.0)
+    sim.run(1.0)
+    sim.nodes[world.nodes[0].node].link.is_cut_from_etcd = is_cut
+    sim.etcd.restore(backup)
+    # The history breaks if the next world begins while a worker of this one lives.
+    until_next(sim, 2 * LONG_TTL_S + 30.0)
     assert trains(sim)

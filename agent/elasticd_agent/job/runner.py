@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from elasticd.channel.worker import Beat, Progressed
-from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Slot, life_of
+from elasticd.records.ids import Incarnation, Life, NodeId, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Phase, Reason
@@ -13,8 +13,9 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
 from elasticd.rendezvous.decide import decide, wake_at_s
+from elasticd.rendezvous.next_world.wait import past_of
 from elasticd.rendezvous.own_record import is_working
-from elasticd.rendezvous.state import JobState, Stage
+from elasticd.rendezvous.state import JobState, Past, Stage
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.job.account_recorder import recording_of
 from elasticd_agent.job.agent_services import AgentServices
@@ -63,11 +64,11 @@ class Runner:
         incarnation: Incarnation,
         slots: tuple[Slot, ...],
         changed: Callable[[], None],
-        past: Generation,
+        past: Past,
         kept: Workers | None = None,
     ) -> None:
-        """`past` is the newest generation that an earlier incarnation knew, `kept` are the workers
-        that it left to this one, with its place."""
+        """`past` is what an earlier incarnation knew, `kept` are the workers that it left to this
+        one, with its place."""
         self.spec, self.order = spec, order
         self._host, self._changed = host, changed
         self._log = log.bind(job=spec.name)
@@ -112,10 +113,9 @@ class Runner:
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
 
-    @property
-    def past(self) -> Generation:
-        """The newest generation that this node knows."""
-        return Generation(self.state.next_generation - 1)
+    def past(self, lease_ttl_s: float) -> Past:
+        """Return what this node's next incarnation is to know; the TTL is that of all nodes."""
+        return past_of(self.state, lease_ttl_s=lease_ttl_s, now_s=now_s())
 
     @property
     def stage(self) -> Stage:

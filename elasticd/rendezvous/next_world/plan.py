@@ -269,9 +269,12 @@ def _fresh_store(
 
 def _spent_stores(state: JobState) -> tuple[StoreAddress, ...]:
     """Return the stores of earlier worlds that an outdated record still lists as fresh."""
-    if state.world is None:
+    past: dict[StoreAddress, None] = {}
+    for world in (state.past.world, state.world):
+        if world is not None:
+            past |= dict.fromkeys((*world.spent_stores, world.store))
+    if not past:
         return ()
-    past = dict.fromkeys((*state.world.spent_stores, state.world.store))
     hosts = {store.host for store in past}
     listed = {
         store

@@ -21,7 +21,7 @@ from elasticd.rendezvous.next_world.node_condition import (
     is_useless,
     may_come_back,
 )
-from elasticd.rendezvous.state import CauseWait, JobState, SeenMember
+from elasticd.rendezvous.state import CauseWait, JobState, Past, SeenMember
 
 __all__ = [
     "ALIKE_GRACE_S",
@@ -32,6 +32,7 @@ __all__ = [
     "Wait",
     "cause_wait",
     "is_culprit_awaited",
+    "past_of",
     "too_early_to_join",
     "unended",
     "unproved_end",
@@ -40,6 +41,10 @@ __all__ = [
 
 ISOLATION_MARGIN_S = 5.0
 """How far two clocks run apart at most over an isolation limit, with room for a late kill."""
+
+PAST_POLL_S = 0.5
+"""The time between looks whether a node of a world that etcd has lost is back: a join alone causes
+no look while another one is due."""
 
 PROBE_S = 2.0
 """How long a probe takes: an agent that has not ended answers within a second, or not at all."""
@@ -130,6 +135,8 @@ def too_early_to_join(
 
 def unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
     """Check rule 4: worlds without a common node could both run, unless the first has ended."""
+    if state.past.world is not None and (wait := _wait_for_lost_world(state, now_s)) is not None:
+        return wait
     world = state.world
     if world is None or _shares_unended(state, world, chosen):
         return None
@@ -159,6 +166,51 @@ def unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) ->
         )
     last_s = max((until_s for until_s, _ in gone), default=None)
     return Wait(message=message, until_s=None if alive else last_s, is_below_min=True)
+
+
+def _wait_for_lost_world(state: JobState, now_s: float) -> Wait | None:
+    """Return the wait for the end of a world that we knew, and that etcd does not know any more."""
+    lost = state.lost_world
+    if lost is None or _has_lost_ended(state, lost, now_s):
+        return None
+    left = [node.node for node in lost.nodes if not has_ended(state, lost, node)]
+    return Wait(
+        message=f"the end of generation {lost.generation} on {names(left)}: etcd does not know it "
+        "any more, as it was restored from a backup, and it may still train",
+        until_s=min(state.past.ended_s, now_s + PAST_POLL_S),
+        is_below_min=True,
+    )
+
+
+def _has_lost_ended(state: JobState, world: World, now_s: float) -> bool:
+    """Return whether a world that etcd has lost has surely ended.
+
+    That is so if one of its nodes is back: its agent has ended the workers of the oldest world that
+    might still run, and took up another incarnation then.
+    """
+    if now_s >= state.past.ended_s:
+        return True
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        if seen is None or not is_same_life(node, seen.member) or node.since > world.unended:
+            continue
+        if seen.member.incarnation != node.incarnation:
+            return True
+    return all(has_ended(state, world, node) for node in world.nodes)
+
+
+def past_of(state: JobState, *, lease_ttl_s: float, now_s: float) -> Past:
+    """Return what the next incarnation of this agent is to know of the job.
+
+    A node that hears nothing of a restored etcd lets its workers run for as long as its lease and
+    the isolation limit last, and renewed its lease before we came to know of the restore.
+    """
+    before, world = state.past, state.world
+    generation = Generation(state.next_generation - 1)
+    if world is None or state.lost_world is not None:
+        return Past(generation=generation, world=before.world, ended_s=before.ended_s)
+    limit_s = lease_ttl_s + state.spec.isolation_limit_s + ISOLATION_MARGIN_S
+    return Past(generation=generation, world=world, ended_s=now_s + limit_s)
 
 
 def _shares_unended(state: JobState, world: World, chosen: Sequence[SeenMember]) -> bool:

@@ -1,12 +1,15 @@
 """The log of an agent that replays."""
 
+import json
+
 import pytest
 
 from elasticd.errors import NotSupported
-from elasticd.records.ids import Nonce, Slot
+from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import decide
 from elasticd.rendezvous.journal import line, opening, replay
+from elasticd.rendezvous.state import Past, replace
 from tests.unit.rendezvous.cases import NOW_S, Told, failure, member, running, world
 
 EVENTS: list[ev.Event] = [
@@ -35,6 +38,19 @@ def test_journal_replays_to_the_same_effects() -> None:
     """Through text and back, with nested records and times that are no round numbers."""
     assert replay(journal()) is None
     assert any("StartWorker" in text for text in journal())
+
+
+def test_journal_tells_what_was_known_before() -> None:
+    """A later incarnation decides by it too; older versions wrote the generation alone."""
+    past = Past(generation=Generation(3), world=world(2, 0), ended_s=1005.0)
+    state = replace(Told(0).state, past=past)
+    text = opening(state)
+    event = ev.StatusSeen(status=running(1), revision=5)
+    _, effects = decide(state, event, now_s=NOW_S)
+    assert replay([text, line(NOW_S, event, effects)]) is None
+    assert '"generation":3' in text and '"ended_s":1005.0' in text
+    old = json.loads(text)
+    assert replay([json.dumps({**old, "past": 3}), line(NOW_S, event, effects)]) is None
 
 
 def test_first_difference_is_named() -> None:

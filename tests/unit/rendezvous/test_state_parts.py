@@ -115,7 +115,7 @@ def test_state_is_changed_by_its_own_replace_alone() -> None:
     [
         ("state = replace(state, proposal='')", {PlanState}),
         ("return_ = replace(replace(state, world=None), leaving=None)", {EtcdView, OwnPart}),
-        ("state = replace(state, past=0)", {JobState}),
+        ("state = replace(state, past=Past())", {JobState}),
         ("state = replace(state, **changes)", {JobState}),
     ],
 )

@@ -21,7 +21,7 @@ from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.own_record import desired_result
-from elasticd.rendezvous.state import Worker
+from elasticd.rendezvous.state import Past, Worker
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.account.account_book import AccountBook
@@ -96,11 +96,10 @@ class Scene:
         )
         spec = spec_of(name=JOB)
         slots = (Slot(0),)
-        none = Generation(0)
         self.changes: list[str] = []
         """One for each time that the agent is told to look at its jobs."""
         told = partial(self.changes.append, "told")
-        self.runner = Runner(host, spec, 1, incarnation(0), slots, told, none)
+        self.runner = Runner(host, spec, 1, incarnation(0), slots, told, Past())
         self.runners[JOB] = self.runner
 
     def writes(self, value: Member) -> None:

@@ -6,20 +6,22 @@ import pytest
 
 from elasticd.records import compression
 from elasticd.records.ids import Generation, Nonce
+from elasticd.records.member import Member
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous.next_world import plan
 from elasticd.rendezvous.next_world.change import find_change
 from elasticd.rendezvous.next_world.exclusion import readmission_delay_s
 from elasticd.rendezvous.next_world.plan import plan_world
-from elasticd.rendezvous.next_world.wait import ISOLATION_MARGIN_S, Wait
-from elasticd.rendezvous.state import replace
+from elasticd.rendezvous.next_world.wait import ISOLATION_MARGIN_S, Wait, past_of
+from elasticd.rendezvous.state import Past, replace
 from tests.unit.rendezvous.cases import (
     Told,
     incarnation,
     member,
     name,
     proposer,
+    result,
     store,
     world,
 )
@@ -214,6 +216,68 @@ def test_newcomer_to_an_unformed_world_does_not_end_the_one_before() -> None:
     formed = replace(told.state, formed_s=told.now_s)
     told.state = formed
     assert next_world(told).unended == 2
+
+
+LOST_S = 125.0
+
+
+def after_a_restore(*members: Member, since: dict[int, int] | None = None) -> Told:
+    """etcd knows node-0's generation 1, which has ended; we know that 2 followed it on node-1."""
+    told = Told(3)
+    known = world(2, 1, since=since or {1: 2}, unended=2)
+    past = Past(generation=Generation(2), world=known, ended_s=told.now_s + LOST_S)
+    told.state = replace(told.state, past=past, world=world(1, 0), oldest=(name(3),), observed=None)
+    told.members(member(3), *members)
+    left = result(0, 1, code=None, has_left=True)
+    told.state = replace(told.state, results=told.state.results.with_item(name(0), left))
+    return told
+
+
+@pytest.mark.parametrize("others", [(), (member(1),), (member(1, life=2, count=1),)])
+def test_world_that_a_restored_etcd_has_lost_is_waited_for(others: tuple[Member, ...]) -> None:
+    """Rule 4: its node may hear nothing of the restore, and train until its license is over."""
+    told = after_a_restore(*others)
+    found = planned(told)
+    assert isinstance(found, Wait) and found.is_below_min
+    assert "generation 2 on node-1" in found.message and "restored from a backup" in found.message
+    assert found.until_s is not None and found.until_s <= told.now_s + 1.0, "it may come back"
+    told.now_s += LOST_S
+    assert next_world(told).generation == 3
+
+
+def test_lost_world_has_ended_once_one_of_its_nodes_is_back() -> None:
+    """Its agent takes up another incarnation when the workers have ended."""
+    assert next_world(after_a_restore(member(1, count=2))).generation == 3
+
+
+def test_newcomer_to_a_lost_world_does_not_end_the_one_before() -> None:
+    """That world may never have begun: its other nodes may train on in the one before."""
+    told = after_a_restore(member(1, count=2))
+    known = world(2, 1, 2, since={1: 2, 2: 1}, unended=1)
+    told.state = replace(told.state, past=dataclasses.replace(told.state.past, world=known))
+    found = planned(told)
+    assert isinstance(found, Wait) and "node-2" in found.message
+
+
+def test_stores_of_a_lost_world_are_spent() -> None:
+    """The records of a backup list them as fresh."""
+    told = after_a_restore(member(1, count=2))
+    lost = dataclasses.replace(told.state.lost_world or world(2, 1), store=store(3, 1))
+    told.state = replace(told.state, past=dataclasses.replace(told.state.past, world=lost))
+    assert store(3, 1) in next_world(told).spent_stores
+
+
+def test_next_incarnation_knows_the_newest_world_and_when_it_has_ended() -> None:
+    """A lease that was renewed just before the restore, and the isolation limit after it."""
+    told = proposer(1)
+    known = past_of(told.state, lease_ttl_s=60.0, now_s=told.now_s)
+    limit_s = 60.0 + told.state.spec.isolation_limit_s + ISOLATION_MARGIN_S
+    assert known == Past(
+        generation=Generation(1), world=told.state.world, ended_s=told.now_s + limit_s
+    )
+    # Another incarnation that learns nothing newer leaves the time as it was.
+    told = after_a_restore()
+    assert past_of(told.state, lease_ttl_s=60.0, now_s=told.now_s + 50.0) == told.state.past
 
 
 def test_join_waits_for_a_world_that_is_still_forming() -> None:
