@@ -13,6 +13,7 @@ from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.ids import checked_name
 from elasticd.records.keys import Keys
+from elasticd.store.address import parse_addresses
 from elasticd.store.api import Store, StoreSettings
 
 __all__ = [
@@ -155,6 +156,7 @@ def endpoints(urls: str) -> tuple[str, ...]:
             raise CallError(
                 f"--etcd {url!r} is not an endpoint: write http://HOST:PORT, several with commas."
             )
+        parse_addresses((full,))
         found.append(f"{scheme}://{host}:{port}")
     if len({url.partition("://")[0] for url in found}) != 1:
         raise CallError(

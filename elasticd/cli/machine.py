@@ -15,6 +15,10 @@ from elasticd_agent.worker_setup.gpus import visible_gpus
 __all__ = ["cpu_count", "gpu_count", "own_address", "sources_towards", "submitter"]
 
 
+_ADDRESS_PREFERENCES, _PUBLIC = 72, 2
+"""IPV6_ADDR_PREFERENCES and IPV6_PREFER_SRC_PUBLIC of <linux/in6.h> (RFC 5014)."""
+
+
 def gpu_count(
     environ: Mapping[str, str], dev: Path = Path("/dev"), sys: Path = Path("/sys")
 ) -> int:
@@ -68,7 +72,8 @@ def own_address(
 def sources_towards(host: str, port: int) -> Iterator[str]:
     """Return the source addresses of connections to a host; none if its name does not resolve.
 
-    Connecting a UDP socket sends nothing, but the kernel chooses a route and a source address.
+    Connecting a UDP socket sends nothing, but the kernel chooses a route and a source address: of
+    IPv6 a public one, since a temporary one (RFC 8981) is gone after days, and the node with it.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -76,6 +81,9 @@ def sources_towards(host: str, port: int) -> Iterator[str]:
         return
     for family, kind, protocol, _, target in found:
         with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            if family == socket.AF_INET6:
+                with suppress(OSError):  # A sandbox that does not know it.
+                    probe.setsockopt(socket.IPPROTO_IPV6, _ADDRESS_PREFERENCES, _PUBLIC)
             probe.connect(target)
             yield str(probe.getsockname()[0])
 

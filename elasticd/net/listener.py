@@ -3,7 +3,7 @@
 import errno
 import socket
 
-__all__ = ["ANY_ADDRESS", "address_of", "host_port", "listen"]
+__all__ = ["ANY_ADDRESS", "address_of", "family_of", "host_port", "listen"]
 
 ANY_ADDRESS = "*"
 """All addresses of this machine, of IPv4 and of IPv6."""
@@ -36,6 +36,17 @@ def listen(
         opened.close()
         raise
     return opened
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family in which to listen at an address or a name; IPv4 if a name has both."""
+    if ":" in host:
+        return socket.AF_INET6
+    try:
+        found = {each[0] for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        found = set()  # What is wrong with the name is said when somebody listens there.
+    return socket.AF_INET6 if found == {socket.AF_INET6} else socket.AF_INET
 
 
 def address_of(listener: socket.socket) -> tuple[str, int]:

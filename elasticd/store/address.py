@@ -82,6 +82,6 @@ def _parse(text: str) -> Address:
     if parts.scheme not in ("http", "https") or not host or port == 0 or not is_plain:
         raise CallError(
             f"The address of etcd {text!r} is not understood: write http://host:{DEFAULT_PORT},"
-            f" https://host:{DEFAULT_PORT} or unix:///path/of/socket."
+            f" http://[fd00::1]:{DEFAULT_PORT}, the same with https, or unix:///path/of/socket."
         )
     return Address(host=host, port=port or DEFAULT_PORT, is_tls=parts.scheme == "https")

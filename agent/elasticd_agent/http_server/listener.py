@@ -10,7 +10,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from elasticd.errors import EnvironmentProblem
-from elasticd.net.listener import address_of, listen
+from elasticd.net.listener import address_of, family_of, listen
 from elasticd.store.api import StoreSettings
 from elasticd.store.real_user import reading_as_real_user
 
@@ -48,8 +48,7 @@ class HttpListener:
                 "password."
             ) from exc
         try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            self.socket: socket.socket = listen(address, port, family=family)
+            self.socket: socket.socket = listen(address, port, family=family_of(address))
         except OSError as exc:
             why = exc.strerror or exc
             if exc.errno in (errno.EADDRINUSE, errno.EACCES):

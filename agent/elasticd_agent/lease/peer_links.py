@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from threading import Lock, Thread
 
+from elasticd.net.listener import family_of
 from elasticd.net.socket_selector import SocketSelector
 from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
@@ -297,7 +298,7 @@ def _name_in(hello: bytes) -> _Name | None:
 
 def _listen(address: str) -> socket.socket:
     """Listen on the advertised address alone; on all if it is not one of this machine's own."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    family = family_of(address)
     try:
         return socket.create_server((address, 0), backlog=_BACKLOG, family=family)
     except OSError:

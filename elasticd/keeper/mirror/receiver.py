@@ -32,6 +32,7 @@ from elasticd.keeper.mirror.protocol import (
     checked,
 )
 from elasticd.keeper.wire.message import KeeperAddress, Saving
+from elasticd.net.listener import family_of
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["MirrorReceiver"]
@@ -80,7 +81,7 @@ class MirrorReceiver:
         with self._lock:
             if self._address is None and self._host:
                 try:
-                    family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+                    family = family_of(self._host)
                     listener = socket.create_server((self._host, 0), family=family)
                 except OSError as exc:
                     self._log_once("listening", "keeper.not_listening", f"{self._host}: {exc}")

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from elasticd.net import framing
+from elasticd.net.listener import family_of
 from elasticd.tensors import cuda
 from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree
@@ -50,8 +51,7 @@ class StateServer:
         self._lock = threading.Lock()
         self._lines: set[socket.socket] = set()
         self._is_over = False
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, 0), family=family)
+        self._listener = socket.create_server((address, 0), family=family_of(address))
         self.port = int(self._listener.getsockname()[1])
         self._accepting = threading.Thread(target=self._accept, name="elasticd-heal", daemon=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.net.listener import address_of, host_port, listen
+from elasticd.net.listener import address_of, family_of, host_port, listen
 
 HAVE_BRACKETS = {
     "elasticd/autoscale/prometheus/settings.py",
@@ -60,6 +60,48 @@ def test_a_machine_without_ipv6_has_all_its_addresses(monkeypatch: pytest.Monkey
 )
 def test_an_address_of_ipv6_stands_in_brackets(host: str, text: str) -> None:
     assert host_port(host, 80) == text
+
+
+SIX, FOUR = (socket.AF_INET6, 1, 6, "", ("fd00::1", 0, 0, 0)), (socket.AF_INET, 1, 6, "", ())
+
+
+@pytest.mark.parametrize(
+    ("host", "found", "family"),
+    [
+        ("fd00::1", [], socket.AF_INET6),
+        ("10.0.0.1", [FOUR], socket.AF_INET),
+        ("both", [SIX, FOUR], socket.AF_INET),
+        ("six", [SIX], socket.AF_INET6),
+        ("none", [], socket.AF_INET),
+    ],
+)
+def test_name_of_an_ipv6_address_alone_is_listened_to_there(
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    found: list[tuple[object, ...]],
+    family: socket.AddressFamily,
+) -> None:
+    """A node may give its name as its address, also in a cluster without IPv4."""
+
+    def resolved(*_: object, **__: object) -> list[tuple[object, ...]]:
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    assert family_of(host) == family
+
+
+def test_nobody_guesses_the_family_of_an_address() -> None:
+    """A name has no colon, and may have no address of IPv4."""
+    root = Path(__file__).parents[3]
+    guessing = {
+        str(path.relative_to(root))
+        for folder in ("elasticd", "agent")
+        for path in (root / folder).rglob("*.py")
+        if 'AF_INET6 if ":" in' in path.read_text()
+    }
+    assert guessing == set()
 
 
 def test_nobody_writes_an_address_before_a_port_by_hand() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.daemons.agent import agent_settings, default_node_id
-from elasticd.cli.machine import gpu_count, own_address
+from elasticd.cli.etcd_flags import endpoints
+from elasticd.cli.machine import gpu_count, own_address, sources_towards
 from elasticd.cli.main import main
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd_agent.settings import ForwardedRanks
@@ -160,6 +161,29 @@ def test_the_address_is_that_of_the_way_to_etcd() -> None:
 def test_the_address_is_loopback_where_the_endpoint_says_so(endpoint: str) -> None:
     """Agents of one machine need no other; the real resolver is asked here."""
     assert own_address([endpoint]) == "127.0.0.1"
+
+
+def test_the_address_of_ipv6_is_one_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would rather take a temporary one (RFC 8981), which is gone after days."""
+    wanted: list[int] = []
+
+    class Probe(socket.socket):
+        def connect(self, _: object) -> None:
+            wanted.append(self.getsockopt(socket.IPPROTO_IPV6, 72))
+            raise OSError("no route")
+
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert list(sources_towards("::1", 2379)) == []
+    assert wanted and all(each & 2 for each in wanted)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://fd00::1:2379", "http://[fd00::1:2379", "http://[zz::1]:2379", "::1:2379"]
+)
+def test_address_of_ipv6_that_is_written_wrongly_is_refused(endpoint: str) -> None:
+    """An agent looked for its own address on the way there, and ended in a traceback."""
+    with pytest.raises(CallError, match=r"write http://host:2379, http://\[fd00::1\]:2379"):
+        endpoints(endpoint)
 
 
 @pytest.mark.parametrize("names", [["own-name"], ["gone"], ["127.0.0.1", "gone"]])
