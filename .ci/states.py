@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from elasticd.keeper import snapshot_save
+from elasticd.keeper.save import snapshot_save
 from elasticd.rendezvous import stages
 from elasticd.transitions import Transitions
 from generated_page import ROOT, write_or_check

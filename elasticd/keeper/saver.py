@@ -8,28 +8,25 @@ one holder.)
 """
 
 import os
-import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Condition, Thread
 
 from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.fail_point import fail_point
 from elasticd.checkpoint.commit.fetch import read_back
-from elasticd.checkpoint.commit.upload import Abandoned, upload
+from elasticd.checkpoint.commit.upload import Abandoned
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, Refused
-from elasticd.keeper.cancellable_bucket import CancellableBucket
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
-from elasticd.keeper.snapshot_save import SaveStage, SnapshotSave
-from elasticd.keeper.wire.message import Saving
+from elasticd.keeper.save.share_uploader import ShareUploader
+from elasticd.keeper.save.snapshot_save import SaveStage, SnapshotSave
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Saver"]
@@ -43,6 +40,8 @@ LOST_S = 60.0
 """A share that is missing for so long after the job's end will not come."""
 GIVE_UP_S = 900.0
 """A snapshot of which something is missing for so long will never be complete."""
+LOOK_S = 0.1
+"""How often to look, for who waits, whether the last connection of a worker is at its end."""
 
 log = get_logger()
 
@@ -66,11 +65,10 @@ class Saver:
         `committed` is called after each commit of this keeper, and must return at once.
         """
         self._bucket, self._committer, self._vault = bucket, committer, vault
-        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
+        self._uploader = ShareUploader(bucket, committer, vault, parallel=parallel)
         self._niceness = niceness
         self._committed = committed
         self._metrics = metrics or Metrics(committer.job, "")
-        self._writer = secrets.token_hex(4)
         self._changed = Condition()
         self._jobs: dict[Snapshot, SnapshotSave] = {}
         self._to_open: list[tuple[int, int]] = []
@@ -110,7 +108,11 @@ class Saver:
                 return
             now_s = time.monotonic()
             job = SnapshotSave(
-                snapshot=share.snapshot, shares=share.shares, begun_s=now_s, uploaded_s=now_s
+                snapshot=share.snapshot,
+                shares=share.shares,
+                begun_s=now_s,
+                uploaded_s=now_s,
+                is_on_one_node=record.is_on_one_node,
             )
             name = f"save-{share.snapshot.step}"
             Thread(target=self._save, args=(job,), name=name, daemon=True).start()
@@ -164,19 +166,27 @@ class Saver:
         with self._changed:
             return snapshot in self._jobs
 
-    def wait_idle(self, timeout_s: float) -> None:
-        """Wait until nothing is being saved."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(job.outcome is not None for job in self._jobs.values()), timeout_s
-            )
+    def wait_idle(self, timeout_s: float, generation: int = 0) -> None:
+        """Wait until nothing is being saved, or only what can never be whole.
+
+        `generation` is that of who waits, if this node's processes of earlier ones have ended.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            with self._changed:
+                waiting = [job for job in self._jobs.values() if job.outcome is None]
+            if all(self._is_lost(job, generation) for job in waiting):
+                return
+            with self._changed:
+                self._changed.wait(min(LOOK_S, left_s))
 
     @property
     def progress(self) -> tuple[int, int]:
         """Return the uploaded bytes and all bytes of the uploads here that are not durable yet."""
         with self._changed:
             waiting = [job for job in self._jobs.values() if job.outcome is None]
-            records = [r for job in waiting for r in self._held(job) if r.share.holder == 0]
+            held = [record for job in waiting for record in self._uploader.held(job)]
+            records = [record for record in held if record.share.holder == 0]
             return sum(r.uploaded_bytes for r in records), sum(r.memory.size for r in records)
 
     def close(self, timeout_s: float) -> bool:
@@ -198,13 +208,9 @@ class Saver:
             )
             self._is_closing = True
             self._changed.notify_all()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._uploader.close()
         self._metrics.write()
         return is_saved
-
-    def _count(self, record: ShareRecord, size: int) -> None:
-        with self._changed:
-            record.uploaded_bytes += size
 
     # --- threads of ours ------------------------------------------------------------------------
 
@@ -244,47 +250,17 @@ class Saver:
                 del self._jobs[old]
             self._changed.notify_all()
 
-    def _upload(self, job: SnapshotSave) -> None:
-        """Upload all shares of which this node is the first holder."""
-        while mine := [r for r in self._held(job) if r.share.holder == 0 and not r.is_uploaded]:
-            job.missing_s = None
-            for record in mine:
-                self._upload_one(job, record)
-                job.uploaded_s = time.monotonic()
-
-    def _upload_one(self, job: SnapshotSave, record: ShareRecord) -> None:
-        job.enter(SaveStage.UPLOADING)
-        fail_point("upload.begun")
-
-        def is_wanted() -> bool:
-            return record.is_wanted and not self._is_closing
-
-        job.own[record.share.share] = upload(
-            CancellableBucket(self._bucket, is_wanted),
-            record.share,
-            record.memory.view,
-            uid=self._committer.uid,
-            writer=self._writer,
-            pool=self._pool,
-            is_wanted=is_wanted,
-            wrote=lambda size: self._count(record, size),
-            sums_of=record.sums_of,
-        )
-        record.is_uploaded = True
-        job.enter(SaveStage.WAITING)
-        fail_point("upload.fragment")
-
     def _commit_when_complete(self, job: SnapshotSave) -> None:
         """Wait for the other shares and commit, or see that another keeper has committed."""
         pause_s = FIRST_PAUSE_S
         while not self._is_closing:
-            self._upload(job)  # Another worker of this node may be later.
+            self._uploader.upload_own(job)  # Another worker of this node may be later.
             waited_s = time.monotonic() - job.uploaded_s
             first = min(job.own, default=job.shares)
             turn = 0 if first == 0 else 1 + first % 16
             # The first holder may take as long as this node did.
             if waited_s >= max(1, turn) * TURN_S + job.took_s:
-                self._upload_second_copy(job)
+                self._uploader.upload_second_copies(job)
             if waited_s >= turn * TURN_S:
                 if self._try_commit(job):
                     return
@@ -300,16 +276,6 @@ class Saver:
             with self._changed:
                 self._changed.wait(pause_s)
             pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
-
-    def _upload_second_copy(self, job: SnapshotSave) -> None:
-        """Upload the second copy of a share whose first holder has not uploaded it."""
-        for record in self._held(job):
-            share = record.share
-            if share.holder and not record.is_uploaded and share.share not in job.own:
-                if self._committer.fragment(job.snapshot, share.share) is None:
-                    self._upload_one(job, record)
-                else:
-                    record.is_uploaded = True
 
     def _try_commit(self, job: SnapshotSave) -> bool:
         self._open_all()
@@ -359,6 +325,22 @@ class Saver:
             self._vault.forget_before(log_state.last)
         return True
 
+    def _is_lost(self, job: SnapshotSave, generation: int) -> bool:
+        """Return whether a share of it was lost for certain, with a process of this node.
+
+        It was if all ranks were here, all of them have ended, and the share is neither here nor in
+        the storage, where a keeper before this one may have left it.
+        """
+        if job.is_lost or not job.is_on_one_node or job.snapshot.generation >= generation:
+            return job.is_lost
+        missing = self._vault.missing(job.snapshot, job.shares) - set(job.own)
+        with suppress(ElasticdError):  # What the storage does not say is not certain.
+            job.is_lost = any(self._committer.fragment(job.snapshot, n) is None for n in missing)
+        if job.is_lost:
+            job.why = "A process ended before its part was whole."
+            self._note_failed(job)
+        return job.is_lost
+
     def _end(self, job: SnapshotSave, outcome: CommitOutcome) -> None:
         if outcome is CommitOutcome.TOO_LATE:
             self._note_other_run()  # It asks the storage, and whoever asks us waits for the lock.
@@ -383,15 +365,6 @@ class Saver:
                 f"Another run of {log_state.job} saves to {self._bucket.url} now, and nothing of "
                 "this one is saved any more: stop one of the two."
             )
-
-    def _held(self, job: SnapshotSave) -> list[ShareRecord]:
-        return [
-            record
-            for record in self._vault.records()
-            if record.share.snapshot == job.snapshot
-            and record.is_wanted
-            and record.saving is not Saving.NONE
-        ]
 
     def note(self, sentence: str) -> None:
         """Report this sentence to a person, once."""

@@ -202,7 +202,7 @@ class Service:
         """Answer a worker's questions of a restore: which checkpoints exist, and their bytes."""
         match question:
             case ms.Find():
-                self.saver.wait_idle(question.settle_s)
+                self.saver.wait_idle(question.settle_s, question.generation)
                 return self.finder.find(question.below), None
             case ms.Join():
                 return self.finder.join(question.generation, question.timeout_s), None
@@ -251,6 +251,7 @@ class Service:
             memory=self.vault.memory(worker, taken.plan, taken.buffer),
             epoch=taken.epoch,
             saving=taken.saving,
+            is_on_one_node=taken.is_on_one_node,
         )
         self.vault.add(worker, taken.plan, taken.buffer, record)
         if record.saving is not ms.Saving.NONE:

@@ -138,6 +138,7 @@ class _Job:
         self._state = _Plain()
         # What else than an optimizer changes tensors between two calls is not known here.
         self._saving = SnapshotTaker(Keeper(name).connect, Every(), "blocking")
+        self._saving.is_on_one_node = int(env.get("LOCAL_WORLD_SIZE", "0")) == self._size
         self._saving.use(
             self._state,
             _are_large,
@@ -211,7 +212,10 @@ class _Job:
         """Find a good checkpoint on rank 0, and write down which: others take the same."""
         below, notes = 0, list[str]()
         while True:
-            found = client.ask(ms.Find(below=below, settle_s=UPLOAD_WAIT_LIMIT_S), ms.Found)
+            question = ms.Find(
+                below=below, settle_s=UPLOAD_WAIT_LIMIT_S, generation=self._generation
+            )
+            found = client.ask(question, ms.Found)
             notes += found.notes
             if notes and not found.number:
                 raise all_damaged(notes)

@@ -49,7 +49,7 @@ _PORTS = {
     "elasticd/channel/wire.py": "The agent's, the worker's and the keeper's messages share it.",
     "elasticd/checkpoint/storage/forwarding_bucket.py": "Buckets of two packages are based on it.",
     "elasticd/checkpoint/storage/gcs.py": "Only where a bucket is Google's may gcsfs be imported.",
-    "elasticd/keeper/cancellable_bucket.py": "It is a bucket like others, and knows no keeper.",
+    "elasticd/keeper/save/cancellable_bucket.py": "It is a bucket; it knows no keeper.",
     "elasticd/store/sink.py": "Watches of etcd, of Kubernetes and in memory use it.",
     "elasticd/train/save/keeper_connection.py": "`Checkpoints` and `save` reach the keeper by it.",
     "elasticd/train/tcp_store/key_wait.py": "All exchanges of the room wait by it.",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elasticd.errors import InvariantBroken
-from elasticd.keeper.snapshot_save import SAVE_STAGES, SaveStage
+from elasticd.keeper.save.snapshot_save import SAVE_STAGES, SaveStage
 from elasticd.rendezvous.stages import MEMBER_STAGES, WORKER_STAGES
 from elasticd.transitions import Transitions
 
@@ -61,7 +61,7 @@ def test_nobody_changes_a_stage_without_its_table() -> None:
                 found.append(f"{path.relative_to(ROOT)}: {ast.unparse(node).splitlines()[0]}")
     stages = "elasticd/rendezvous/stages.py"
     assert sorted(found) == [
-        "elasticd/keeper/snapshot_save.py: self.stage = SAVE_STAGES.step(self.stage, stage)",
+        "elasticd/keeper/save/snapshot_save.py: self.stage = SAVE_STAGES.step(self.stage, stage)",
         f"{stages}: dataclasses.replace(worker, stage=WORKER_STAGES.step(worker.stage, stage))",
         f"{stages}: replace(state, stage=MEMBER_STAGES.step(state.stage, stage))",
     ]

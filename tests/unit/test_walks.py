@@ -21,8 +21,8 @@ from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.checkpoint.format.share_layout import laid_out, shares
 from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 from elasticd.cli.run.request import parse
-from elasticd.keeper.cancellable_bucket import CancellableBucket
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.save.cancellable_bucket import CancellableBucket
 from elasticd.records.checkpoint import Every
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life, NodeId, Nonce, Slot

@@ -31,6 +31,8 @@ class ShareRecord:
     is_wanted: bool = True
     """False if its memory is going to be overwritten."""
     saving: Saving = Saving.USUAL
+    is_on_one_node: bool = False
+    """True if all shares of its snapshot are handed to this keeper, or to none."""
     is_finished: bool = False
     """True if its snapshot is durable, or was given up."""
     is_uploaded: bool = False

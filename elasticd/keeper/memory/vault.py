@@ -222,6 +222,18 @@ class ShareMemory:
             own = list(self._all())
         return own + self.received.records()
 
+    def missing(self, snapshot: Snapshot, shares: int) -> set[int]:
+        """Return the shares of a snapshot that are not here, and that no worker may hand over.
+
+        A worker may as long as its connection is not at its end: its last message may wait there.
+        """
+        with self._lock:
+            coming = {
+                place.plan.share for place in self._places.values() if place.plan.shares == shares
+            }
+            here = {each.share.share for each in self._all() if each.share.snapshot == snapshot}
+        return set(range(shares)) - coming - here
+
     def find(self, held: Held) -> ShareRecord | None:
         """Return the record with this description; None if the record is not here any more."""
         found = [(held_of(each), each) for each in self.records() if each.is_wanted]

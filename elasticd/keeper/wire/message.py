@@ -101,6 +101,8 @@ class SaveSnapshot:
     world_size: int
     skeleton: str = ""
     saving: Saving = Saving.USUAL
+    is_on_one_node: bool = False
+    """True if all ranks of its world are on this node, so that no other keeper gets a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,9 @@ class Find:
     below: int = 0
     settle_s: float = 0.0
     """How long to wait first, until what is being saved is durable, in seconds."""
+    generation: int = 0
+    """The generation that asks, where this node's processes of earlier ones have ended: what was
+    lost with them is not waited for. 0 if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,7 @@ class SnapshotTaker:
         self._state: Savable | None = None
         self._rank, self._generation = 0, 0
         self._nodes: Sequence[int] = ()
+        self.is_on_one_node = False  # That is only said where the ranks of a world are counted.
         self.mirroring: NextKeeper | None = None
         self._pairs = CopyPairs()
         self._overlap: OverlappedCopy | None = None
@@ -346,6 +347,7 @@ class SnapshotTaker:
                     world_size=len(self._nodes),
                     skeleton=skeleton if buffers.part.share == 0 else "",
                     saving=saving,
+                    is_on_one_node=self.is_on_one_node,
                 )
             # Its answer is not waited for: the keeper has begun to upload, and is slow to say so.
             self._try(partial(self.client.send, question, timeout_s=REPLY_LIMIT_S))

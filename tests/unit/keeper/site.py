@@ -77,6 +77,8 @@ class Node:
         self.bucket, self.vault = bucket, ShareMemory()
         self.committer = Committer(bucket=bucket, log=CommitLog(bucket), uid=uid, job="job")
         self.commits = 0
+        self.is_on_one_node = False
+        """Whether no other keeper gets a share of what is taken here."""
         self.saver = Saver(
             bucket, self.committer, self.vault, parallel=parallel, committed=self._count
         )
@@ -90,6 +92,7 @@ class Node:
             memory = self.vault.memory(worker, plan.id, buffer)
             memory.view[:] = bytes([made.step % 256]) * memory.size
             record = record_of(self.vault, worker, plan, buffer, made)
+            record.is_on_one_node = self.is_on_one_node
             self.vault.add(worker, plan.id, buffer, record)
             self.saver.add(record)
 

@@ -307,6 +307,18 @@ def test_other_ranks_load_what_rank_0_has_written_down(
     assert node.keeper.taken[0].snapshot == snapshot_of(6, run=5, generation=2)
 
 
+@pytest.mark.parametrize(("size", "is_on_one_node"), [("1", True), ("2", False)])
+def test_keeper_is_told_what_can_be_lost_with_the_processes_of_its_node(
+    node: Node, monkeypatch: pytest.MonkeyPatch, size: str, is_on_one_node: bool
+) -> None:
+    """Whether it gets all shares, and that those who made earlier ones have ended by now."""
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert load() is None
+    assert [each.generation for each in node.of(ms.Find)] == [2]
+    assert save(state_of(3), 3)
+    assert {each.is_on_one_node for each in node.keeper.taken} == {is_on_one_node}
+
+
 def test_rank_that_alone_reads_what_is_damaged_says_how_to_give_it_up(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,10 @@ class SnapshotSave:
     own: dict[int, Fragment] = field(default_factory=dict)
     stage: SaveStage = SaveStage.WAITING
     why: str = ""
+    is_on_one_node: bool = False
+    """True if no other keeper gets a share of it."""
+    is_lost: bool = False
+    """True if it is certain that a share of it never comes."""
     missing_s: float | None = None
     """Since when nothing is left to do here, but a share of others is missing."""
 
