@@ -7,12 +7,15 @@ holder has not. Parts are written in a pool of threads that all uploads of the k
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Event, Lock
 
 from elasticd.checkpoint.commit.committer import Committer
 from elasticd.checkpoint.commit.fail_point import fail_point
 from elasticd.checkpoint.commit.upload import upload
+from elasticd.checkpoint.format.layout import fragment_name
 from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.errors import ElasticdError, EnvironmentProblem
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.save.cancellable_bucket import CancellableBucket
@@ -37,13 +40,22 @@ class ShareUploader:
     def upload_own(self, job: SnapshotSave) -> None:
         """Upload all shares of which this node is the first holder.
 
+        If the storage has no room for one, and no other node has any, the others are deleted: they
+        are of no use, and would take the room of the next snapshot.
+
         Raises: Abandoned: the memory was needed for a newer snapshot, or the keeper ends.
         ElasticdError: the storage does not take a share.
         """
         while mine := [r for r in self.held(job) if r.share.holder == 0 and not r.is_uploaded]:
             job.missing_s = None
             for record in mine:
-                self._upload(job, record)
+                try:
+                    self._upload(job, record)
+                except EnvironmentProblem:
+                    if job.is_on_one_node:
+                        with suppress(ElasticdError):
+                            self._delete(job)
+                    raise
                 job.uploaded_s = time.monotonic()
 
     def upload_second_copies(self, job: SnapshotSave) -> None:
@@ -95,6 +107,19 @@ class ShareUploader:
         record.is_uploaded = True
         job.enter(SaveStage.WAITING)
         fail_point("upload.fragment")
+
+    def _delete(self, job: SnapshotSave) -> None:
+        """Delete the shares that were uploaded whole: each fragment first, then what it names.
+
+        An earlier keeper may have left a fragment under the same name, which this one did not
+        replace and which may be in a checkpoint.
+        """
+        for share, own in list(job.own.items()):
+            if self._committer.fragment(job.snapshot, share) == own:
+                parts = [f"{job.snapshot.folder}/{part.name}" for part in own.parts]
+                self._bucket.delete([fragment_name(job.snapshot, share, 0)])
+                self._bucket.delete(parts)
+                del job.own[share]
 
     def _count(self, record: ShareRecord, size: int) -> None:
         with self._counting:
