@@ -8,8 +8,7 @@ step, and no rank may copy it.
 
 Most scripts cannot be interrupted while dirty: there is nothing collective between the steps of
 their optimizers and the commit. Others, which are found by watching, get a copy of what the
-optimizer is about to change (`undo`). Rejected: that copy for every script, which costs a tenth of
-a step.
+optimizer is about to change (`undo`). Rejected: that copy for each script (a tenth of a step).
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +30,8 @@ from elasticd.train.session.step_session import QueuedSteps, StepSession
 __all__ = ["StepGuard"]
 
 COPY_LIMIT_BYTES = 64 << 20
-"""Parameters up to this size are copied as a generation begins: 30 ms with Adam's state."""
+"""Parameters up to this size are copied as a generation begins (30 ms with Adam's state), and as an
+epoch does: scripts that seldom write into them, or drop moments, mostly do it there."""
 
 PROBATION = 2
 """How many commits it takes to know whether a script does something between its steps and its
@@ -66,7 +66,7 @@ class StepGuard:
         self.names: dict[int, str] = {}  # of parameters, by their ids
         self._parameters: list[torch.Tensor] = []
         self._known: frozenset[int] = frozenset()
-        self._is_on_gpu = self._is_warned = False
+        self._is_on_gpu = self._is_small = self._is_epoch = self._is_warned = False
         self._on_nan = OnNan.IGNORE
         self._session: StepSession | None = None
         self._sequence: Callable[[], int | None] = lambda: None
@@ -140,17 +140,16 @@ class StepGuard:
         """
         self.disarm()
         self._any_rank, self._barrier, self._session, self.queued = any_rank, barrier, session, None
-        self._on_nan = on_nan
-        self._sequence = session.sequence
+        self._on_nan, self._sequence = on_nan, session.sequence
         self._begin_step()
         # In the process's first generation it is not known how much memory the GPU will need. To
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
         # in its first step then counts as one that has stepped, which is nearly as good.
         self._generations += 1
-        is_small = sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES
-        if is_small and (self._generations > 1 or not self._is_on_gpu):
+        self._is_small = sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES
+        if self._is_small and (self._generations > 1 or not self._is_on_gpu):
             self._copy_all(is_required=False)
-        self.monitor.rebaseline(is_expected=True, is_hashed=is_small or self._is_on_gpu)
+        self.monitor.rebaseline(is_expected=True, is_hashed=self._is_small or self._is_on_gpu)
         self._hooks.callback(step_hooks.register_optimizer_step_pre_hook(self._before).remove)
         self._hooks.callback(step_hooks.register_optimizer_step_post_hook(self._after).remove)
 
@@ -167,8 +166,8 @@ class StepGuard:
                 self._copy_all(is_required=True)
             self.monitor.rebaseline(is_expected=True, is_probe=True)
 
-    def begin_commit(self) -> None:
-        """Make sure that the step may count; the state is not clean before `end_commit`.
+    def begin_commit(self, *, is_epoch: bool = False) -> None:
+        """Make sure that the step may count, or an epoch; not clean before `end_commit`.
 
         Raises:
             CallError: an optimizer's step was left by an exception.
@@ -187,6 +186,7 @@ class StepGuard:
         if self._barrier is not None and (sequence is None or sequence != self._met_at):
             self._wait_at_barrier()
         few = len(self._begun) < len(self._undo)  # Else each optimizer has used its gradients.
+        self._is_epoch = is_epoch
         self.is_waiting = few and self._waiting.are_there(self._undo, self._begun, self._parameters)
         self.is_busy = True
 
@@ -203,8 +203,8 @@ class StepGuard:
         if self.queued is not None:
             self.queued.end_commit()
         self._begin_step()
-        if self._touches >= HABIT:
-            self._copy_all(is_required=True)
+        if (is_habit := self._touches >= HABIT) or (self._is_epoch and self._is_small):
+            self._copy_all(is_required=is_habit)
         elif self._holds_copies and not self._needs_undo():
             for undo in self._undo.values():
                 undo.release()

@@ -322,7 +322,7 @@ class StateCore:
             has_stepped = self.has_stepped or self._keep.has_updated_scaler()
             self._checks[:] = [check for check in self._checks if check(has_stepped)]
         groups = self._keep.groups(self._groups.check)
-        self.guard.begin_commit()  # The rank is dirty until `end_commit`.
+        self.guard.begin_commit(is_epoch=epoch != self.epoch)  # Dirty until `end_commit`.
         try:
             is_waiting = self.guard.is_waiting and not self._keep.has_updated_scaler()
             kept = self._keep.collect(groups)
