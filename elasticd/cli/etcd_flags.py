@@ -1,6 +1,8 @@
 """The flags and variables that name an etcd, and the store that is opened with them."""
 
 import os
+import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.cli import parse_value
-from elasticd.cli.secrecy import hide_from_user
+from elasticd.cli.parse_value import LAST_PORT
+from elasticd.cli.secrecy import hide_from_user, secret_in
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.ids import checked_name
 from elasticd.records.keys import Keys
@@ -152,7 +155,8 @@ def endpoints(urls: str) -> tuple[str, ...]:
         full = url if "://" in url else f"http://{url}"
         scheme, _, rest = full.partition("://")
         host, _, port = rest.rstrip("/").rpartition(":")
-        if scheme not in ("http", "https") or not host or not port.isdecimal():
+        is_port = re.fullmatch("[0-9]{1,5}", port) is not None and int(port) <= LAST_PORT
+        if scheme not in ("http", "https") or not host or not is_port:
             raise CallError(
                 f"--etcd {url!r} is not an endpoint: write http://HOST:PORT, several with commas."
             )
@@ -234,19 +238,24 @@ def _password(values: Values, environ: Mapping[str, str]) -> str:
     path = _given(values, environ, "etcd_password_file")
     if not path:
         return environ.get(ETCD_PASSWORD, "")
-    _readable("--etcd-password-file", path)
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\n")
-    except UnicodeDecodeError as exc:
+        return secret_in(path).rstrip("\n")
+    except OSError as exc:
         raise EnvironmentProblem(
-            f"--etcd-password-file {path} is not text in UTF-8: give the file that holds the "
-            "password and nothing else."
+            f"--etcd-password-file {path} cannot be read: {exc.strerror}."
+        ) from exc
+    except ValueError as exc:
+        raise EnvironmentProblem(
+            f"--etcd-password-file {path} {exc}: give the file that holds the password and "
+            "nothing else."
         ) from exc
 
 
 def _readable(flag: str, path: str) -> None:
     try:
-        with Path(path).open("rb"):
-            pass
+        with Path(path).open("rb") as file:
+            is_device = stat.S_ISCHR(os.fstat(file.fileno()).st_mode)
+        if is_device:
+            raise EnvironmentProblem(f"{flag} {path} is a device: give a file.")
     except OSError as exc:
         raise EnvironmentProblem(f"{flag} {path} cannot be read: {exc.strerror}.") from exc

@@ -1,5 +1,6 @@
 """Reads numbers and names from text; an error names the flag."""
 
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -13,11 +14,15 @@ from elasticd.errors import CallError
 from elasticd.store.api import LEAST_LEASE_TTL_S
 
 __all__ = [
+    "LAST_PORT",
+    "MOST_DIGITS",
     "at_least",
     "check_least",
     "checked_lease_ttl_s",
+    "decimal",
     "duration",
     "duration_option",
+    "host",
     "is_signal",
     "moment",
     "not_empty",
@@ -27,6 +32,9 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+LAST_PORT = 65535
+MOST_DIGITS = 15
+"""The most digits of a whole number: JSON's readers in other languages lose the rest."""
 UNITS_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
@@ -39,14 +47,24 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def integer(text: str) -> int:
         try:
-            value = int(text)
+            value = _integer(text)
         except ValueError as exc:
-            raise click.BadParameter(f"{text!r} is not a whole number") from exc
+            raise click.BadParameter(f"{text!r} {exc}") from exc
         if value < least:
             raise click.BadParameter(f"{value} is below {least}, the least that makes sense")
         return value
 
     return integer
+
+
+def decimal(text: str) -> int | None:
+    """Read a number that consists of decimal digits alone; return None if the text is none.
+
+    A number with more digits than any that makes sense is none, either: some are too long for
+    Python's own `int`.
+    """
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_number else None
 
 
 def not_empty(value: str) -> str:
@@ -67,9 +85,9 @@ def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
     if text is None:
         return default
     try:
-        value = int(text)
+        value = _integer(text)
     except ValueError as exc:
-        raise CallError(f"{flag} {text} is not a whole number.") from exc
+        raise CallError(f"{flag} {text} {exc}.") from exc
     if value < least:
         raise CallError(f"{flag} {text} is below {least}, the least that makes sense.")
     return value
@@ -121,9 +139,10 @@ def size(flag: str, text: str | None, *, least: int) -> int:
         return 0
     unit = UNITS_BYTES.get(text[-1:].upper(), 0)
     digits = text[:-1] if unit else text
-    if not digits.isascii() or not digits.isdigit():
+    number = decimal(digits)
+    if number is None:
         raise CallError(f"{flag} {text} is not a size: write a number of bytes, 100M or 2G.")
-    nbytes = int(digits) * (unit or 1)
+    nbytes = number * (unit or 1)
     if nbytes < least:
         raise CallError(f"{flag} {text} is below {least} bytes, the least that makes sense.")
     return nbytes
@@ -131,6 +150,20 @@ def size(flag: str, text: str | None, *, least: int) -> int:
 
 def is_signal(name: str) -> bool:
     return name.startswith("SIG") and name in signal.Signals.__members__
+
+
+def host(flag: str, text: str) -> str:
+    """Return `text` if it can be a host name or an address; empty if the flag is not given.
+
+    Raises: CallError: it is neither, as a URL is.
+    """
+    try:
+        is_host = not re.search(r"[\s/@,\[\]]", text) and text.encode("idna") is not None
+    except UnicodeError:
+        is_host = False
+    if not is_host:
+        raise CallError(f"{flag} {text!r} is no host name and no address, as in 10.0.0.7.")
+    return text
 
 
 def duration(text: str) -> float:
@@ -169,3 +202,16 @@ def moment(text: str) -> float:
 def duration_option(flag: str, name: str, help: str) -> Callable[[F], F]:
     """Return a decorator that adds a flag for a duration in seconds, None if it is not given."""
     return click.option(flag, name, type=duration, metavar="TIME", help=help)
+
+
+def _integer(text: str) -> int:
+    """Read a whole number.
+
+    Raises: ValueError: the text is none, or the number is too long; the message says which.
+    """
+    if sum(map(str.isdecimal, text)) > MOST_DIGITS:
+        raise ValueError(f"has more than {MOST_DIGITS} digits")
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("is not a whole number") from None

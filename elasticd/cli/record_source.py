@@ -18,7 +18,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings, never
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["RecordSource", "job_source", "known_runs", "open_run", "sources"]
+__all__ = ["RecordSource", "complain_once", "job_source", "known_runs", "open_run", "sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
                 with suppress(NotFound, Unavailable):  # A killed run left no records.
                     opened.append(_connect(folder))
             except NotSupported as exc:
-                _complain_once(str(exc))
+                complain_once(str(exc))
         yield opened
     finally:
         for source in opened:
@@ -156,9 +156,10 @@ def _open_private(folder: JobFolder, endpoint: str, has_ended: Callable[[], bool
 
 
 @cache
-def _complain_once(sentence: str) -> None:
-    """Print a sentence on stderr; a view that opens its sources again does not repeat it."""
-    complain(sentence)
+def complain_once(sentence: str) -> None:
+    """Print a sentence, if any, on stderr; a view that reads again does not repeat it."""
+    if sentence:
+        complain(sentence)
 
 
 def _run_folder(values: Values) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.control.report.occupancy import elsewhere, read_cluster, waiting_for
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName, NodeId
@@ -202,9 +203,10 @@ class Follower:
             return self._status.message
         items = self._store.list(self._keys.members(self._spec.name)).items
         members = [decode(Member, item.value) for item in items]
-        return waiting_for(self._spec, members) + elsewhere(
-            self._spec, members, read_cluster(self._store, self._keys)
-        )
+        unreadable = UnreadableRecords()
+        cluster = read_cluster(self._store, self._keys, unreadable)
+        said = waiting_for(self._spec, members) + elsewhere(self._spec, members, cluster)
+        return f"{said}; {unreadable.clause}" if unreadable.clause else said
 
     def _ask_for_trouble(self) -> None:
         """Return why no new world comes, if etcd refuses the writes of its proposers."""
@@ -217,11 +219,12 @@ class Follower:
     def _nodes(self) -> Mapping[NodeId, Node]:
         """Return the nodes' records, which have the addresses of their log servers.
 
-        The mapping is empty if etcd does not answer now.
+        The mapping is empty if etcd does not answer now; nodes whose records have a newer schema
+        are left out.
         """
         try:
             items = self._store.list(self._keys.nodes).items
         except Unavailable:
             return {}
-        nodes = [decode(Node, item.value) for item in items]
+        nodes = readable_nodes(items, self._keys, UnreadableRecords())
         return {node.node: node for node in nodes}

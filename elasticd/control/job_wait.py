@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from elasticd.control.follow import EtcdAway, Follower, JobEnded, News
 from elasticd.control.jobs import find_spec
-from elasticd.control.report.occupancy import read_cluster
-from elasticd.errors import Unavailable
+from elasticd.control.report.occupancy import read_uses
+from elasticd.control.report.unreadable import UnreadableRecords
+from elasticd.errors import NotSupported, Unavailable
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.keys import Keys
@@ -70,17 +71,24 @@ def wait_node_free(
 
     Raises:
         Unavailable: etcd does not answer, at the first call or at the end.
+        NotSupported: a job that may be on the node has a record of a newer schema.
     """
     is_known = False
     while True:
         is_over = now_s() >= until_s
+        unreadable = UnreadableRecords()
         try:
-            found = tuple(use.job for use in read_cluster(store, keys).uses if use.node == node)
+            uses = read_uses(store, keys, unreadable)
         except Unavailable:
             if not is_known or is_over:
                 raise
         else:
             is_known = True
+            found = tuple(use.job for use in uses if use.node == node)
+            if not found and unreadable.clause:
+                raise NotSupported(
+                    f"Whether node {node!r} is free cannot be told: {unreadable.clause}."
+                )
             if not found or is_over:
                 return found
         pause(NODE_POLL_S)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from elasticd.control.near_names import near
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.control.same_job import check_same
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
@@ -27,7 +28,6 @@ from elasticd.records.job import (
     target_nodes,
 )
 from elasticd.records.keys import Keys
-from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn, UnchangedSince
 
@@ -282,9 +282,9 @@ def check_room(store: ReadableStore, keys: Keys, spec: JobSpec) -> None:
 
     Raises: CallError: every node offers fewer slots than the job wants on each node.
     """
-    nodes = [decode(Node, item.value) for item in store.list(keys.nodes).items]
-    nodes = [node for node in nodes if spec.may_run_on(node.labels)]
-    if nodes and all(node.slots < spec.workers_per_node for node in nodes):
+    unread, items = UnreadableRecords(), store.list(keys.nodes).items
+    nodes = [n for n in readable_nodes(items, keys, unread) if spec.may_run_on(n.labels)]
+    if nodes and not unread.clause and all(n.slots < spec.workers_per_node for n in nodes):
         offers = ", ".join(f"{node.node}: {node.slots}" for node in nodes[:8])
         raise CallError(
             f"--nproc-per-node {spec.workers_per_node} is more than any node's slots ({offers}): "

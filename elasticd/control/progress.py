@@ -13,7 +13,7 @@ from elasticd.control.logs.log_slice import CHUNK_BYTES
 from elasticd.control.logs.output import HttpFetch
 from elasticd.control.report.job_time import job_time
 from elasticd.control.report.report import JobReport
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, NotSupported
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import decode, from_plain
 from elasticd.records.ids import JobName, NodeId
@@ -105,7 +105,8 @@ def _nodes(store: ReadableStore, keys: Keys, report: JobReport, limit: int) -> I
     for node in report.world.nodes[:limit] if report.world is not None else ():
         item = store.get(keys.node(node.node))
         if item is not None:
-            yield decode(Node, item.value)
+            with suppress(NotSupported):  # A newer agent's record: as if it did not answer.
+                yield decode(Node, item.value)
 
 
 def _parsed(body: bytes) -> tuple[RankProgress, ...]:

@@ -34,7 +34,7 @@ class Board:
     jobs: tuple[Plain, ...] = ()
     nodes: tuple[Plain, ...] = ()
     trouble: str = ""
-    """Why the data may be out of date; empty if they are not."""
+    """Why the data may be out of date, or what they lack; empty if neither is so."""
     pages: Mapping[str, JobPage] = field(default_factory=dict)
 
 

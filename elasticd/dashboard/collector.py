@@ -17,8 +17,9 @@ from typing import Protocol
 
 from elasticd.control.progress import AskRanks
 from elasticd.control.report.node_report import NodeReport, node_reports
-from elasticd.control.report.occupancy import read_cluster
+from elasticd.control.report.occupancy import read_uses
 from elasticd.control.report.report import JobReport, job_reports, with_elsewhere
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.dashboard.board import Board, JobPage
 from elasticd.dashboard.job_view import (
     Plain,
@@ -98,6 +99,8 @@ class _Read:
     source: Opened
     reports: tuple[JobReport, ...]
     nodes: tuple[NodeReport, ...] = ()
+    trouble: str = ""
+    """Which records are left out; empty if none are."""
 
 
 class Collector:
@@ -262,20 +265,20 @@ class Collector:
         known = next((read for read in before if read.source is source), None)
         if source.is_archive and known is not None:
             return known
-        store, keys = source.store, source.keys
-        reports = job_reports(store.list(keys.jobs).items, keys)
+        store, keys, unreadable = source.store, source.keys, UnreadableRecords()
+        reports = job_reports(store.list(keys.jobs).items, keys, unreadable)
         if source.is_archive:
-            return _Read(source=source, reports=reports)
+            return _Read(source=source, reports=reports, trouble=unreadable.sentence)
         nodes = node_reports(
             store.list(keys.nodes).items,
             store.list(keys.drains).items,
             keys,
-            read_cluster(store, keys).uses,
+            unreadable,
+            read_uses(store, keys, unreadable),
             late=[late for report in reports for late in report.late_now],
         )
-        return _Read(
-            source=source, reports=tuple(with_elsewhere(store, keys, reports)), nodes=nodes
-        )
+        reports = tuple(with_elsewhere(store, keys, reports, unreadable))
+        return _Read(source=source, reports=reports, nodes=nodes, trouble=unreadable.sentence)
 
     def _ask(self, reads: Sequence[_Read]) -> None:
         running = [
@@ -344,7 +347,13 @@ class Collector:
         self._autoscale = {name: kept for name, kept in self._autoscale.items() if name in pages}
         nodes = [node_row(node) for read in reads for node in read.nodes]
         jobs.sort(key=listed_by)
-        return Board(version=before.version, jobs=tuple(jobs), nodes=tuple(nodes), pages=pages)
+        return Board(
+            version=before.version,
+            jobs=tuple(jobs),
+            nodes=tuple(nodes),
+            trouble=next((read.trouble for read in reads if read.trouble), ""),
+            pages=pages,
+        )
 
     def _page(self, report: JobReport, before: JobPage | None) -> JobPage:
         name = report.spec.name

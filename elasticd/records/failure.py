@@ -1,6 +1,7 @@
 """A failure as a person can use it: who, where, what, and where the full log is."""
 
 import re
+import signal
 from dataclasses import dataclass, replace
 
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
@@ -14,6 +15,8 @@ __all__ = [
     "TRACEBACK_LIMIT_BYTES",
     "left_early",
     "returned_early",
+    "signal_name",
+    "signal_number",
 ]
 
 TRACEBACK_LIMIT_BYTES = 4096
@@ -23,6 +26,8 @@ once."""
 
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
 """How the C library says ENOSPC and EDQUOT in English, and Python's numbers of them on Linux."""
+
+_NAMELESS = re.compile(r"signal ([0-9]{1,3})")
 
 _STACKS = re.compile(r"gen-([0-9]{1,9})\.(.+)\.stacks\.txt")
 
@@ -173,3 +178,23 @@ def left_early(failure: Failure) -> Failure:
         exception=f"rank {failure.rank} exited with 0 while other ranks still waited for it in a "
         "collective: have all ranks make the same number of steps (uneven data?).",
     )
+
+
+def signal_name(code: int) -> str:
+    """Return the name of a signal, SIGKILL for -9; empty for an exit code.
+
+    Most real-time signals have no name.
+    """
+    if code >= 0:
+        return ""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def signal_number(name: str) -> int:
+    """Return the number of the signal that `signal_name` gave this name; 0 if there is none."""
+    if nameless := _NAMELESS.fullmatch(name):
+        return int(nameless[1])
+    return int(signal.Signals.__members__.get(name, 0))

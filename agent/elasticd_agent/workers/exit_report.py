@@ -6,14 +6,13 @@ wrote, then the traceback at the end of its log.
 
 import json
 import re
-import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticd.channel.pool import Raised
 from elasticd.records.failure import TEXT_WORDS, TRACEBACK_LIMIT_BYTES
 
-__all__ = ["ExitReport", "is_echo", "not_started", "signal_name", "exit_report_of"]
+__all__ = ["ExitReport", "is_echo", "not_started", "exit_report_of"]
 
 _TAIL_BYTES = 64 * 1024
 _RECORD_LIMIT_BYTES = 1 << 20
@@ -93,16 +92,6 @@ def _message(traceback: str) -> str:
     ends = [match.end() for match in _FRAME.finditer(traceback)]
     lines = traceback[ends[-1] if ends else 0 :].splitlines()
     return "\n".join(line for line in lines if not line.startswith("    "))
-
-
-def signal_name(code: int) -> str:
-    """Return the name of a signal, SIGKILL for -9; empty for an exit code."""
-    if code >= 0:
-        return ""
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 
 def _is_exit(exception: str) -> bool:

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticd.records.account.progress import RankProgress
-from elasticd.records.failure import Failure
+from elasticd.records.failure import Failure, signal_name
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd_agent.liveness.progress_answer import RankState
 from elasticd_agent.liveness.stack_dump import SuspectWorker
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers.attached_workers import WorkerProgress
-from elasticd_agent.workers.exit_report import ExitReport, is_echo, signal_name
+from elasticd_agent.workers.exit_report import ExitReport, is_echo
 
 __all__ = [
     "Home",

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from elasticd.channel.fork_server import SERVER_VARIABLE
+from elasticd.cli import parse_value
 from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, required_settings
 from elasticd.cli.label_flags import labels_of
 from elasticd.cli.machine import gpu_count, own_address
@@ -33,7 +34,6 @@ __all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
 DAY_S = 86400.0
 LOG_LINES_KEPT = 2_000
 """How many lines of the agent's own log stay in memory for `elasticd bundle`: half a megabyte."""
-LAST_PORT = 65535
 PR_SET_PDEATHSIG = 1
 
 
@@ -191,7 +191,8 @@ def agent_settings(
             else None
         ),
         # Last, since this may ask the resolver: an error in the call itself is reported at once.
-        address=_text(values, environ, "local_addr") or own_address(store.endpoints),
+        address=parse_value.host("--local-addr", _text(values, environ, "local_addr"))
+        or own_address(store.endpoints),
     )
 
 
@@ -274,9 +275,9 @@ class _Orphaned(ElasticdError):
 def _slots(text: str, environ: Mapping[str, str]) -> int:
     if text == "auto":
         return gpu_count(environ) or 1
-    if not text.isdecimal() or int(text) == 0:
-        raise CallError(f"--slots {text} is not a number above 0 or `auto`.")
-    return int(text)
+    if count := parse_value.decimal(text):
+        return count
+    raise CallError(f"--slots {text} is not a number above 0 or `auto`.")
 
 
 def _forwarded(text: str) -> ForwardedRanks:
@@ -303,10 +304,11 @@ def _port(values: Values, environ: Mapping[str, str], name: str) -> int:
     text = _text(values, environ, name)
     if not text:
         return 0
-    if text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_PORT:
-        return int(text)
+    if (port := parse_value.decimal(text)) and port <= parse_value.LAST_PORT:
+        return port
     raise CallError(
-        f"--{name.replace('_', '-')} {text} is not a port: give a number from 1 to {LAST_PORT}."
+        f"--{name.replace('_', '-')} {text} is not a port: give a number from 1 to "
+        f"{parse_value.LAST_PORT}."
     )
 
 

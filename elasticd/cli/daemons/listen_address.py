@@ -2,11 +2,10 @@
 
 import re
 
+from elasticd.cli.parse_value import LAST_PORT
 from elasticd.errors import CallError
 
 __all__ = ["listen_address"]
-
-LAST_PORT = 65535
 
 
 def listen_address(text: str) -> tuple[str, int]:

@@ -23,6 +23,7 @@ from elasticd.cli.doctor.process_group_check import check_process_group
 from elasticd.cli.etcd_flags import keys_of, log_dir_of, open_store, settings_from
 from elasticd.cli.jobs.options import json_options
 from elasticd.cli.machine import own_address
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.errors import CallError
 from elasticd.records.keys import Keys
 from elasticd.store.api import StoreSettings
@@ -85,6 +86,7 @@ def _findings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     Raises: CallError: the call itself is wrong; this is raised before the first finding.
     """
     settings, keys = settings_from(values, environ), keys_of(values, environ)
+    given = parse_value.host("--local-addr", values["local_addr"] or "")
     url = checked_url(values["checkpoint"]) if values["checkpoint"] else ""
     options = checked_options(values["storage_options"])
     python = _python(values["python"] or environ.get("PYTHON_EXEC", ""))
@@ -94,7 +96,7 @@ def _findings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     yield from guarded("shared memory", machine_check.check_shared_memory)
     yield from machine_check.check_open_files()
     yield from guarded("run folder", lambda: machine_check.check_run_folder(folder))
-    address = values["local_addr"] or (LOCAL if settings is None else "")
+    address = given or (LOCAL if settings is None else "")
     if not address and settings is not None:
         found: list[str] = []
 
@@ -137,12 +139,13 @@ def _of_cluster(settings: StoreSettings, keys: Keys) -> Iterator[Finding]:
 
 
 def _of_nodes(settings: StoreSettings, keys: Keys) -> Iterator[Finding]:
+    unreadable = UnreadableRecords()
     store = open_store(settings, keys)
     try:
-        nodes = node_check.nodes_of(store, keys)
+        nodes = readable_nodes(store.list(keys.nodes).items, keys, unreadable)
     finally:
         store.close()
-    yield from node_check.findings_of(node_check.ask_all(nodes, settings))
+    yield from node_check.findings_of(node_check.ask_all(nodes, settings), unreadable)
 
 
 def _python(given: str) -> str:

@@ -12,13 +12,12 @@ from elasticd import __version__
 from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.terminal.words import counted
 from elasticd.control.logs.output import HttpFetch
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.net.listener import host_port
-from elasticd.records.codec import decode
-from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import ReadableStore, StoreSettings
+from elasticd.store.api import StoreSettings
 
-__all__ = ["NodeAnswer", "ask", "ask_all", "findings_of", "nodes_of"]
+__all__ = ["NodeAnswer", "ask", "ask_all", "findings_of"]
 
 LIMIT_S = 3.0
 AT_ONCE = 32
@@ -38,10 +37,6 @@ class NodeAnswer:
     is_http_silent: bool = False
     skew_s: float = 0.0
     """How far the node's clock is ahead of ours, exact to one or two seconds."""
-
-
-def nodes_of(store: ReadableStore, keys: Keys) -> list[Node]:
-    return [decode(Node, item.value) for item in store.list(keys.nodes).items]
 
 
 def ask_all(
@@ -74,14 +69,17 @@ def ask(node: Node, settings: StoreSettings) -> NodeAnswer:
     return NodeAnswer(node=node, skew_s=theirs_s - middle_s)
 
 
-def findings_of(answers: Sequence[NodeAnswer]) -> Iterator[Finding]:
-    """Yield the findings that follow from the nodes' answers."""
-    if not answers:
+def findings_of(answers: Sequence[NodeAnswer], unreadable: UnreadableRecords) -> Iterator[Finding]:
+    """Yield the findings that follow from the nodes' answers, and from unreadable records."""
+    if unreadable.clause:
+        yield _finding(Verdict.WARNING, unreadable.sentence)
+    elif not answers:
         yield _finding(
             Verdict.WARNING,
             "no agent is registered: a job that is submitted waits for one",
             "Start `elasticd agent --etcd ...` on the machines that shall train.",
         )
+    if not answers:
         return
     yield from _unreachable(answers)
     yield from _loopback([each.node for each in answers])

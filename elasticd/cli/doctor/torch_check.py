@@ -59,6 +59,7 @@ def read_torch(python: str, limit_s: float = LIMIT_S) -> TorchReport | Finding:
             env=without_secrets(os.environ),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=limit_s,
             check=False,
         )

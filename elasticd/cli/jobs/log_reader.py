@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from elasticd.cli.jobs.follow import run_folder_of
-from elasticd.cli.record_source import RecordSource
+from elasticd.cli.record_source import RecordSource, complain_once
 from elasticd.control.logs.console import ERR, OUT
 from elasticd.control.logs.log_slice import LogSlice, OpenLog, line_count, read_slice
 from elasticd.control.logs.output import (
@@ -22,8 +22,8 @@ from elasticd.control.logs.output import (
     times_beside,
 )
 from elasticd.control.report.report import JobReport
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.errors import NotFound, Unavailable
-from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import Node
 
@@ -48,7 +48,9 @@ def print_logs(
     """
     newest = max(report.status.generation, report.world.generation if report.world else 0)
     numbers = [generation] if generation is not None else range(1, newest + 1)
-    found = [decode(Node, item.value) for item in source.store.list(source.keys.nodes).items]
+    unreadable = UnreadableRecords()
+    found = readable_nodes(source.store.list(source.keys.nodes).items, source.keys, unreadable)
+    complain_once(unreadable.sentence)
     nodes = [each for each in found if node in (None, each.node)]
     remote = RemoteLogs(nodes if source.settings is not None else (), HttpFetch(source.settings))
     is_here_too = node is None or source.settings is None

@@ -9,13 +9,15 @@ import click
 
 from elasticd.cli.jobs.late_words import late_share
 from elasticd.cli.jobs.options import json_options
+from elasticd.cli.main import complain
 from elasticd.cli.record_source import sources
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.control.report.lost_nodes import LostNode, lost_nodes
 from elasticd.control.report.node_report import NodeReport, node_reports
-from elasticd.control.report.occupancy import read_cluster
+from elasticd.control.report.occupancy import read_uses
 from elasticd.control.report.report import job_reports
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.records.codec import to_plain
 
 __all__ = ["nodes"]
@@ -44,6 +46,7 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
     """
     found: list[NodeReport] = []
     lost: list[LostNode] = []
+    unreadable = UnreadableRecords()
     none, none_lost = NONE_IN_PROGRESS, NONE_LOST_IN_PROGRESS
     with sources(values) as opened:
         for source in opened:
@@ -51,24 +54,28 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
                 none = NONE if source.settings is not None else NONE_YET
                 none_lost = NONE_LOST
                 store, keys = source.store, source.keys
-                reports = job_reports(store.list(keys.jobs).items, keys)
+                reports = job_reports(store.list(keys.jobs).items, keys, unreadable)
                 here = node_reports(
                     store.list(keys.nodes).items,
                     store.list(keys.drains).items,
                     keys,
-                    read_cluster(store, keys).uses,
+                    unreadable,
+                    read_uses(store, keys, unreadable),
                     late=[late for report in reports for late in report.late_now],
                 )
                 found += here
                 names = {report.node.node for report in here}
                 lost += lost_nodes(reports, names, now_unix_s=time.time())
+    if unreadable.sentence:
+        complain(unreadable.sentence)
+        none, none_lost = "", ""
     if is_json:
         plain = to_plain(lost) if is_lost else [_plain(report) for report in found]
         click.echo(json.dumps(plain, indent=2))
         return 0
     if is_lost:
         found = []
-    elif not found:
+    elif not found and none:
         click.echo(none)
     if found:
         show_table(
@@ -79,7 +86,7 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
     for each in lost:
         ago = words.duration(time.time() - each.at_unix_s)
         click.echo(f"lost: {each.node}, {ago} ago, by job {each.job}: {words.because(each.reason)}")
-    if is_lost and not lost:
+    if is_lost and not lost and none_lost:
         click.echo(none_lost)
     return 0
 

@@ -11,15 +11,15 @@ from elasticd.autoscale.explain.size_wishes import status_lines, summary
 from elasticd.cli.jobs.late_words import late_now
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.redraw import redraw
-from elasticd.cli.record_source import RecordSource, job_source, sources
+from elasticd.cli.record_source import RecordSource, complain_once, job_source, sources
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.control.progress import read_ranks
 from elasticd.control.report.report import JobReport, job_reports, with_elsewhere
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.records.account.progress import RankProgress
-from elasticd.records.codec import decode, to_plain
+from elasticd.records.codec import to_plain
 from elasticd.records.ids import Rank
-from elasticd.records.member import Node
 from elasticd.records.reason import Phase
 
 __all__ = ["show_job", "status", "status_plain"]
@@ -65,37 +65,46 @@ def _show_list(
 ) -> bool:
     """Print the list of jobs; return whether the list may still change."""
     found: list[JobReport] = []
+    unreadable = UnreadableRecords()
     with sources(values) as opened:
         for source in opened:
             store, keys = source.store, source.keys
-            found += with_elsewhere(store, keys, job_reports(store.list(keys.jobs).items, keys))
+            reports = job_reports(store.list(keys.jobs).items, keys, unreadable)
+            found += with_elsewhere(store, keys, reports, unreadable)
     if is_running:
         found = [report for report in found if not report.status.phase.is_final]
     if is_json:
         click.echo(json.dumps([status_plain(report) for report in found], indent=indent))
-    elif not found:
+        complain_once(unreadable.sentence)
+        return True
+    if not found and not unreadable.sentence:
         click.echo("No job is running." if is_running else "There are no jobs.")
-    else:
+    if found:
         show_table(
             ("JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "AGE", "BY", "MESSAGE"),
             [_job_row(report) for report in found],
         )
+    if unreadable.sentence:
+        click.echo(unreadable.sentence)
     return True
 
 
 def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | None) -> bool:
     """Print one job; return whether the job may still change."""
+    unreadable = UnreadableRecords()
     with job_source(values, job) as (source, name):
-        (report,) = with_elsewhere(source.store, source.keys, [report_of(source, name)])
+        reports = [report_of(source, name)]
+        (report,) = with_elsewhere(source.store, source.keys, reports, unreadable)
         ranks = read_ranks(source.store, source.keys, report, source.settings)
         trouble = _trouble(source, report)
     if is_json:
         more = {"progress": to_plain(ranks), "trouble": trouble}
         click.echo(json.dumps({**status_plain(report), **more}, indent=indent))
+        complain_once(unreadable.sentence)
     else:
         show_job(report, ranks)
-        if trouble:
-            click.echo(trouble)
+        for sentence in filter(None, (trouble, unreadable.sentence)):
+            click.echo(sentence)
     return not report.status.phase.is_final
 
 
@@ -108,8 +117,9 @@ def _trouble(source: RecordSource, report: JobReport) -> str:
     fetch = HttpFetch(source.settings, timeout_s=TROUBLE_TIMEOUT_S)
     for place in report.world.nodes[:PROPOSERS]:
         item = source.store.get(source.keys.node(place.node))
-        if item is not None and (sentence := fetch.trouble(decode(Node, item.value))):
-            return f"node {place.node} cannot write to etcd: {sentence}"
+        for node in readable_nodes([item] if item else (), source.keys, UnreadableRecords()):
+            if sentence := fetch.trouble(node):
+                return f"node {place.node} cannot write to etcd: {sentence}"
     return ""
 
 

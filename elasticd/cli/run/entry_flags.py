@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elasticd.cli.parse_value import MOST_DIGITS
 from elasticd.cli.run.rendezvous_flags import Mode
 from elasticd.errors import CallError, NotSupported
 from elasticd.records.job import EntryKind
@@ -42,7 +43,7 @@ def workers_of(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
     """
     if text is None:
         return 1
-    if text.isdecimal() and int(text) > 0:
+    if text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0:
         return int(text)
     if text in ("auto", "gpu", "cpu") and mode is Mode.SUBMIT:
         return 0

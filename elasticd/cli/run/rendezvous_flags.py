@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from elasticd.cli import parse_value
 from elasticd.cli.etcd_flags import endpoints, settings_from
 from elasticd.errors import CallError
 from elasticd.store.api import StoreSettings
@@ -69,9 +70,9 @@ def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int
     if text is None:
         return 1, (local_agents if mode is Mode.LOCAL else 1)
     parts = text.split(":")
-    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+    least, most = (parse_value.decimal(part) for part in (parts[0], parts[-1]))
+    if len(parts) > 2 or least is None or most is None:
         raise CallError(f"--nnodes {text} is neither a number nor a range MIN:MAX, as in 1:4.")
-    least, most = int(parts[0]), int(parts[-1])
     if least < 1:
         raise CallError(f"--nnodes {text}: a job has at least 1 node.")
     if least > most:

@@ -111,6 +111,7 @@ def read_request(
     lease_ttl_s = parse_value.checked_lease_ttl_s(
         parse_value.seconds("--lease-ttl", values["lease_ttl"], NODE_LEASE_TTL_S)
     )
+    address = values["local_addr"] or ""
     draft = replace(
         _draft(values, environ, job, mode),
         min_nodes=least,
@@ -126,7 +127,7 @@ def read_request(
         local_agents=local_agents,
         slots=_slots(values["slots"], workers),
         node_id=checked_name("--node-id", values["node_id"]) if values["node_id"] else "",
-        local_address=values["local_addr"] or "",
+        local_address=address and parse_value.host("--local-addr", address),
         lease_ttl_s=lease_ttl_s,
         run_folder=log_dir_of(given, environ),
         autoscale=autoscale_flag(values, is_join=mode is Mode.JOIN),

@@ -2,7 +2,6 @@
 
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from elasticd.cli.etcd_flags import where_options
 from elasticd.cli.incident_stacks import read_stacks
 from elasticd.cli.parse_value import not_empty
 from elasticd.cli.record_source import sources
+from elasticd.cli.secrecy import secret_in
 from elasticd.cli.views.actions import Actor
 from elasticd.cli.views.runs import which_runs
 from elasticd.cli.views.sentences import SENTENCES
@@ -100,7 +100,7 @@ def _token(path: str | None) -> str:
     if path is None:
         return ""
     try:
-        token = Path(path).read_text().strip()
+        token = secret_in(path).strip()
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or exc
         raise CallError(

@@ -71,9 +71,9 @@ def frame(
         parts.append(_line(f"! {board.trouble}", "yellow"))
     rows = _near(board.jobs, chosen, height - DETAILS_HEIGHT - NODES_HEAD - LEAST_NODES)
     sized = _autoscaled(board, rows)
-    if not rows:
+    if not rows and not board.trouble:
         parts.append(_line("There are no jobs.", "dim"))
-    else:
+    elif rows:
         parts.append(_jobs(board, rows, chosen, now_unix_s, is_narrow=width < NARROW))
         if others := len(board.jobs) - len(rows):
             parts.append(_line(f"and {counted(others, 'more job')}", "dim"))

@@ -18,6 +18,7 @@ from elasticd.control.local_run.launch import Agents
 from elasticd.control.logs.output import Tail
 from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
 from elasticd.records.codec import decode, encode
+from elasticd.records.failure import signal_name, signal_number
 from elasticd.records.ids import NodeId
 from elasticd.records.job import UNSERVED_LIMIT_S, EndedJob, JobSpec, JobStatus
 from elasticd.records.keys import Keys
@@ -288,7 +289,7 @@ class LocalRun:
 
 
 def _ending(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}" if code >= 0 else f"killed by {signal_name(code)}"
 
 
 def exit_code(status: JobStatus, interrupt: int = 0) -> int:
@@ -301,8 +302,8 @@ def exit_code(status: JobStatus, interrupt: int = 0) -> int:
         return SIGTERM_CODE
     failure = status.failure
     if failure is not None and failure.signal:
-        named = signal.Signals.__members__.get(failure.signal)
-        return 128 + named if named is not None else 1
+        number = signal_number(failure.signal)
+        return 128 + number if 0 < number < 128 else 1
     if failure is not None and failure.exit_code:
         return failure.exit_code % 256 or 1
     return 1

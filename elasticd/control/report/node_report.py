@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elasticd.control.report.occupancy import Use
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.goodput.late_record import latest_of_each
 from elasticd.records.account.late import LateNode
 from elasticd.records.codec import decode
@@ -40,21 +41,31 @@ def node_reports(
     nodes: Iterable[KeyValue],
     drains: Iterable[KeyValue],
     keys: Keys,
+    unreadable: UnreadableRecords,
     uses: Iterable[Use] = (),
     late: Iterable[LateNode] = (),
 ) -> tuple[NodeReport, ...]:
-    """Return the reports of nodes, joined from `nodes/`, `drains/`, the jobs' `uses` and `late`."""
+    """Return the reports of nodes, joined from `nodes/`, `drains/`, the jobs' `uses` and `late`.
+
+    `unreadable` notes the nodes that are left out; a drain that cannot be read is a drain all the
+    same.
+    """
     latest = latest_of_each(late)
-    wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
-    found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
+    whys: dict[str, str] = {}
+    for item in drains:
+        name = item.key.removeprefix(keys.drains)
+        whys[name] = ""
+        with unreadable.left_out(f"the reason of the drain of {name}"):
+            whys[name] = decode(Drain, item.value).why
+    found = sorted(readable_nodes(nodes, keys, unreadable), key=lambda node: node.node)
     by_node: dict[NodeId, list[Use]] = {}
     for use in uses:
         by_node.setdefault(use.node, []).append(use)
     return tuple(
         NodeReport(
             node=node,
-            is_drained=node.node in wishes,
-            drain_why=wishes[node.node].why if node.node in wishes else "",
+            is_drained=node.node in whys,
+            drain_why=whys.get(node.node, ""),
             uses=tuple(by_node.get(node.node, ())),
             late=latest.get(node.node),
         )

@@ -7,6 +7,7 @@ job has no other nodes is in other records: the worlds and members of other jobs
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.records.codec import decode
 from elasticd.records.failure import SLOT_LIMIT
 from elasticd.records.ids import JobName, NodeId, names
@@ -26,6 +27,7 @@ __all__ = [
     "kept_on",
     "left_out",
     "read_cluster",
+    "read_uses",
     "uses_of",
     "waiting_for",
 ]
@@ -80,35 +82,39 @@ def uses_of(
     return tuple(uses)
 
 
-def read_cluster(store: ReadableStore, keys: Keys) -> ClusterOccupancy:
-    """Read the nodes, and the slots that unfinished jobs hold there."""
+def read_cluster(
+    store: ReadableStore, keys: Keys, unreadable: UnreadableRecords
+) -> ClusterOccupancy:
+    """Read the nodes, and the slots that unfinished jobs hold there.
+
+    `unreadable` notes the jobs and nodes that are left out.
+    """
+    uses = read_uses(store, keys, unreadable)
+    drained, by_operator = set(), set()
+    for item in store.list(keys.drains).items:
+        node = NodeId(item.key.removeprefix(keys.drains))
+        drained.add(node)
+        with unreadable.left_out(f"the reason of the drain of {node}"):
+            if decode(Drain, item.value).by:
+                by_operator.add(node)
+    if by_operator and store.list(keys.operator_election()).items:
+        by_operator = set()
+    return ClusterOccupancy(
+        nodes=tuple(readable_nodes(store.list(keys.nodes).items, keys, unreadable)),
+        drained=frozenset(drained),
+        unattended=frozenset(by_operator),
+        uses=uses,
+    )
+
+
+def read_uses(store: ReadableStore, keys: Keys, unreadable: UnreadableRecords) -> tuple[Use, ...]:
+    """Read the slots that unfinished jobs hold; `unreadable` notes the jobs that are left out."""
     uses: list[Use] = []
     for item in store.list(keys.active).items:
         job = JobName(item.key.removeprefix(keys.active))
-        spec, status = store.get(keys.spec(job)), store.get(keys.status(job))
-        if spec is None or status is None:
-            continue
-        world = store.get(keys.world(job))
-        members = store.list(keys.members(job)).items
-        uses += uses_of(
-            decode(JobSpec, spec.value),
-            decode(JobStatus, status.value),
-            decode(World, world.value) if world is not None else None,
-            [decode(Member, member.value) for member in members],
-        )
-    drains = {
-        NodeId(item.key.removeprefix(keys.drains)): decode(Drain, item.value)
-        for item in store.list(keys.drains).items
-    }
-    by_operator = frozenset(node for node, drain in drains.items() if drain.by)
-    if by_operator and store.list(keys.operator_election()).items:
-        by_operator = frozenset()
-    return ClusterOccupancy(
-        nodes=tuple(decode(Node, item.value) for item in store.list(keys.nodes).items),
-        drained=frozenset(drains),
-        unattended=by_operator,
-        uses=tuple(uses),
-    )
+        with unreadable.left_out(f"job {job}"):
+            uses += _uses_of(store, keys, job)
+    return tuple(uses)
 
 
 def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
@@ -217,6 +223,20 @@ def _fitting(spec: JobSpec, cluster: ClusterOccupancy) -> Mapping[NodeId, Node]:
         for node in cluster.nodes
         if spec.may_run_on(node.labels) and node.slots >= spec.workers_per_node
     }
+
+
+def _uses_of(store: ReadableStore, keys: Keys, job: JobName) -> tuple[Use, ...]:
+    spec, status = store.get(keys.spec(job)), store.get(keys.status(job))
+    if spec is None or status is None:
+        return ()
+    world = store.get(keys.world(job))
+    members = store.list(keys.members(job)).items
+    return uses_of(
+        decode(JobSpec, spec.value),
+        decode(JobStatus, status.value),
+        decode(World, world.value) if world is not None else None,
+        [decode(Member, member.value) for member in members],
+    )
 
 
 def _is_broken(member: Member) -> bool:

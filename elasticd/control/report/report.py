@@ -15,6 +15,7 @@ from elasticd.control.report.occupancy import (
     read_cluster,
     waiting_for,
 )
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.records.account.incident import PHASES, Incident
 from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.codec import decode
@@ -210,22 +211,35 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
     )
 
 
-def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
-    """Return the reports of all jobs, joined from all records under `jobs/`."""
+def job_reports(
+    items: Iterable[KeyValue], keys: Keys, unreadable: UnreadableRecords
+) -> tuple[JobReport, ...]:
+    """Return the reports of all jobs, joined from all records under `jobs/`.
+
+    `unreadable` notes the jobs that are left out.
+    """
     by_job: dict[str, list[KeyValue]] = {}
     for item in items:
         name = item.key.removeprefix(keys.jobs).split("/", 1)[0]
         by_job.setdefault(name, []).append(item)
-    reports = (job_report(found, keys, JobName(name)) for name, found in sorted(by_job.items()))
+    reports = []
+    for name, found in sorted(by_job.items()):
+        with unreadable.left_out(f"job {name}"):
+            reports.append(job_report(found, keys, JobName(name)))
     return tuple(report for report in reports if report is not None)
 
 
-def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
-    """Return the reports; those of jobs that wait for nodes get the jobs that hold these nodes."""
+def with_elsewhere(
+    store: Store, keys: Keys, reports: Iterable[JobReport], unreadable: UnreadableRecords
+) -> list[JobReport]:
+    """Return the reports; those of jobs that wait for nodes get the jobs that hold these nodes.
+
+    `unreadable` notes the jobs and nodes that are left out.
+    """
     reports = list(reports)
     if not any(_is_waiting(report) for report in reports):
         return reports
-    cluster = read_cluster(store, keys)
+    cluster = read_cluster(store, keys, unreadable)
     return [
         replace(report, elsewhere=elsewhere(report.spec, report.members, cluster))
         if _is_waiting(report)

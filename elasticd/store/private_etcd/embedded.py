@@ -34,6 +34,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from elasticd.errors import Unavailable
+from elasticd.records.failure import signal_name
 from elasticd.store.private_etcd.etcd_log import last_words
 from elasticd.store.private_etcd.etcd_program import find_etcd
 from elasticd.store.private_etcd.private_folder import free_bytes, private_folder
@@ -210,7 +211,7 @@ class EmbeddedEtcd:
         code = self._process.poll() if self._process is not None else None
         how = f"exit code {code}"
         if code is not None and code < 0:
-            how = f"killed by {signal.Signals(-code).name}"
+            how = f"killed by {signal_name(code)}"
         if self.is_tight:
             return f"{how}; no space is left in {self.data.parent}"
         said = last_words(self.log_file)

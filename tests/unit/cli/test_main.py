@@ -22,10 +22,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("pass")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "large").write_bytes(b"x" * ((64 << 10) + 1))
     (tmp_path / "folder").mkdir()
     (tmp_path / "policy.toml").write_text("[goodput]")
     return tmp_path
 
+
+LONG = "9" * 5_000
+"""More digits than Python's own `int` reads."""
 
 BAD_CALLS = [
     (["run"], "No script was given"),
@@ -105,6 +109,42 @@ BAD_CALLS = [
         ["status", "--etcd", "http://127.0.0.1:1", "--etcd-password-file", "bytes"],
         "--etcd-password-file bytes is not text in UTF-8",
     ),
+    (
+        ["status", "--etcd", "http://127.0.0.1:1", "--etcd-password-file", "large"],
+        "--etcd-password-file large has more than 64 KiB",
+    ),
+    (
+        ["status", "--etcd", "https://127.0.0.1:1", "--etcd-cacert", "/dev/zero"],
+        "--etcd-cacert /dev/zero is a device: give a file",
+    ),
+    (["status", "--etcd", f"http://a:{LONG}"], "is not an endpoint: write http://HOST:PORT"),
+    (["status", "--etcd", "http://a:65536"], "'http://a:65536' is not an endpoint"),
+    (["scale", "nope", LONG], "999' has more than 15 digits"),
+    (["run", "--nproc-per-node", LONG, "train.py"], "999 is not a number above 0"),
+    (["run", "--nnodes", f"1:{LONG}", "train.py"], "999 is neither a number nor a range"),
+    (["run", "--max-restarts", LONG, "train.py"], "999 has more than 15 digits"),
+    (["run", "--log-max", f"{LONG}G", "train.py"], "is not a size"),
+    (["agent", "--etcd", "http://a:1", "--slots", LONG], "999 is not a number above 0 or `auto`"),
+    (["agent", "--etcd", "http://a:1", "--http-port", LONG], "999 is not a port"),
+    (
+        ["agent", "--etcd", "http://a:1", "--local-addr", "a" * 64],
+        "aaa' is no host name and no address, as in 10.0.0.7",
+    ),
+    (
+        [
+            "run",
+            "--etcd",
+            "http://a:1",
+            "--join",
+            "--job",
+            "j",
+            "--local-addr",
+            "http://a",
+            "train.py",
+        ],
+        "--local-addr 'http://a' is no host name and no address",
+    ),
+    (["doctor", "--local-addr", "a b"], "--local-addr 'a b' is no host name and no address"),
 ]
 
 

@@ -1,14 +1,26 @@
 """What a follower tells, with a store in memory and a clock of our own."""
 
+from dataclasses import replace
+
 import pytest
 
-from elasticd.control.follow import EtcdAway, EtcdBack, Follower, JobEnded, Waiting, WorldFormed
+from elasticd.control import jobs
+from elasticd.control.follow import (
+    STALL_S,
+    EtcdAway,
+    EtcdBack,
+    Follower,
+    JobEnded,
+    Waiting,
+    WorldFormed,
+)
 from elasticd.errors import NotFound, Unavailable
+from elasticd.records.ids import JobName
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, KeyValue, Txn
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, end, node, put, world
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, make_newer, node, put, world
 
 
 class Clock:
@@ -143,3 +155,23 @@ def test_what_etcd_refuses_to_take_from_the_proposers_is_told_once() -> None:
     (waiting,) = news
     assert isinstance(waiting, Waiting)
     assert waiting.message == "node a cannot write to etcd: etcd at http://e:2379 is full"
+
+
+def test_records_of_others_that_are_newer_end_no_follower() -> None:
+    """`elasticd run` ended although its own job went on; what is left out is named."""
+    store, clock = MemoryStore(), Clock()
+    follower = started(store, clock)
+    other = JobName("other")
+    jobs.submit(store, KEYS, replace(SPEC, name=other, uid="o"))
+    make_newer(store, KEYS.spec(other))
+    for name in "ab":
+        put(store, KEYS.node(node(name).node), node(name))
+    make_newer(store, KEYS.node(node("b").node))
+    clock.now_s += STALL_S
+    news = follower.next(0.0)
+    assert isinstance(news, Waiting)
+    assert "waiting for 1 more node" in news.message
+    assert "; job other, node b are left out: The JobSpec record" in news.message
+    put(store, KEYS.world(JOB), world(1, "a"))
+    formed = follower.next(0.0)
+    assert isinstance(formed, WorldFormed) and list(formed.nodes) == ["a"]

@@ -6,11 +6,11 @@ import pytest
 
 from elasticd.control import job_wait, jobs
 from elasticd.control.job_wait import follow_to_end, wait_node_free
-from elasticd.errors import Unavailable
+from elasticd.errors import NotSupported, Unavailable
 from elasticd.records.ids import NodeId
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put
+from tests.unit.control.world_case import JOB, KEYS, SPEC, make_newer, member, put
 
 A = NodeId("a")
 
@@ -69,3 +69,11 @@ def test_end_of_a_local_run_is_noticed_though_its_etcd_went_before_the_watch_tol
         store, KEYS, JOB, is_private=True, until_s=math.inf, has_ended=lambda: True
     )
     assert found is None
+
+
+def test_node_is_not_called_free_while_a_job_cannot_be_read() -> None:
+    """It may be on that node."""
+    scene = Scene()
+    make_newer(scene.store, KEYS.spec(JOB))
+    with pytest.raises(NotSupported, match="Whether node 'a' is free cannot be told: job j is"):
+        scene.wait()

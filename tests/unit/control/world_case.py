@@ -63,6 +63,15 @@ def put(store: MemoryStore, key: str, record: object) -> None:
     store.commit(Txn(then=(Put(key=key, value=encode(record)),)))
 
 
+def make_newer(store: MemoryStore, key: str) -> None:
+    """Write the record of a key as an elasticd of a newer major schema would."""
+    item = store.get(key)
+    assert item is not None
+    value = item.value.replace(b'"schema":"1.0"', b'"schema":"2.0"')
+    assert value != item.value
+    store.commit(Txn(then=(Put(key=key, value=value),)))
+
+
 def end(store: MemoryStore, phase: Phase = Phase.SUCCEEDED) -> None:
     """What the agents do with the final status."""
     status = Put(key=KEYS.status(JOB), value=encode(JobStatus(phase=phase)))

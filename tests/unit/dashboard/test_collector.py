@@ -4,14 +4,17 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from elasticd.control.jobs import submit
 from elasticd.control.progress import AskRanks
 from elasticd.control.report.report import job_reports
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.dashboard import collector as module
 from elasticd.dashboard.board import Board
 from elasticd.dashboard.collector import Collector, _Read
@@ -23,8 +26,9 @@ from elasticd.records.member import Node
 from elasticd.store.api import WatchSnapshot
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.patience import patience_s
+from tests.unit.control.world_case import make_newer
 from tests.unit.control.world_case import node as node_called
-from tests.unit.dashboard.records_case import JOB, KEYS, SAY, Place, filled, opened
+from tests.unit.dashboard.records_case import JOB, KEYS, SAY, SPEC, Place, filled, opened
 
 PATIENCE_S = patience_s(30.0)
 
@@ -118,7 +122,7 @@ def test_samples_are_of_one_run_and_go_with_its_records(ended: Collector) -> Non
         ended._samples[uid] = ProgressSamples()
         ended._samples[uid].add(ProgressSample(at_s=1.0, at_unix_s=1.0, step=len(uid), step_s=0.1))
     store = filled()
-    reports = job_reports(store.list(KEYS.jobs).items, KEYS)
+    reports = job_reports(store.list(KEYS.jobs).items, KEYS, UnreadableRecords())
     board = ended._drawn([_Read(source=Place(store=store), reports=reports)])
     assert [each["step"] for each in board.pages[JOB].samples] == [1]
     assert list(ended._samples) == ["u"]
@@ -210,3 +214,18 @@ def test_records_that_change_all_the_time_keep_etcd_busy_for_a_share_of_it(
     assert len(reads) >= 15, "and it is read all the same"
     gaps = [after - before for before, after in pairwise(reads)]
     assert min(gaps) >= 0.99 * module.APART_S
+
+
+def test_job_of_a_newer_elasticd_is_trouble_and_hides_no_other() -> None:
+    """The other jobs are shown, and one line says which record cannot be read."""
+    store = filled()
+    other = JobName("other")
+    submit(store, KEYS, replace(SPEC, name=other, uid="o"))
+    make_newer(store, KEYS.spec(other))
+    collector = Collector(lambda: opened(store), lambda: (), SAY)
+    try:
+        board = collector.newer_than(0, PATIENCE_S)
+        assert board is not None and [row["job"] for row in board.jobs] == [JOB]
+        assert board.trouble.startswith("Job other is left out: The JobSpec record in etcd has")
+    finally:
+        collector.close()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from elasticd.control.report.report import JobReport, job_reports
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.dashboard.job_view import Plain, change_view, job_view, listed_by
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
@@ -12,7 +13,7 @@ from tests.unit.dashboard.records_case import BEGAN_S, HUNG, KEYS, SAY, change_w
 
 
 def report() -> JobReport:
-    (found,) = job_reports(filled().list(KEYS.jobs).items, KEYS)
+    (found,) = job_reports(filled().list(KEYS.jobs).items, KEYS, UnreadableRecords())
     return found
 
 
@@ -57,7 +58,7 @@ def test_change_says_whose_stacks_show_why() -> None:
     store = filled()
     change_world(store, 2, Reason.WORKER_HUNG, ("node-0",), 60.0, HUNG)
     change_world(store, 4, Reason.NO_OUTPUT, ("node-0",), 120.0)
-    (found,) = job_reports(store.list(KEYS.jobs).items, KEYS)
+    (found,) = job_reports(store.list(KEYS.jobs).items, KEYS, UnreadableRecords())
     views = [change_view(found, each, SAY)["stacks"] for each in found.changes]
     of_two, of_four = {"generation": 1, "node": "node-1"}, {"generation": 3, "node": "node-0"}
     assert views == [None, of_two, None, of_four]

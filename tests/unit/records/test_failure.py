@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from elasticd.records.failure import Failure
+from elasticd.records.failure import Failure, signal_name, signal_number
 from elasticd.records.reason import Cause, Reason
 from tests.unit.rendezvous.cases import failure
 
@@ -45,3 +45,10 @@ def test_ending_is_said_by_name() -> None:
     assert dataclasses.replace(failure(), exit_code=None).ending == "not started", (
         "never 'exit code None'"
     )
+
+
+@pytest.mark.parametrize(("code", "name"), [(-9, "SIGKILL"), (-40, "signal 40"), (-34, "SIGRTMIN")])
+def test_signal_has_a_name_or_its_number(code: int, name: str) -> None:
+    """Most real-time signals have no name, and Python raises for them."""
+    assert signal_name(code) == name and signal_number(name) == -code
+    assert signal_name(1) == "" and signal_number("of a newer version") == 0

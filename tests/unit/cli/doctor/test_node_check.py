@@ -7,6 +7,8 @@ import pytest
 from elasticd import __version__
 from elasticd.cli.doctor.finding import Verdict
 from elasticd.cli.doctor.node_check import NodeAnswer, ask, ask_all, findings_of
+from elasticd.control.report.unreadable import UnreadableRecords
+from elasticd.errors import NotSupported
 from elasticd.records.ids import Incarnation, NodeId
 from elasticd.records.member import Node
 from elasticd.store.api import StoreSettings
@@ -30,7 +32,7 @@ def node(
 
 
 def test_cluster_that_is_well_is_one_line() -> None:
-    (found,) = findings_of([NodeAnswer(node=node(each)) for each in "abc"])
+    (found,) = findings_of([NodeAnswer(node=node(each)) for each in "abc"], UnreadableRecords())
     assert found.verdict is Verdict.OK
     assert found.found == "3 nodes of 3 can be reached, with 6 slots"
 
@@ -69,19 +71,21 @@ def test_cluster_that_is_well_is_one_line() -> None:
 def test_what_is_wrong_with_nodes_is_told(
     answers: list[NodeAnswer], verdict: Verdict, said: str
 ) -> None:
-    (found,) = [each for each in findings_of(answers) if each.verdict is not Verdict.OK]
+    (found,) = [
+        each for each in findings_of(answers, UnreadableRecords()) if each.verdict is not Verdict.OK
+    ]
     assert found.verdict is verdict
     assert said in found.found and found.advice
 
 
 def test_one_machine_with_several_nodes_may_use_loopback() -> None:
-    (found,) = findings_of([NodeAnswer(node=node("a", address="127.0.0.1"))])
+    (found,) = findings_of([NodeAnswer(node=node("a", address="127.0.0.1"))], UnreadableRecords())
     assert found.verdict is Verdict.OK
 
 
 def test_few_of_many_nodes_are_named() -> None:
     answers = [NodeAnswer(node=node(f"n{each}"), unreachable="timed out") for each in range(100)]
-    found = list(findings_of(answers))
+    found = list(findings_of(answers, UnreadableRecords()))
     assert len(found) == 6
     assert found[-1].found == "95 more nodes cannot be reached"
 
@@ -95,3 +99,13 @@ def test_node_that_serves_no_http_is_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         answer = ask(node("a", address="127.0.0.1", port=listener.getsockname()[1]), SETTINGS)
     assert not answer.unreachable and answer.is_http_silent
+
+
+def test_node_that_cannot_be_read_is_named() -> None:
+    """And a cluster of such nodes is not called one without agents."""
+    unreadable = UnreadableRecords()
+    with unreadable.left_out("node b"):
+        raise NotSupported("The Node record is newer.")
+    (found,) = findings_of([], unreadable)
+    assert found.verdict is Verdict.WARNING
+    assert found.found == "Node b is left out: The Node record is newer."

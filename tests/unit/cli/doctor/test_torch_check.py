@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.cli.doctor import process_group_check
 from elasticd.cli.doctor.finding import Finding, Verdict
 from elasticd.cli.doctor.process_group_check import check_process_group
 from elasticd.cli.doctor.torch_check import TorchReport, findings_of, last_line, read_torch
@@ -58,6 +59,7 @@ def test_machine_without_gpus_is_no_problem() -> None:
         ("exec sleep 60", "had not imported torch after 0 s"),
         ("echo Segmentation fault >&2; exit 139", "ended with 139: Segmentation fault"),
         ('echo \'{"of": "another"}\'', "ended with 0: no word"),
+        ("printf 'no \\377 text\\n' >&2; exit 1", "ended with 1: no \ufffd text"),
     ],
 )
 def test_interpreter_that_does_not_answer_is_a_problem(
@@ -133,3 +135,31 @@ def test_interpreter_without_torch_says_so(tmp_path: Path) -> None:
 def test_last_line_of_a_traceback_is_its_error() -> None:
     assert last_line("Traceback:\n  File\nOSError: no\n\n") == "OSError: no"
     assert last_line("\n") == "no word"
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_rank_that_prints_much_does_not_stand_still(stream: str, tmp_path: Path) -> None:
+    """The pipe of the second rank was read only when the first had ended, which waited for it."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\n[ $2 = 1 ] && head -c 300000 /dev/zero >&{stream}\n"
+        f"touch {tmp_path}/$2\nwhile [ ! -e {tmp_path}/1 ]; do sleep 0.1; done\n"
+        f"echo\necho {TOOK} 0.5\n"
+    )
+    python.chmod(0o755)
+    (finding,) = check_process_group(str(python), "nccl", "127.0.0.1")
+    assert finding.verdict is Verdict.OK and "0.5" in finding.found
+
+
+def test_rank_that_is_not_done_in_time_is_shown_with_what_it_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if it is no text: a library may print bytes."""
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setattr(process_group_check, "LIMIT_S", 1.0)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nprintf 'NCCL WARN \\377\\n'\nexec sleep 60\n")
+    python.chmod(0o755)
+    (finding,) = check_process_group(str(python), "nccl", "127.0.0.1")
+    assert finding.verdict is Verdict.PROBLEM and "not done after 1 s" in finding.found
+    assert capsys.readouterr().err == 2 * "NCCL WARN \ufffd\n"

@@ -17,7 +17,7 @@ from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import StoreSettings
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put, world
+from tests.unit.control.world_case import JOB, KEYS, SPEC, make_newer, member, put, world
 
 
 def incident(generation: int, lost: str, ago_s: float) -> Incident:
@@ -133,3 +133,17 @@ def test_no_lost_node_is_said(store: MemoryStore, capfd: pytest.CaptureFixture[s
     """Where only those were asked for."""
     assert main(["nodes", "--lost"]) == 0
     assert capfd.readouterr().out == "No job lost a node in the last day.\n"
+
+
+def test_node_of_a_newer_elasticd_hides_no_other(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is a list of which nothing can be read called empty."""
+    make_newer(store, KEYS.node(NodeId("b")))
+    assert main(["nodes"]) == 0
+    said = capfd.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines() if "host-" in line] == ["a"]
+    assert said.err.startswith("elasticd: Node b is left out: The Node record in etcd has schema")
+    make_newer(store, KEYS.node(NodeId("a")))
+    assert main(["nodes"]) == 0
+    assert capfd.readouterr().out == ""

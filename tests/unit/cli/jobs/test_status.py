@@ -12,6 +12,7 @@ import pytest
 from elasticd.cli.jobs import status as command
 from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.main import main
+from elasticd.control import jobs
 from elasticd.errors import Unavailable
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.account.time_spent import JobProgress
@@ -21,7 +22,7 @@ from elasticd.records.job import JobStatus
 from elasticd.records.member import Result, Training
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, end, put, world
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, make_newer, put, world
 
 RUNNING = JobStatus(phase=Phase.RUNNING, generation=Generation(2))
 
@@ -228,3 +229,32 @@ def test_watch_leaves_the_picture_until_it_has_the_next_one(
 class Screen(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_job_of_a_newer_elasticd_hides_no_other(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is named in one line: below the table, or on stderr beside JSON."""
+    other = JobName("other")
+    jobs.submit(store, KEYS, replace(SPEC, name=other, uid="o"))
+    make_newer(store, KEYS.spec(other))
+    assert main(["status"]) == 0
+    shown = capfd.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines() if " pending " in line] == [JOB]
+    assert "\nJob other is left out: The JobSpec record in etcd has schema 2.0" in shown
+    assert main(["status", "--json"]) == 0
+    said = capfd.readouterr()
+    assert [each["job"] for each in json.loads(said.out)] == [JOB]
+    assert said.err.startswith("elasticd: Job other is left out: ")
+    assert main(["status", JOB]) == 0
+    shown = capfd.readouterr().out
+    assert f"job {JOB}: pending" in shown and "Job other is left out: " in shown
+
+
+def test_list_of_which_nothing_can_be_read_is_not_called_empty(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """There is a job; this elasticd is too old for it."""
+    make_newer(store, KEYS.spec(JOB))
+    assert main(["status"]) == 0
+    assert capfd.readouterr().out.startswith(f"Job {JOB} is left out: ")

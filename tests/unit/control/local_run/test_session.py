@@ -243,6 +243,8 @@ def failed(code: int | None = None, name: str = "") -> JobStatus:
         (JobStatus(phase=Phase.SUCCEEDED), signal.SIGINT, 0),
         (failed(code=7), 0, 7),
         (failed(name="SIGSEGV"), 0, 139),
+        (failed(name="signal 40"), 0, 168),
+        (failed(name="of a newer version"), 0, 1),
         (JobStatus(phase=Phase.FAILED), 0, 1),
         (failed(code=1), signal.SIGINT, 130),
         (JobStatus(phase=Phase.STOPPED), signal.SIGTERM, 143),
@@ -299,3 +301,16 @@ def test_job_that_is_stopped_before_anybody_has_joined_does_not_wait_for_its_age
     jobs.stop(case.store, KEYS, JOB)
     assert case.session.run().phase is Phase.STOPPED
     assert agents.over == {"a": -signal.SIGTERM}
+
+
+def test_agent_that_a_real_time_signal_killed_is_named() -> None:
+    """Python has no name for most of these; the sentence was a traceback."""
+    agents = ScriptedAgents("a")
+    agents.over = {NodeId("a"): -40}
+    case = Case(agents)
+    status = case.session.run()
+    assert status.phase is Phase.FAILED
+    assert "ended: a (killed by signal 40)" in status.message
+    assert [news.ending for news in case.told if isinstance(news, AgentEnded)] == [
+        "killed by signal 40"
+    ]

@@ -17,6 +17,7 @@ from elasticd.control.report.occupancy import (
     waiting_for,
 )
 from elasticd.control.report.report import JobReport, read_job, with_elsewhere
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
@@ -225,13 +226,13 @@ def test_drain_that_nobody_would_take_back_is_said(namespace: str) -> None:
     jobs.submit(store, KEYS, spec_of(A))
     report = read_job(store, KEYS, A)
     assert report is not None
-    (alone,) = with_elsewhere(store, KEYS, [report])
+    (alone,) = with_elsewhere(store, KEYS, [report], UnreadableRecords())
     assert alone.message == (
         "waiting for 2 more nodes: 0 of at least 2 ready; draining: a, b (a by `elasticd "
         "operator`, which does not run: start it, or take that back by `elasticd drain --undo`)"
     )
     put(KEYS.operator_election(namespace), Drain())
-    (attended,) = with_elsewhere(store, KEYS, [report])
+    (attended,) = with_elsewhere(store, KEYS, [report], UnreadableRecords())
     assert attended.message.endswith("; draining: a, b")
 
 
@@ -281,17 +282,22 @@ def test_waiting_job_is_told_of_the_others_by_its_report() -> None:
     put(KEYS.world(A), world_of("a"))
     put(KEYS.member(A, NodeId("a")), member_of("a"))
     found = [read_job(store, KEYS, job) for job in (A, B)]
-    first, second = with_elsewhere(store, KEYS, [r for r in found if r is not None])
+    first, second = with_elsewhere(
+        store, KEYS, [r for r in found if r is not None], UnreadableRecords()
+    )
     assert first.message == ""
     assert second.message == (
         "waiting for 1 more node: 0 of at least 1 ready; in use: a by A; draining: b"
     )
+    none = UnreadableRecords()
     reports = node_reports(
         store.list(KEYS.nodes).items,
         store.list(KEYS.drains).items,
         KEYS,
-        read_cluster(store, KEYS).uses,
+        none,
+        read_cluster(store, KEYS, none).uses,
     )
+    assert none.sentence == ""
     assert [(r.node.node, r.free_slots, [u.job for u in r.uses]) for r in reports] == [
         ("a", 0, [A]),
         ("b", 1, []),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from elasticd.control.report.node_report import node_reports
 from elasticd.control.report.report import job_report, job_reports
+from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.records.account.incident import Incident, announced
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
@@ -187,7 +188,9 @@ def test_records_without_a_spec_are_no_job() -> None:
 def test_jobs_are_told_apart_by_their_whole_name() -> None:
     """A name may be the begin of another."""
     spec = JobSpec(name=JobName("j2"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
-    found = job_reports([*records(), item(KEYS.spec(JobName("j2")), spec)], KEYS)
+    found = job_reports(
+        [*records(), item(KEYS.spec(JobName("j2")), spec)], KEYS, UnreadableRecords()
+    )
     assert [report.spec.name for report in found] == ["j", "j2"]
     assert found[1].changes == ()
 
@@ -196,7 +199,10 @@ def test_a_drained_node_is_listed_with_the_reason() -> None:
     """Whether its agent knows already is another fact."""
     node = Node(node=A, incarnation=Incarnation("i"), host="h", address="x", port=1, slots=1)
     (report,) = node_reports(
-        [item(KEYS.node(A), node)], [item(KEYS.drain(A), Drain(why="disk"))], KEYS
+        [item(KEYS.node(A), node)],
+        [item(KEYS.drain(A), Drain(why="disk"))],
+        KEYS,
+        UnreadableRecords(),
     )
     assert (report.is_drained, report.drain_why, report.node.is_draining) == (True, "disk", False)
 
