@@ -15,7 +15,7 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.policy import Policy
 
-__all__ = ["Wish", "composed", "missing_nodes", "size_limits", "stepped_size"]
+__all__ = ["Wish", "composed", "is_size_allowed", "missing_nodes", "size_limits", "stepped_size"]
 
 SIZING = (Rule.TARGET, Rule.GOODPUT)
 
@@ -37,9 +37,6 @@ class Wish:
     """The missing metric because of which the job is not made smaller; None if all are present."""
     lacks: str = ""
     """The part of the rules' wishes that is above the limits, as a sentence."""
-    is_limit: bool = False
-    """True if the present size is not allowed, so that neither cooldown nor `max_step` delay the
-    change."""
 
 
 def size_limits(policy: Policy, seen: Observation) -> tuple[int, int]:
@@ -71,14 +68,25 @@ def missing_nodes(nodes: int, seen: Observation) -> str:
     return f"{lacks} of {counted(nodes)} are missing: {seen.available} train or could join."
 
 
-def stepped_size(max_step: int, seen: Observation, nodes: int) -> int:
+def is_size_allowed(policy: Policy, seen: Observation) -> bool:
+    """Return whether the limits allow the present size; if not, nothing delays its change."""
+    least, most = size_limits(policy, seen)
+    return least <= seen.wanted <= most
+
+
+def stepped_size(policy: Policy, seen: Observation, nodes: int) -> int:
     """Return the size in the direction of `nodes` that one change may reach from the present nodes.
 
     A wish is never reduced because nodes are lost or on their way: nobody asked for fewer nodes.
+    The limits come before `max_step`.
     """
-    if nodes >= seen.wanted:
-        return min(nodes, max(seen.wanted, seen.nodes + max_step))
-    return max(nodes, min(seen.wanted, seen.nodes - max_step))
+    least, most = size_limits(policy, seen)
+    size = nodes = max(least, min(most, nodes))
+    if policy.max_step > 0 and nodes >= seen.wanted:
+        size = min(nodes, max(seen.wanted, seen.nodes + policy.max_step))
+    elif policy.max_step > 0:
+        size = max(nodes, min(seen.wanted, seen.nodes - policy.max_step))
+    return max(least, min(most, size))
 
 
 def _of_all_rules(policy: Policy, seen: Observation, proposals: tuple[Proposal, ...]) -> Wish:
@@ -144,7 +152,7 @@ def _within_limits(seen: Observation, least: int, most: int, hold: Hold | None) 
         return Wish(nodes=None, hold=hold)
     nodes = max(least, min(most, seen.wanted))
     why = f"{counted(seen.wanted)} are wanted, and {least} to {most} are allowed."
-    return Wish(nodes=nodes, why=why, hold=hold, is_limit=True)
+    return Wish(nodes=nodes, why=why, hold=hold)
 
 
 def _of(proposal: Proposal, nodes: int, hold: Hold | None = None, lacks: str = "") -> Wish:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from elasticd.autoscale.books import verdict as books
 from elasticd.autoscale.books.decision import SizeChange, decided
 from elasticd.autoscale.books.recall import recalled, with_gaps
-from elasticd.autoscale.compose import Wish, composed, missing_nodes, size_limits, stepped_size
+from elasticd.autoscale.compose import Wish, composed, is_size_allowed, missing_nodes, stepped_size
 from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import (
@@ -280,10 +280,7 @@ def _back(
         is_back = wish.nodes != broken.to_nodes and is_growth == (wish.nodes < broken.to_nodes)
         if is_back or wish.rule not in (broken.rule, Rule.LIMITS):
             nodes = wish.nodes
-    least, most = size_limits(case.policy, seen)
-    nodes = max(least, min(most, nodes))
-    if case.policy.max_step > 0:
-        nodes = stepped_size(case.policy.max_step, seen, nodes)
+    nodes = stepped_size(case.policy, seen, nodes)
     asked = wish.proposal if wish.proposal is not None and wish.nodes == nodes else None
     known = broken.was_steps_per_s if nodes == broken.from_nodes else 0.0
     back = Proposal(
@@ -314,15 +311,13 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
     policy, seen = case.policy, case.seen
     if wish.nodes is None:
         return _held(case, wish.hold)
-    nodes, why = wish.nodes, wish.why
-    if policy.max_step > 0 and not wish.is_limit:
-        nodes = stepped_size(policy.max_step, seen, nodes)
-        if nodes != wish.nodes:
-            why += f" Of {wish.nodes} nodes {nodes} are taken now: max_step is {policy.max_step}."
+    nodes, why = stepped_size(policy, seen, wish.nodes), wish.why
+    if nodes != wish.nodes:
+        why += f" Of {wish.nodes} nodes {nodes} are taken now: max_step is {policy.max_step}."
     before = case.memory.wanted if policy.is_dry_run and case.memory.wanted else seen.wanted
     if nodes == before or _is_decided(case, nodes):
         return _held(case, wish.hold, lacks=wish.lacks)
-    if cooling is not None and not wish.is_limit:
+    if cooling is not None and is_size_allowed(policy, seen):
         return _held(case, cooling, lacks=wish.lacks)
     change = SizeChange(
         nodes=nodes,

@@ -43,6 +43,20 @@ def test_size_that_is_not_allowed_waits_for_neither(max_nodes: int, least: int) 
     assert once(seen, policy, memory, curve=CURVE).wanted == (max_nodes or least)
 
 
+@pytest.mark.parametrize(("max_nodes", "least"), [(2, 0), (0, 6)])
+def test_limit_that_a_person_moved_counts_at_once_where_a_rule_asks_too(
+    max_nodes: int, least: int
+) -> None:
+    """The rule's wish is one within the limits, and `max_step` or the cooldown led outside them."""
+    policy = Policy(
+        goodput=GoodputRule(), max_step=1, max_nodes=max_nodes, min_nodes=least, set_at_unix_s=1.0
+    )
+    memory = replace(MEMORY, decided_s=999.0)
+    found = once(SEEN, policy, memory, curve=CURVE)
+    assert found.wanted == (max_nodes or least) and found.decision is not None
+    assert found.decision.rule is Rule.GOODPUT
+
+
 def test_growth_that_is_taken_back_goes_no_further_than_max_step() -> None:
     """Although the budget asks for one node at once."""
     tight = BudgetRule(steps=10_500, node_hours=8.0)
