@@ -53,7 +53,13 @@ def ties_of(values: Values, modules: Modules, trained: Collection[int]) -> Ties:
         here = memory_of(tensor)
         # Others cannot be sent, and are refused elsewhere.
         is_plain = type(here).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-        if is_plain and here.numel() and here.layout is torch.strided and not here.is_meta:
+        if (
+            is_plain
+            and not here.is_nested
+            and here.numel()
+            and here.layout is torch.strided
+            and not here.is_meta
+        ):
             memory = found.setdefault(here.untyped_storage().data_ptr(), {})
             memory.setdefault(_elements(here), []).append(path)
     shared = (list(memory.values()) for memory in found.values())

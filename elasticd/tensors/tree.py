@@ -8,6 +8,7 @@ named by its path. The price: only plain values and tensors pass.
 
 import json
 import struct
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,14 @@ def flatten(name: str, value: object) -> Tree:
     """
     found: _Found = []
     node = _encode(name, value, found, 0)
-    skeleton = json.dumps([name, node], allow_nan=False, separators=(",", ":"))
+    try:
+        skeleton = json.dumps([name, node], allow_nan=False, separators=(",", ":"))
+    except ValueError as exc:
+        raise CallError(
+            f"{name} has a whole number of more digits than Python writes as text "
+            f"({sys.get_int_max_str_digits()}), so it cannot be saved or sent: keep a text of its "
+            "hex() in the state."
+        ) from exc
     return Tree(skeleton, tuple(each for _, each in found), tuple(path for path, _ in found))
 
 
@@ -79,7 +87,8 @@ def check_tensor(path: str, value: torch.Tensor) -> None:
             f"{path} has no shape yet, since its module gets it from the first batch: call the "
             "model once with a batch before, or say how many features it takes."
         )
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+    is_dense = value.layout is torch.strided and not value.is_nested
+    if not is_dense or value.is_quantized or value.is_meta:
         raise CallError(
             f"{path} is a tensor without ordinary memory ({value.layout}, {value.device}, "
             f"{value.dtype}), which cannot travel between ranks; keep a dense tensor in the state."
@@ -135,7 +144,7 @@ def _encode(path: str, value: object, found: _Found, depth: int) -> Any:
         )
     if value is None or type(value) in (bool, int, str):
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and type(value.item()) in (bool, int, float, str):
         return _encode(path, value.item(), found, depth + 1)
     if type(value) is float:
         is_finite = value - value == 0.0

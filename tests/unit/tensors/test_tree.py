@@ -98,6 +98,27 @@ def test_what_cannot_travel_is_named_by_its_path() -> None:
         flatten("state", {"x": torch.eye(2).to_sparse()})
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.zeros(1, dtype=[("a", int)])[0], "x is a numpy.void, which cannot"),
+        (np.longdouble(1), "x is a numpy.longdouble, which cannot"),
+        (torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "x is a tensor without ord"),
+    ],
+)
+def test_what_would_be_something_else_on_another_rank_is_refused(value: Any, said: str) -> None:
+    """A record of numpy would be a tuple there, and a nested tensor has no shape."""
+    with pytest.raises(CallError, match=f"state.{said}"):
+        flatten("state", {"x": value})
+
+
+def test_number_that_python_does_not_write_is_refused() -> None:
+    assert unflatten(flatten("state", 10**4000)) == 10**4000
+    with pytest.raises(CallError, match=r"state has a whole number of more digits"):
+        flatten("state", {"x": [10**5000]})
+
+
 def test_a_loop_ends_with_a_sentence() -> None:
     loop: list[Any] = []
     loop.append(loop)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from elasticd.errors import CallError
 from elasticd.train.state.flat_copy import bundled
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import At, Killer, entered, plain_step, train
@@ -40,6 +41,15 @@ def test_sparse_buffer_that_no_state_has_is_put_back(size: str, layout: torch.la
 
     train((state, step), at=Killer(state, "backward", 3))
     assert numbers(state.model.odd).eq(6).all()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_value_is_refused_with_its_name() -> None:
+    """It has no shape, which no part of a state says but an error of torch's."""
+    state = State(odd=None)
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    with entered(state), pytest.raises(CallError, match=r"state\.odd is a tensor without ordinary"):
+        state.odd = nested
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5)])
