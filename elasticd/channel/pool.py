@@ -118,6 +118,8 @@ class PoolFailed:
 class Started:
     worker: str
     pid: int
+    mutex_fd: int = -1
+    """The worker's descriptor of the robust mutex that it holds as long as it lives; -1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,24 @@ def test_several_workers_may_die_at_once(job: Job, ranks: tuple[int, ...]) -> No
     assert step.generation <= generation + 2
 
 
+def test_kill_is_known_before_the_pool_has_reaped_the_worker(cluster: Cluster, job: Job) -> None:
+    """As where the kernel takes long to free its memory; here its parent stands still."""
+    generation = job.wait_steady(SIZE)
+    pool = cluster.daemons[job.node_of(SIZE - 1)].pool
+    os.kill(pool, signal.SIGSTOP)
+    try:
+        with job.struck(generation, SIZE - 1) as (pid,):
+            os.kill(pid, signal.SIGKILL)
+        world = until(
+            lambda: job.world if job.world and job.world.generation > generation else None,
+            lambda: job.world,
+        )
+    finally:
+        os.kill(pool, signal.SIGCONT)
+    assert world.culprit is not None and world.culprit.signal == "SIGKILL"
+    job.wait_step(size=SIZE, after=generation)
+
+
 def test_worker_may_die_while_the_next_world_forms(cluster: Cluster, job: Job) -> None:
     """A new one is killed before it has found its peers, which wait for it."""
     generation = job.wait_steady(SIZE)

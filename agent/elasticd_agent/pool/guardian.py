@@ -226,8 +226,8 @@ class Guardian:
             except InvariantBroken:
                 continue  # The script wrote into a descriptor that it does not know.
             match message:
-                case Started():
-                    self._answer(child)
+                case Started(mutex_fd=mutex_fd):
+                    self._answer(child, mutex_fd)
                 case ModulesLoaded() if self._zygotes is not None:
                     self._zygotes.learn(message, child.start, time.monotonic())
                 case StartFailed() if not child.has_answered:
@@ -239,10 +239,10 @@ class Guardian:
         if child.report.is_over:
             self._answer(child)  # An exec closes the pipe without a word: the command runs.
 
-    def _answer(self, child: Child) -> None:
+    def _answer(self, child: Child, mutex_fd: int = -1) -> None:
         if not child.has_answered:
             child.has_answered = True
-            self._send(Started(worker=child.name, pid=child.pid))
+            self._send(Started(worker=child.name, pid=child.pid, mutex_fd=mutex_fd))
 
     # --- ends -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from threading import Thread
 
 from elasticd.channel import pool as ch
+from elasticd_agent.liveness.kill_notice import Killed
 from elasticd_agent.pod.memory import SIGKILLED, OomKills
 from elasticd_agent.workers.exit_report import ExitReport, exit_report_of
 from elasticd_agent.workers.worker_process import WorkerProcess
@@ -23,7 +24,7 @@ milliseconds."""
 class ExitFiles:
     """Read the accounts of one job's workers here.
 
-    All methods run on the thread that listens to the pool.
+    All methods run on the thread that listens to the pool, or on one that was told of a kill.
     """
 
     def __init__(
@@ -31,8 +32,11 @@ class ExitFiles:
     ) -> None:
         self._processes, self._oom_kills = processes, oom_kills or OomKills()
         self._raised: dict[str, ch.Raised] = {}
+        self._killed: dict[str, dict[str, ExitReport]] = {}
+        """What was reported already of workers that are not reaped: a kill for want of memory is
+        claimed once."""
 
-    def of(self, message: ch.FromPool | None) -> dict[str, ExitReport]:
+    def of(self, message: ch.FromPool | Killed | None) -> dict[str, ExitReport]:
         """Return the account of each worker that the message reports as failed; None stands for all
         workers.
         """
@@ -40,14 +44,21 @@ class ExitFiles:
             case ch.Raised(worker=name, code=code):
                 self._raised[name] = message
                 return self._read((name,), code)
+            case Killed(worker=name, code=code):
+                reports = self._read((name,), code)
+                if name in self._processes:
+                    self._killed[name] = reports
+                return reports
             case ch.Exited(worker=name, code=code):
                 has_finished = code == 0 and self._is_in_world(name)
-                reports = {name: ExitReport()} if has_finished else self._read((name,), code)
+                known = {name: ExitReport()} if has_finished else self._killed.pop(name, None)
+                reports = known or self._read((name,), code)
                 self._raised.pop(name, None)  # Names are not used again.
                 return reports
             case None:
                 reports = self._read(tuple(self._processes), SIGKILLED)
                 self._raised.clear()
+                self._killed.clear()
                 return reports
             case _:
                 return {}

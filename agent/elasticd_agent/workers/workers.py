@@ -15,6 +15,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.lease.pool_license import PoolLicense
 from elasticd_agent.liveness.hang_detector import Verdict
+from elasticd_agent.liveness.kill_notice import Killed, notify_of_kill
 from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_answer import RankState
 from elasticd_agent.loop.clock import now_s
@@ -41,6 +42,7 @@ PREPARED_NICENESS = 10
 log = get_logger()
 
 Feed = Callable[[ev.Event], None]
+_Message = ch.FromPool | Killed
 
 
 def _unheard(news: object) -> None:
@@ -50,8 +52,7 @@ def _unheard(news: object) -> None:
 class Workers:
     """Starts and stops workers through the pool and reports their ends.
 
-    All methods run on the agent's main thread, which waits for no folder and no pool; `post` brings
-    the pool's messages there.
+    All methods run on the agent's main thread, which waits for no folder and no pool.
     """
 
     def __init__(
@@ -222,20 +223,15 @@ class Workers:
     def is_winding_down(self, slot: Slot) -> bool:
         """Return whether the slot's worker raised an error of its own and is on its way to the end.
 
-        An error that only echoes another rank's death does not count: nobody waits for what it
-        reports, and winding down torch in the interpreter would be the longest part of a recovery.
+        An error that only echoes another rank's death does not count: nobody waits for its report.
         """
         return any(self._processes[name].slot == slot for name in self._own_errors)
 
     def rank_states(self) -> tuple[RankState, ...]:
         """Return where the ranks here stand, and where each writes to."""
+        shown, path, at_s = self.attached.shown_progress, self._beside.metrics_path, now_s()
         return tuple(
-            rank_state(
-                process,
-                self.attached.shown_progress(process.pid),
-                now_s(),
-                self._beside.metrics_path,
-            )
+            rank_state(process, shown(process.pid), at_s, path)
             for process in self._processes.values()
             if process.pid is not None and process.generation
         )
@@ -278,8 +274,8 @@ class Workers:
         self._setup.prepare_folder()
         self._beside.open()
 
-    def _on_pool_message(self, message: ch.FromPool | PoolNotStarted | None) -> None:
-        """Pass on a message of the pool; the pool's thread calls this."""
+    def _on_pool_message(self, message: _Message | PoolNotStarted | None) -> None:
+        """Pass on a message of the pool, or of a kill; a thread that listens to them calls this."""
         if isinstance(message, PoolNotStarted):
             trouble = PoolTrouble(why=message.message)
             self._post(lambda: self._break(trouble))
@@ -287,7 +283,7 @@ class Workers:
         reports = self._exit_files.of(message)
         self._post(lambda: self._handle(message, reports))
 
-    def _handle(self, message: ch.FromPool | None, reports: Mapping[str, ExitReport]) -> None:
+    def _handle(self, message: _Message | None, reports: Mapping[str, ExitReport]) -> None:
         spec = self._spec
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
@@ -306,22 +302,28 @@ class Workers:
             case ch.Started(worker=name, pid=pid):
                 process = self._processes[name]
                 process.pid = pid
+                notify_of_kill(message, self._on_pool_message)
                 self.attached.expect(pid, process.slot, process.nonce)
                 self._monitor.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
                 self._hang_reporter.outputs.watch(pid, process.files)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)
-            case ch.Raised(worker=name):
-                process = self._processes[name]
-                failure = self._failure(name, message.code, reports[name])
-                if not failure.is_secondary:
-                    self._own_errors.add(name)
-                self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
+            case ch.Raised(worker=name, code=code) | Killed(worker=name, code=code):
+                self._failed(name, code, reports)
             case ch.Exited(worker=name, code=code):
                 self._exited(name, code, reports[name])
             case None:
                 self._pool_ended(reports)
+
+    def _failed(self, name: str, code: int, reports: Mapping[str, ExitReport]) -> None:
+        """Report a failure before the worker's end, for which nothing has to wait."""
+        if (process := self._processes.get(name)) is None:
+            return  # It was killed, and has been reaped since.
+        failure = self._failure(name, code, reports[name])
+        if code > 0 and not failure.is_secondary:
+            self._own_errors.add(name)
+        self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
 
     def _exited(self, name: str, code: int, report: ExitReport) -> None:
         process = self._processes[name]

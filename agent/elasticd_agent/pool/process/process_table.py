@@ -9,6 +9,7 @@ __all__ = [
     "Process",
     "children_of",
     "is_running",
+    "killed_by",
     "look_up",
     "mark_of",
     "private_bytes",
@@ -27,15 +28,17 @@ class Process:
     threads: int
 
 
+_FLAGS = 6
+_EXIT_CODE = 49
+"""Places among the fields of /proc/PID/stat after the name (proc(5) counts them from 3)."""
+_PF_EXITING = 4
+
+
 def look_up(pid: int) -> Process | None:
     """Read /proc/PID/stat; None if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except OSError:
+    fields = _stat_of(pid)
+    if not fields:
         return None
-    # The name in parentheses may hold spaces and parentheses itself.
-    fields = text[text.rindex(b")") + 2 :].split()
     return Process(
         pid=pid,
         state=fields[0].decode(),
@@ -44,6 +47,16 @@ def look_up(pid: int) -> Process | None:
         threads=int(fields[17]),
         started=int(fields[19]),
     )
+
+
+def killed_by(pid: int) -> int:
+    """Return the signal that ends a process which is on its way to the end, or not reaped yet; 0
+    if it lives, ends without one, is gone, or we may not know.
+    """
+    fields = _stat_of(pid)
+    if len(fields) <= _EXIT_CODE or not int(fields[_FLAGS]) & _PF_EXITING:
+        return 0
+    return int(fields[_EXIT_CODE]) & 0x7F
 
 
 def is_running(pid: int, started: int) -> bool:
@@ -111,3 +124,14 @@ def _memory_bytes(pid: int, prefix: bytes) -> int:
 def _children_by_scan(pid: int) -> list[int]:
     others = (look_up(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [other.pid for other in others if other is not None and other.parent == pid]
+
+
+def _stat_of(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name; none if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return []
+    # The name in parentheses may hold spaces and parentheses itself.
+    return text[text.rindex(b")") + 2 :].split()

@@ -9,6 +9,7 @@ import pytest
 
 from elasticd.channel.pool import Exited, Raised, Started
 from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd_agent.liveness.kill_notice import Killed
 from elasticd_agent.pod.memory import OomKills
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers import exit_files
@@ -53,6 +54,18 @@ def test_worker_killed_for_want_of_memory_says_so(tmp_path: Path) -> None:
     told = found.of(Exited(worker=NAME, code=-9))[NAME]
     assert told.exception.startswith("Out of memory: the kernel killed this process")
     assert told.traceback.endswith(f"KeyError: 7\n{told.exception}") and told.where == ""
+
+
+def test_kill_for_want_of_memory_is_claimed_once(tmp_path: Path) -> None:
+    """It is told when the kernel kills the worker, and again when that is reaped."""
+    count = 0
+    processes = {NAME: process_in(tmp_path), "1.1.1": process_in(tmp_path)}
+    found = ExitFiles(processes, OomKills(lambda: count, lambda: None))
+    count += 1
+    told = found.of(Killed(worker=NAME, code=-9))[NAME]
+    assert told.exception.startswith("Out of memory")
+    assert found.of(Exited(worker="1.1.1", code=-9))["1.1.1"].exception == ""
+    assert found.of(Exited(worker=NAME, code=-9))[NAME] == told
 
 
 def test_what_it_raised_is_remembered_until_it_has_ended(tmp_path: Path) -> None:

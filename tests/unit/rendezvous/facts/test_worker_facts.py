@@ -40,6 +40,16 @@ def test_prepared_worker_that_ends_early_is_tried_ever_more_slowly() -> None:
         assert Slot(1) in told.state.workers
 
 
+def test_failure_told_before_the_end_is_charged_once() -> None:
+    """By an exception, or by a signal that is known before the process is reaped."""
+    told = training(1)
+    told.tell(ev.SlotsGranted(slots=(Slot(0), Slot(1))))
+    nonce = told.state.workers[Slot(1)].nonce
+    told.tell(ev.WorkerFailed(slot=Slot(1), nonce=nonce, failure=failure()))
+    told.tell(ev.WorkerExited(slot=Slot(1), nonce=nonce, code=1, failure=failure()))
+    assert told.state.slot_failures[Slot(1)].count == 1 and Slot(1) not in told.state.workers
+
+
 def test_worker_that_fails_again_after_its_first_steps_is_replaced_ever_more_slowly() -> None:
     """The first of them at once; and one that trained for a while begins with a clean record."""
     told = training(1)

@@ -1,0 +1,122 @@
+"""Tells that a worker was killed before the kernel has freed its memory and its parent may reap it.
+
+A thread waits for the robust mutex that the worker holds (pool/worker/robust_mutex.py). It only
+reads the worker's memory: what a script may have written there can at worst keep the notice away,
+and then the end is known when the pool has reaped the worker.
+"""
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Thread
+
+from elasticd.channel.pool import Started
+from elasticd_agent.pool.process.process_table import killed_by, look_up
+from elasticd_agent.pool.worker.robust_mutex import LOCK_BYTES, OWNER_DIED, OWNER_MASK
+
+__all__ = ["Killed", "notify_of_kill"]
+
+_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+"""The number of the system call futex(2); on other machines there are no such notices."""
+_FUTEX_WAIT = 0
+_LOOK_AGAIN_S = 60
+"""How long one wait takes at most. After it the thread ends if there is no such process."""
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.syscall.restype = ctypes.c_long
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """A signal kills the worker: it runs no more, and is about to be reaped."""
+
+    worker: str
+    code: int
+    """Minus the number of the signal, as in Exited."""
+
+
+def notify_of_kill(started: Started, on_killed: Callable[[Killed], None]) -> None:
+    """Call `on_killed` when a signal kills the worker, from a thread of its own.
+
+    It is called at most once, and not for a worker that ends without a signal.
+    """
+    pid, mutex_fd = started.pid, started.mutex_fd
+    call = _FUTEX_CALLS.get(platform.machine())
+    if call is None or mutex_fd < 0:
+        return
+
+    def wait() -> None:
+        try:
+            address = _map(pid, mutex_fd)
+        except (OSError, ValueError):
+            return  # It has closed it, has ended, or we may not look.
+        try:
+            _wait(call, address, pid)
+        finally:
+            _libc.munmap(address, LOCK_BYTES)
+        if number := killed_by(pid):
+            on_killed(Killed(worker=started.worker, code=-number))
+
+    try:
+        Thread(target=wait, name=f"kill-notice-{pid}", daemon=True).start()
+    except RuntimeError:
+        return  # No more threads: the pool reports the end.
+
+
+def _map(pid: int, mutex_fd: int) -> int:
+    """Map the memory of the worker's mutex, to read it; return its address.
+
+    Raises: OSError, ValueError: there is none.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(f"/proc/{pid}/fd/{mutex_fd}", flags)
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < LOCK_BYTES:
+            raise ValueError("no memory of a mutex")
+        address = _libc.mmap(None, LOCK_BYTES, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    finally:
+        os.close(fd)
+    if address in (None, _FAILED):
+        raise OSError(ctypes.get_errno(), "mmap")
+    assert isinstance(address, int)
+    return address
+
+
+def _wait(call: int, address: int, pid: int) -> None:
+    """Wait until the mutex is not the process's own any more, or the process is gone."""
+    word = ctypes.c_uint32.from_address(address)
+    limit = _Timespec(_LOOK_AGAIN_S, 0)
+    while True:
+        value = word.value
+        if value & OWNER_DIED or value & OWNER_MASK != pid:
+            return
+        result = _libc.syscall(
+            ctypes.c_long(call),
+            ctypes.c_void_p(address),
+            ctypes.c_int(_FUTEX_WAIT),
+            ctypes.c_uint32(value),
+            ctypes.byref(limit),
+            None,
+            ctypes.c_int(0),
+        )
+        if result == 0:
+            continue
+        number = ctypes.get_errno()
+        if number not in (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT):
+            return  # A filter on system calls: to ask again would spin.
+        if number == errno.ETIMEDOUT and look_up(pid) is None:
+            return
