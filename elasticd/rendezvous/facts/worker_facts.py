@@ -59,10 +59,7 @@ def _exited(state: JobState, worker: Worker, event: ev.WorkerExited, now_s: floa
     state = replace(state, workers=rest)
     if worker.stop_sent:
         return state  # A script that ends well on SIGTERM has not finished.
-    is_prepared = worker.generation == 0 and not worker.is_attached
-    if is_prepared and worker.stage is WorkerStage.FAILED:
-        return state  # The failure was charged as it was told.
-    if is_prepared:
+    if worker.generation == 0 and not worker.is_attached:
         return _never_attached(state, worker, event.failure, now_s)
     if worker.generation != state.adopted:
         return state
