@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.tensor_bytes import has_room
 from elasticd.train.restore.model_match import check_none_odd
 
 __all__ = ["check_fits", "fill"]
@@ -45,6 +47,11 @@ def _odd(path: str, own: Any, stored: Any) -> Iterator[str]:
     if isinstance(stored, torch.Tensor) or isinstance(own, torch.Tensor):
         if not (isinstance(stored, torch.Tensor) and isinstance(own, torch.Tensor)):
             yield f"{path} is {_kind(stored)} in the checkpoint and {_kind(own)} here"
+        elif not has_room(memory_of(own)):
+            yield (
+                f"{path} is expanded here (several of its elements are one in memory, so it cannot "
+                "be filled: give its contiguous() copy)"
+            )
     elif isinstance(own, dict) and isinstance(stored, dict):
         for key in own.keys() - stored.keys():
             yield _absent(f"{path}.{key}")

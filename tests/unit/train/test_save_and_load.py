@@ -234,6 +234,15 @@ def test_load_into_other_containers_is_refused_before_anything_is_read(node: Nod
     assert not into["w"].any() and node.of(ms.Fetch) == []
 
 
+def test_load_into_an_expanded_tensor_is_refused_before_anything_is_read(node: Node) -> None:
+    """It is saved well; torch would fail in the middle of the copies."""
+    node.stock.store(5)
+    into = {"b": torch.zeros(7, dtype=torch.int64), "w": torch.zeros(1, 6).expand(10, 6)}
+    with pytest.raises(CannotRestore, match=r"state\.w is expanded here"):
+        load(into)
+    assert not into["b"].any() and node.of(ms.Fetch) == []
+
+
 def test_load_into_another_model_is_refused_by_name(node: Node) -> None:
     """Before anything is written."""
     node.stock.store(5)
