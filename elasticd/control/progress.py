@@ -5,6 +5,7 @@ answers. Only a rank's own node knows the rank's process number.
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -31,6 +32,8 @@ ASKED_NODES = 3
 ANSWER_TIMEOUT_S = 1.5
 NODES_LIMIT = 64
 """The number of nodes that are asked for all ranks; of a larger world, the first ones."""
+_DIGITS_LIMIT = 20
+"""The length of the longest whole number that an answer may have."""
 CALLS_AT_ONCE = 16
 
 
@@ -112,7 +115,21 @@ def _nodes(store: ReadableStore, keys: Keys, report: JobReport, limit: int) -> I
 def _parsed(body: bytes) -> tuple[RankProgress, ...]:
     """Return the ranks in an answer; a malformed answer gives no ranks."""
     try:
-        found: tuple[RankProgress, ...] = from_plain(tuple[RankProgress, ...], json.loads(body))
+        plain = json.loads(body, parse_float=_finite, parse_constant=_finite, parse_int=_sized)
+        found: tuple[RankProgress, ...] = from_plain(tuple[RankProgress, ...], plain)
     except (ValueError, TypeError, KeyError, RecursionError):
         return ()
     return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)  # An age that is none would end whoever shows it.
+    return value
+
+
+def _sized(text: str) -> int:
+    if len(text) > _DIGITS_LIMIT:
+        raise ValueError(text[:_DIGITS_LIMIT])
+    return int(text)

@@ -143,7 +143,18 @@ def test_ranks_of_every_node_are_told_in_order(agent: Node, tmp_path: Path) -> N
     assert [(one.rank, one.pid) for one in found] == [(0, 0), (1, 7)]
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[3]", b'[{"rank": "x"}]', b"\xff"])
+_AGES = ("Infinity", "NaN", "1e400")
+_RANK = b'[{"rank": 0, "generation": 1, %s}]'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{}", b"[3]", b'[{"rank": "x"}]', b"\xff"),
+        *(_RANK % f'"checkpoint_ago_s": {age}'.encode() for age in _AGES),
+        _RANK % (b'"epochs": ' + b"9" * 400),
+    ],
+)
 def test_answer_that_makes_no_sense_is_none(agent: Node, body: bytes) -> None:
     """Of another program on that port, say."""
     agent.found = body
