@@ -13,7 +13,7 @@ from tests.sim.group import Group
 from tests.sim.steps import Steps
 from tests.sim.trainee import Trainee
 from tests.sim.training import Bug
-from tests.sim.worker import Raised, Worker
+from tests.sim.worker import FREED_S, Raised, Worker
 
 __all__ = ["InProcess", "Script"]
 
@@ -121,7 +121,8 @@ class InProcess:
         worker.is_raising = True
         self.soon(0.0, 0.01, lambda: self.raises(worker, Raised()))
 
-    def raises(self, worker: Worker, raised: Raised) -> None:
+    def raises(self, worker: Worker, raised: Raised | None) -> None:
+        """An exception, or (None) a kill: reported at once, reaped a little later."""
         assert isinstance(worker, Trainee)
         if not worker.is_alive or worker.has_raised:
             return
@@ -134,9 +135,10 @@ class InProcess:
                 return
             event = ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure)
             worker.agent.post(event)
-            self.soon(0.002, 0.05, lambda: worker.ended(1, failure))
+            code, most_s = (1, 0.05) if raised else (-9, FREED_S)
+            self.soon(0.002, most_s, lambda: worker.ended(code, failure))
 
-        if self.word_delay_s == 0.0:
+        if self.word_delay_s == 0.0 or raised is None:
             told()
         else:
             self.after(self.word_delay_s, told)

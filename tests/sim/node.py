@@ -194,6 +194,9 @@ class Node:
 
     def kill_worker(self, worker: Worker) -> None:
         """Somebody's SIGKILL."""
+        if self.sim.is_kill_told_early and worker.is_running and not worker.is_stopping:
+            self.sim.training.raises(worker, None)
+            return
         self._reaped(worker, -9, failure=not worker.is_stopping)
 
     def kill_workers(self, agent: Agent) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.world import World
 from tests.sim.clock import Clock
-from tests.sim.worker import Raised, Worker
+from tests.sim.worker import FREED_S, Raised, Worker
 
 __all__ = ["Bug", "Run", "Training"]
 
@@ -78,8 +78,8 @@ class Training:
             self.on_complete(run)
             self._look(run)
 
-    def raises(self, worker: Worker, raised: Raised) -> None:
-        """An exception: reported at once, reaped a little later."""
+    def raises(self, worker: Worker, raised: Raised | None) -> None:
+        """An exception, or (None) a kill: reported at once, reaped a little later."""
         from elasticd.rendezvous import event as ev
 
         if not worker.is_alive or worker.has_raised:
@@ -88,8 +88,8 @@ class Training:
         self._left(self.runs[worker.generation], worker)
         failure = worker.failure(raised)
         worker.agent.post(ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure))
-        delay_s = self._rng.uniform(0.002, 0.05)
-        self._clock.after(delay_s, lambda: worker.ended(1, failure))
+        delay_s = self._rng.uniform(0.002, 0.05 if raised else FREED_S)
+        self._clock.after(delay_s, lambda: worker.ended(1 if raised else -9, failure))
 
     def alive(self) -> Iterable[Worker]:
         for run in self.runs.values():

@@ -11,7 +11,10 @@ from elasticd.rendezvous import event as ev
 if TYPE_CHECKING:
     from tests.sim.agent import Agent
 
-__all__ = ["Raised", "Worker"]
+__all__ = ["FREED_S", "Raised", "Worker"]
+
+FREED_S = 1.0
+"""How long the kernel takes at most to free the memory of a killed process."""
 
 
 @dataclass(frozen=True, slots=True)
