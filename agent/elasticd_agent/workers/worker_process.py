@@ -57,7 +57,7 @@ class WorkerProcess:
 
     @property
     def is_winding_down(self) -> bool:
-        """Whether it raised an error of its own and is on its way to the end."""
+        """Return whether it raised an error of its own and is on its way to the end."""
         failure = self.failure
         return failure is not None and not failure.signal and not failure.is_secondary
 
