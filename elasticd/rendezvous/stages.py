@@ -56,14 +56,8 @@ WORKER_STAGES = Transitions(
     ways={
         (WorkerStage.STARTING, WorkerStage.RUNNING): "The process was started, or it has called "
         "`elasticd.run`.",
-        (
-            WorkerStage.STARTING,
-            WorkerStage.FAILED,
-        ): "It reported an error, was found to hang, or a signal kills it.",
-        (
-            WorkerStage.RUNNING,
-            WorkerStage.FAILED,
-        ): "It reported an error, was found to hang, or a signal kills it.",
+        (WorkerStage.STARTING, WorkerStage.FAILED): "It reported an error or was found to hang.",
+        (WorkerStage.RUNNING, WorkerStage.FAILED): "It reported an error or was found to hang.",
     },
     ends={
         WorkerStage.STARTING: "It could not be started, or was stopped before it ran.",

@@ -1,4 +1,1 @@
-"""Which checkpoints stay, and the deletion of all else.
-
-keeper/cleanup.py calls it.
-"""
+"""Which checkpoints stay, and the deletion of all else."""

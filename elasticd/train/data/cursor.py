@@ -1,7 +1,4 @@
-"""Where a loader stands: the committed and the delivered position.
-
-The committed one is in the loader's `state_dict` (loader_core.py), and so in each checkpoint.
-"""
+"""Where a loader stands: the committed and the delivered position."""
 
 from typing import NamedTuple
 
