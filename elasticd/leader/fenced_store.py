@@ -1,7 +1,8 @@
 """A store that writes only for as long as its holder leads.
 
 Every transaction holds only while the term's key stands as it was put, so everything that uses the
-port of a store (submitting a job, ending one) is fenced without code of its own.
+port of a store (submitting a job, ending one) is fenced without code of its own. The operator
+writes through it; the autoscaler names the term in its own transactions (autoscale/loop).
 """
 
 from collections.abc import Callable, Sequence

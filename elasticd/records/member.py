@@ -103,7 +103,8 @@ class StallLimit(StrEnum):
     STEP = "step"
     """Twenty steps and five seconds at least: it waits for others, or others for it."""
     RECORD = "record"
-    """The same, and twice what it ever took within a step: if others wait for it, it hangs."""
+    """The same as STEP, and also twice its longest time within a step: if others wait for it, it
+    hangs."""
     PROGRESS = "progress"
     """`progress_timeout_s`: nobody may stand still for longer."""
 

@@ -1,5 +1,13 @@
 """The rules that no decision may break, checked after each one: in the simulator and live.
 
+1. Generations grow, and in one world no worker stands twice.
+2. A worker that enters a world is one that its node's newest record offers.
+3. Survivors keep their order, and rank 0 is one of them.
+4. Worlds without a common node do not both run (`next_world/wait.py` asks for the proof).
+5. A node without its lease writes nothing.
+6. What is over stays over: an older generation, a final status, an excluded incarnation, a used
+   store.
+
 The check is cheap: a decision that proposes nothing and starts nothing is checked in constant time.
 A broken rule is a bug of elasticd; the agent stops rather than act on the decision.
 """

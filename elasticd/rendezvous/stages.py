@@ -56,8 +56,14 @@ WORKER_STAGES = Transitions(
     ways={
         (WorkerStage.STARTING, WorkerStage.RUNNING): "The process was started, or it has called "
         "`elasticd.run`.",
-        (WorkerStage.STARTING, WorkerStage.FAILED): "It reported an error or was found to hang.",
-        (WorkerStage.RUNNING, WorkerStage.FAILED): "It reported an error or was found to hang.",
+        (
+            WorkerStage.STARTING,
+            WorkerStage.FAILED,
+        ): "It reported an error, was found to hang, or a signal kills it.",
+        (
+            WorkerStage.RUNNING,
+            WorkerStage.FAILED,
+        ): "It reported an error, was found to hang, or a signal kills it.",
     },
     ends={
         WorkerStage.STARTING: "It could not be started, or was stopped before it ran.",

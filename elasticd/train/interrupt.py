@@ -2,7 +2,8 @@
 
 A function that is marked is a region without interrupts: the handler of the signal looks at the
 frames on the stack, and raises nothing while one of them is marked. So nothing has to be entered or
-left, no exception can leave the region open wherever it is raised, and a step pays nothing.
+left, no exception can leave the region open wherever it is raised, and a step pays nothing. The
+agent's order to leave comes to session/agent_session.py.
 
 Rejected: a counter that a `with` statement raises and lowers. An exception of somebody else
 (Ctrl-C, PyThreadState_SetAsyncExc) between the call and the `try` would leave it raised for ever,

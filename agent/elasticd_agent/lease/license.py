@@ -4,7 +4,7 @@ The pools enforce the time limit themselves, even while this process stands stil
 license, which is the lease's deadline plus its job's isolation limit. Other nodes rely on it: they
 may start a world without this node once that time has passed. So a membership whose lease was lost
 is never licensed again, neither by the lease that follows, nor if etcd comes back just before the
-old limit; and a lease that is lost before its deadline takes the rest of that time with it.
+old limit. If a lease is lost before its deadline, the isolation limit counts from the loss.
 """
 
 from collections.abc import Iterable, Sequence

@@ -11,12 +11,14 @@ import fcntl
 import mmap
 import os
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 
 from elasticd.channel.pool import Started
-from elasticd_agent.pool.process.process_table import killed_by, look_up
+from elasticd_agent.pool.process.process_table import Process, killed_by, look_up
+from elasticd_agent.pool.process.subtree import Subtree
 from elasticd_agent.pool.worker.robust_mutex import LOCK_BYTES, OWNER_DIED, OWNER_MASK
 
 __all__ = ["Killed", "notify_of_kill"]
@@ -51,14 +53,17 @@ class Killed:
 def notify_of_kill(started: Started, on_killed: Callable[[Killed], None]) -> None:
     """Call `on_killed` when a signal kills the worker, from a thread of its own.
 
-    It is called at most once, and not for a worker that ends without a signal.
+    It is called at most once, and not for a worker that ends without a signal, or with its pool.
     """
     pid, mutex_fd = started.pid, started.mutex_fd
-    call = _FUTEX_CALLS.get(platform.machine())
+    call = _FUTEX_CALLS.get(platform.machine()) if sys.maxsize > 1 << 32 else None
     if call is None or mutex_fd < 0:
         return
 
     def wait() -> None:
+        process = look_up(pid)
+        if process is None:
+            return
         try:
             address = _map(pid, mutex_fd)
         except (OSError, ValueError):
@@ -67,7 +72,7 @@ def notify_of_kill(started: Started, on_killed: Callable[[Killed], None]) -> Non
             _wait(call, address, pid)
         finally:
             _libc.munmap(address, LOCK_BYTES)
-        if number := killed_by(pid):
+        if number := _kill_of(process):
             on_killed(Killed(worker=started.worker, code=-number))
 
     try:
@@ -76,16 +81,34 @@ def notify_of_kill(started: Started, on_killed: Callable[[Killed], None]) -> Non
         return  # No more threads: the pool reports the end.
 
 
+def _kill_of(process: Process) -> int:
+    """Return the signal that kills the process, after all that descends from it was killed too; 0
+    if it lives, or if this is not to be told.
+    """
+    found = look_up(process.pid)
+    if found is None or found.started != process.started:
+        return 0  # It is reaped already.
+    if found.parent != process.parent:
+        return 0  # It ends because its pool is gone: that is told, for all workers at once.
+    number = killed_by(process.pid)
+    if number:
+        # Its children, and fellows of a first thread that alone was killed, run no further either.
+        Subtree().kill(process.pid)
+    return number
+
+
 def _map(pid: int, mutex_fd: int) -> int:
     """Map the memory of the worker's mutex, to read it; return its address.
 
     Raises: OSError, ValueError: there is none.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     fd = os.open(f"/proc/{pid}/fd/{mutex_fd}", flags)
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < LOCK_BYTES:
+        found = os.fstat(fd)
+        is_cut = not seals & fcntl.F_SEAL_SHRINK or found.st_size < LOCK_BYTES
+        if is_cut or found.st_blksize != LOCK_BYTES:  # Huge pages have larger blocks.
             raise ValueError("no memory of a mutex")
         address = _libc.mmap(None, LOCK_BYTES, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     finally:

@@ -7,9 +7,9 @@ another rank waits for this one in a collective, in the middle of an ordinary st
 Whether others wait can be seen here for ranks of this node. Where all of them stand still at the
 same place, the one that they wait for may be on another node: after the same short time each node
 says so in its member record, and the proposers compare (`elasticd/rendezvous/next_world/hang.py`).
-A rank that is behind here and waits in a collective is not the one either: the others here, which
-are further, have begun that collective too, so it waits for a rank of another node, or for the
-network between two nodes. Then all ranks here wait, and each is told of.
+The rank of this node that is furthest behind may wait in a collective itself. Then it is not to
+blame: the other ranks of this node have begun that collective too, so it waits for a rank of
+another node, or for the network. In this case all ranks of this node are reported as waiting.
 
 A worker that goes on takes that back; it is then not suspected again for a minute, so that
 evaluations for which others wait cost etcd two writes a minute and node at most.
@@ -27,8 +27,8 @@ __all__ = ["Resumed", "Stalled", "stalled"]
 
 SHORT_LIMIT_S, SHORT_LIMIT_STEPS, SHORT_LIMIT_MARGIN_S = 5.0, 20.0, 2.0
 OWN_RECORD_FACTOR = 2.0
-"""A worker that took long within a step before, and went on, is given this many times that long (it
-may compile)."""
+"""The short limit is at least this many times the longest time that the worker has ever taken
+within a step (it may compile)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

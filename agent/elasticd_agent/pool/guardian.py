@@ -37,7 +37,7 @@ from elasticd_agent.pool.launch import Launcher
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.parked.parked_keeper import ParkedKeeper
 from elasticd_agent.pool.process.mark import NAME_LIMIT_BYTES
-from elasticd_agent.pool.process.process_table import children_of, look_up
+from elasticd_agent.pool.process.process_table import children_of, is_being_freed, look_up
 from elasticd_agent.pool.process.subtree import Subtree
 from elasticd_agent.pool.store_keeper import StoreKeeper
 from elasticd_agent.pool.warmup import WarmupResult
@@ -274,7 +274,8 @@ class Guardian:
         for child in self._children.values():
             if child.kill_at_s is not None and child.kill_at_s <= now_s:
                 child.kill()
-            if not child.is_dead and child.give_up_at_s <= now_s:
+            is_overdue = not child.is_dead and child.give_up_at_s <= now_s
+            if is_overdue and not is_being_freed(child.pid):
                 self._given_up.add(child.pid)
                 child.code = -signal.SIGKILL
         if self._license_until_s <= _boottime_s():

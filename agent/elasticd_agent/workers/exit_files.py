@@ -6,7 +6,7 @@ only the details of a failure are lost: after a while the failure is reported wi
 
 from collections.abc import Mapping
 from dataclasses import replace
-from threading import Thread
+from threading import Lock, Thread
 
 from elasticd.channel import pool as ch
 from elasticd_agent.liveness.kill_notice import Killed
@@ -32,9 +32,10 @@ class ExitFiles:
     ) -> None:
         self._processes, self._oom_kills = processes, oom_kills or OomKills()
         self._raised: dict[str, ch.Raised] = {}
-        self._killed: dict[str, dict[str, ExitReport]] = {}
-        """What was reported already of workers that are not reaped: a kill for want of memory is
-        claimed once."""
+        self._ends: dict[str, dict[str, ExitReport]] = {}
+        """What was reported of a worker's end: who tells of it again, the pool or the notice of its
+        kill, tells the same. A kill for want of memory is claimed once."""
+        self._lock = Lock()
 
     def of(self, message: ch.FromPool | Killed | None) -> dict[str, ExitReport]:
         """Return the account of each worker that the message reports as failed; None stands for all
@@ -45,23 +46,31 @@ class ExitFiles:
                 self._raised[name] = message
                 return self._read((name,), code)
             case Killed(worker=name, code=code):
-                reports = self._read((name,), code)
-                if name in self._processes:
-                    self._killed[name] = reports
-                return reports
+                return self._end_of(name, code)
             case ch.Exited(worker=name, code=code):
                 has_finished = code == 0 and self._is_in_world(name)
-                known = {name: ExitReport()} if has_finished else self._killed.pop(name, None)
-                reports = known or self._read((name,), code)
-                self._raised.pop(name, None)  # Names are not used again.
+                reports = {name: ExitReport()} if has_finished else self._end_of(name, code)
+                self._raised.pop(name, None)
                 return reports
             case None:
                 reports = self._read(tuple(self._processes), SIGKILLED)
                 self._raised.clear()
-                self._killed.clear()
                 return reports
             case _:
                 return {}
+
+    def forget(self, name: str) -> None:
+        """Drop what is known of a worker that is none any more; its name may come again."""
+        with self._lock:
+            self._ends.pop(name, None)
+
+    def _end_of(self, name: str, code: int) -> dict[str, ExitReport]:
+        with self._lock:
+            if name not in self._processes:
+                return {name: ExitReport()}  # Nobody waits for it.
+            if name not in self._ends:
+                self._ends[name] = self._read((name,), code)
+            return self._ends[name]
 
     def _is_in_world(self, name: str) -> bool:
         process = self._processes.get(name)

@@ -52,6 +52,15 @@ class WorkerProcess:
     is_silent: bool = False
     """True if it is examined because no rank of its job writes anything (restart mode)."""
 
+    failure: Failure | None = None
+    """The failure, where it was told before the process was reaped."""
+
+    @property
+    def is_winding_down(self) -> bool:
+        """Return whether it raised an error of its own and is on its way to the end."""
+        failure = self.failure
+        return failure is not None and not failure.signal and not failure.is_secondary
+
     def is_in(self, slot: Slot, nonce: Nonce) -> bool:
         return (self.slot, self.nonce) == (slot, nonce)
 

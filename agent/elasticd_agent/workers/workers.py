@@ -99,7 +99,6 @@ class Workers:
         )
         self._stall_probe = StallProbe(post, self.attached, self._judge)
         self._exit_files = ExitFiles(self._processes, children.oom_kills)
-        self._own_errors: set[str] = set()
         self._is_pool_ready = self._was_ready = False
         self._trouble: PoolTrouble | None = None
         self._license = PoolLicense(post, lambda: self._pool, self._processes)
@@ -118,6 +117,9 @@ class Workers:
             states = (p.slot for p in kept if p.pid and self.attached.has_state(p.pid))
             workers = tuple((p.slot, p.nonce) for p in kept)
             feed(ev.WorkersKept(workers=workers, with_state=tuple(states)))
+            for each in kept:
+                if (told := each.failure) is not None:  # Before this incarnation listened.
+                    feed(ev.WorkerFailed(slot=each.slot, nonce=each.nonce, failure=told))
         if self._is_pool_ready:
             feed(ev.StoresChanged(stores=self._stores.ready))
             feed(ev.PoolChanged(is_ready=True))
@@ -225,7 +227,7 @@ class Workers:
 
         An error that only echoes another rank's death does not count: nobody waits for its report.
         """
-        return any(self._processes[name].slot == slot for name in self._own_errors)
+        return any(p.is_winding_down for p in self._processes.values() if p.slot == slot)
 
     def rank_states(self) -> tuple[RankState, ...]:
         """Return where the ranks here stand, and where each writes to."""
@@ -320,9 +322,7 @@ class Workers:
         """Report a failure before the worker's end, for which nothing has to wait."""
         if (process := self._processes.get(name)) is None:
             return  # It was killed, and has been reaped since.
-        failure = self._failure(name, code, reports[name])
-        if code > 0 and not failure.is_secondary:
-            self._own_errors.add(name)
+        process.failure = failure = self._failure(name, code, reports[name])
         self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
 
     def _exited(self, name: str, code: int, report: ExitReport) -> None:
@@ -337,7 +337,7 @@ class Workers:
             self._stall_probe.drop(process.pid)
             self._monitor.forget(process.pid)
             self._hang_reporter.outputs.forget(process.pid)
-        self._own_errors.discard(name)
+        self._exit_files.forget(name)
         self._feed(
             ev.WorkerExited(slot=process.slot, nonce=process.nonce, code=code, failure=failure)
         )

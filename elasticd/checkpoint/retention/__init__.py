@@ -1,1 +1,4 @@
-"""Which checkpoints stay, and the deletion of all else."""
+"""Which checkpoints stay, and the deletion of all else.
+
+keeper/cleanup.py calls it.
+"""

@@ -68,8 +68,8 @@ def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
     """Return what each node reports of its last rank; nothing unless all of them do.
 
     Only reports of this generation count: a node that waited for a hung rank has not left that
-    world yet when the next one is agreed, and is well. A world that begins at a later step leaves
-    its ranks in the generation before until then, and they may hang there.
+    world yet when the next one is agreed, and is well. If the world begins at a later step, its
+    ranks are still in the generation before, and may hang there: then that one counts.
     """
     is_entered_later = world.at_step is not None and state.formed_s is None
     oldest = world.generation - 1 if is_entered_later else world.generation

@@ -37,8 +37,8 @@ from elasticd.rendezvous.state import JobState, SeenMember
 __all__ = ["plan_world"]
 
 AHEAD_S = 0.01
-"""The time from a proposal until the last worker mostly knows of it. A later worker makes the
-others wait for that long; a larger value would make every planned change take longer."""
+"""The time from a proposal until nearly all workers know of it. The others wait for a worker that
+hears of it later; a larger value would make every planned change take longer."""
 PACE_LIMIT_S = 1.0
 """Workers report their pace more often than this, except in a pause."""
 FIRST_STEP_POLL_S = 0.5
@@ -175,8 +175,8 @@ def _choose(
             return (is_poor and not is_held, 0, False, node.first_rank, seen.member.node)
         return (is_poor and not is_held, 1, is_poor, seen.create_revision, seen.member.node)
 
-    # If none of those who would stay has the job's state, a standby may: an old one is better than
-    # none. Another one of those who could stay may too, if fewer are wanted.
+    # Where none of the nodes that would stay has the job's state, a standby node that has an older
+    # state is taken, or another node that could stay where fewer are wanted.
     staying = sorted(
         (node.first_rank, s.member.node, node.incarnation == s.member.incarnation)
         for s in ready
@@ -299,7 +299,7 @@ def _held_until_s(state: JobState, change: WorldChange, seen: SeenMember) -> flo
 
 
 def _late(state: JobState, change: WorldChange) -> Set[NodeId]:
-    """Return nodes that are well, as far as etcd knows, and still not part of the next world.
+    """Return the nodes that the change leaves out although their leases and records are well.
 
     If a job has to wait because nodes do not reach each other, it tries again with all of them.
     """

@@ -134,7 +134,10 @@ def too_early_to_join(
 
 
 def unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
-    """Check rule 4: worlds without a common node could both run, unless the first has ended."""
+    """Check rule 4: worlds without a common node could both run, unless the first has ended.
+
+    `elasticd/rendezvous/invariant.py` lists the rules.
+    """
     if state.past.world is not None and (wait := _wait_for_lost_world(state, now_s)) is not None:
         return wait
     world = state.world

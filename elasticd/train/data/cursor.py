@@ -1,4 +1,7 @@
-"""Where a loader stands: the committed and the delivered position."""
+"""Where a loader stands: the committed and the delivered position.
+
+The committed one is in the loader's `state_dict` (loader_core.py), and so in each checkpoint.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The loaders of a state, each with a ledger of its committed samples."""
+"""The loaders of a state, each with a ledger of its committed samples (positions: cursor.py)."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +36,11 @@ class Loaders:
         self._kept = KeptBatches(self._cores, checks)
         self._checks = checks
         self.held = 0
-        """Epochs that ended and count with the next commit; a failure does them again: 0 or 1."""
+        """The number of epochs whose end is not committed yet, 0 or 1: the next commit counts it.
+        After a failure before that the epoch ends again."""
         self._waits_from: list[DataPosition] | None = None
-        """What was committed when a commit waited for an optimizer's step."""
+        """The committed positions at the first commit that waits for its optimizer's step; None if
+        none waits."""
         self._is_told = self._is_loss_told = False
 
     def expect(self, epochs: int, steps: int, left: int) -> None:

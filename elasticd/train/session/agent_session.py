@@ -46,7 +46,7 @@ __all__ = ["AgentSession"]
 WAIT_S = 1.0
 """Waits are cut into pieces of this length, so that a Ctrl-C is seen."""
 EXPLANATION_S = 2.0
-"""How long the news of a peer's end may be behind the end of its connection."""
+"""How long to wait, after the connection to a peer has ended, for the agent to say why."""
 SHORT_STEP_S = 1.0
 """Less than what others need to leave a rank behind that stands still."""
 DIRTY_PATIENCE_S = 2.0

@@ -1,5 +1,6 @@
 """Gets the training thread out of `train` when it reaches no leave point by itself.
 
+The agent's order comes to agent_session.py, which lets the thread leave by itself first.
 It may be in a long computation, in a sleep, or in a library. A signal is sent to that very thread:
 Python runs the handler there, between two instructions, and a sleep or a wait for a lock ends for
 it. So the training thread itself decides, at that instant, whether to raise, and nothing can change

@@ -8,6 +8,7 @@ from elasticd_agent.pool.process.mark import read_mark
 __all__ = [
     "Process",
     "children_of",
+    "is_being_freed",
     "is_running",
     "killed_by",
     "look_up",
@@ -50,13 +51,21 @@ def look_up(pid: int) -> Process | None:
 
 
 def killed_by(pid: int) -> int:
-    """Return the signal that ends a process which is on its way to the end, or not reaped yet; 0
-    if it lives, ends without one, is gone, or we may not know.
+    """Return the signal that ends a process's first thread, which is on its way to the end or not
+    reaped yet; 0 if it lives, ends without one, is gone, or we may not know.
     """
     fields = _stat_of(pid)
     if len(fields) <= _EXIT_CODE or not int(fields[_FLAGS]) & _PF_EXITING:
         return 0
     return int(fields[_EXIT_CODE]) & 0x7F
+
+
+def is_being_freed(pid: int) -> bool:
+    """Return whether the kernel takes apart the memory of a process that ends: that takes some
+    75 ms for each GiB, and is no hang.
+    """
+    fields = _stat_of(pid)
+    return bool(fields) and fields[0] == b"R" and bool(int(fields[_FLAGS]) & _PF_EXITING)
 
 
 def is_running(pid: int, started: int) -> bool:

@@ -12,7 +12,7 @@ import mmap
 import os
 import threading
 
-__all__ = ["LOCK_BYTES", "OWNER_DIED", "OWNER_MASK", "hold_robust_mutex"]
+__all__ = ["LOCK_BYTES", "OWNER_DIED", "OWNER_MASK", "RobustMutex"]
 
 OWNER_DIED = 0x40000000
 """The bit of the lock's word that the kernel sets when the owner dies (linux/futex.h)."""
@@ -32,39 +32,60 @@ _PROT = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def hold_robust_mutex() -> int:
-    """Lock a new robust mutex in this thread, for as long as the thread lives.
+class RobustMutex:
+    """A mutex that this thread has locked, and holds until it ends, or releases it."""
 
-    Returns:
-        The descriptor of the memory that the mutex is in; -1 where the system has no such mutex.
+    def __init__(self) -> None:
+        """Lock a new one. Its `fd` is -1 where the system has no such mutex.
+
         Then the worker's end is known when the pool has reaped it.
-    """
-    try:
-        fd = _high(os.memfd_create("elasticd-mutex", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-        os.ftruncate(fd, LOCK_BYTES)
-        # The agent reads this memory: it must not be cut under its hands.
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-        return fd if _lock(fd) else -1
-    except (OSError, AttributeError, ValueError):
-        return -1
+        """
+        self.fd = -1
+        """The descriptor of the memory that the mutex is in."""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._address = 0
+        try:
+            fd = _high(os.memfd_create("elasticd-mutex", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        except (OSError, AttributeError):
+            return
+        try:
+            os.ftruncate(fd, LOCK_BYTES)
+            # The agent reads this memory: it must not be cut under its hands.
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+            self._address = _locked(self._libc, fd)
+        except (OSError, AttributeError):
+            self._address = 0
+        if self._address:
+            self.fd = fd
+        else:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Release it: what ends this process from now on is told by the pool, and by it alone."""
+        if self._address:
+            self._libc.pthread_mutex_unlock(ctypes.c_void_p(self._address))
+            self._address = 0
 
 
 def _high(fd: int) -> int:
-    high_fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
-    os.close(fd)
-    return high_fd
+    """Return a high descriptor of the same file, and free the low number."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
+    finally:
+        os.close(fd)
 
 
-def _lock(fd: int) -> bool:
-    """Lock a mutex at the beginning of the file; return whether its word is as we expect it."""
-    libc = ctypes.CDLL(None, use_errno=True)
+def _locked(libc: ctypes.CDLL, fd: int) -> int:
+    """Lock a mutex at the beginning of the file; return its address, 0 where that cannot be done or
+    its word is not as we expect it.
+    """
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     # It stays mapped to the end, as the kernel reads it then: so it is no `mmap` object.
     address = libc.mmap(None, LOCK_BYTES, _PROT, mmap.MAP_SHARED, fd, 0)
     if address in (None, _FAILED):
-        return False
+        return 0
     attribute = ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
     mutex = ctypes.c_void_p(address)
     failed = (
@@ -75,9 +96,10 @@ def _lock(fd: int) -> bool:
         or libc.pthread_mutex_lock(mutex)
     )
     if failed:
-        return False
+        return 0
     word = ctypes.c_uint32.from_address(address)
     if word.value & OWNER_MASK != threading.get_native_id():
-        return False  # A C library that keeps the owner elsewhere.
+        libc.pthread_mutex_unlock(mutex)
+        return 0  # A C library that keeps the owner elsewhere.
     word.value |= _WAITERS
-    return True
+    return int(address)

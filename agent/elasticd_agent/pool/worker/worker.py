@@ -29,7 +29,7 @@ from elasticd_agent.pool.process.niceness import can_undo
 from elasticd_agent.pool.worker import as_main, raised
 from elasticd_agent.pool.worker.output import OutputFile, open_output
 from elasticd_agent.pool.worker.report import Report
-from elasticd_agent.pool.worker.robust_mutex import hold_robust_mutex
+from elasticd_agent.pool.worker.robust_mutex import RobustMutex
 from elasticd_agent.pool.zygote.module_report import ModuleReport
 from elasticd_agent.pool.zygote.rank_at_import import renew_ranks
 
@@ -130,10 +130,12 @@ def _exec(start: Start) -> NoReturn:
 
 def _run(start: Start, report: Report, *, is_asked: bool = False) -> None:
     _renew_streams()
-    started = Started(worker=start.worker, pid=os.getpid(), mutex_fd=hold_robust_mutex())
-    report.send(started)
+    mutex = RobustMutex()
+    report.send(Started(worker=start.worker, pid=os.getpid(), mutex_fd=mutex.fd))
 
     def on_raised(exc: BaseException) -> None:
+        # A library may abort as the interpreter ends: that must not be told before the error.
+        mutex.release()
         with suppress(Exception):  # A report that fails must not hide the script's own error.
             report.send(raised.describe(start.worker, exc))
             raised.write_error_file(start.error_file, exc)

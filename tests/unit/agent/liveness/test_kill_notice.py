@@ -14,8 +14,9 @@ import pytest
 
 from elasticd.channel.pool import Started
 from elasticd_agent.liveness.kill_notice import Killed, notify_of_kill
-from elasticd_agent.pool.process.process_table import killed_by
-from elasticd_agent.pool.worker.robust_mutex import LOCK_BYTES, hold_robust_mutex
+from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
+from elasticd_agent.pool.process.process_table import killed_by, look_up
+from elasticd_agent.pool.worker.robust_mutex import LOCK_BYTES, RobustMutex
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
@@ -25,13 +26,20 @@ WAIT_S = patience_s(30.0)
 class Worker:
     """A forked process that does what it is given, and then waits for its end."""
 
-    def __init__(self, be: Callable[[int], object] = lambda fd: None) -> None:
+    def __init__(
+        self,
+        be: Callable[[int], object] = lambda fd: None,
+        release_at: signal.Signals | None = None,
+    ) -> None:
         read_fd, write_fd = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 faulthandler.disable()
-                fd = hold_robust_mutex()
+                mutex = RobustMutex()
+                fd = mutex.fd
+                if release_at is not None:
+                    signal.signal(release_at, lambda *_: mutex.release())
                 os.write(write_fd, f"{fd}\n".encode())
                 be(fd)
                 while True:
@@ -60,8 +68,8 @@ Fork = Callable[..., Worker]
 def forked() -> Iterator[Fork]:
     workers: list[Worker] = []
 
-    def fork(*args: Callable[[int], object]) -> Worker:
-        workers.append(Worker(*args))
+    def fork(be: Callable[[int], object] = lambda fd: None) -> Worker:
+        workers.append(Worker(be))
         return workers[-1]
 
     yield fork
@@ -114,6 +122,74 @@ def test_worker_that_ends_without_a_signal_is_not_told(forked: Fork) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1]) == 4
     until(lambda: not is_watched(worker.pid), lambda: "nobody waits for it")
     assert told.empty()
+
+
+def test_mutex_that_was_released_tells_nothing() -> None:
+    """An error is on its way to the agent then, and a library may still abort the process."""
+    worker = Worker(release_at=signal.SIGUSR1)
+    try:
+        told = watched(worker)
+        os.kill(worker.pid, signal.SIGUSR1)
+        until(lambda: not is_watched(worker.pid), lambda: "nobody waits for it")
+        os.kill(worker.pid, signal.SIGKILL)
+        assert told.empty()
+    finally:
+        worker.end()
+
+
+def test_children_of_a_killed_worker_are_killed_before_it_is_told(forked: Fork) -> None:
+    """They may train, or write a checkpoint, as it did."""
+    read_fd, write_fd = os.pipe()
+
+    def be(fd: int) -> None:
+        if os.fork() == 0:
+            os.write(write_fd, f"{os.getpid()}\n".encode())
+            signal.pause()
+
+    worker = forked(be)
+    child = int(os.read(read_fd, 20))
+    told = watched(worker)
+    os.kill(worker.pid, signal.SIGKILL)
+    assert told.get(timeout=WAIT_S).code == -signal.SIGKILL
+    found = look_up(child)
+    is_over = found is None or found.state in "ZX" or bool(killed_by(child)) or _is_struck(child)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    assert is_over
+    os.close(read_fd)
+    os.close(write_fd)
+
+
+def _is_struck(pid: int) -> bool:
+    """Return whether a SIGKILL is on its way to the process."""
+    with suppress(FileNotFoundError), open(f"/proc/{pid}/status") as file:
+        pending = [int(line.split()[1], 16) for line in file if line.startswith(("SigP", "ShdP"))]
+        return any(each & 1 << signal.SIGKILL - 1 for each in pending)
+    return True
+
+
+def test_end_with_its_parent_is_not_told() -> None:
+    """That the pool is gone is told for all of its workers at once."""
+    read_fd, write_fd = os.pipe()
+    pool = os.fork()
+    if pool == 0:
+        try:
+            worker = Worker(lambda fd: ask_for_signal_at_parents_end(signal.SIGKILL))
+            os.write(write_fd, f"{worker.pid} {worker.mutex_fd}\n".encode())
+            signal.pause()
+        finally:
+            os._exit(0)
+    pid, fd = map(int, os.read(read_fd, 40).split())
+    inode = os.stat(f"/proc/{pid}/fd/{fd}").st_ino
+    told: Queue[Killed] = Queue()
+    notify_of_kill(Started(worker="w", pid=pid, mutex_fd=fd), told.put)
+    until(lambda: is_mapped(inode), lambda: inode)
+    os.kill(pool, signal.SIGKILL)
+    os.waitpid(pool, 0)
+    until(lambda: not is_watched(pid), lambda: "nobody waits for it")
+    assert told.empty()
+    os.close(read_fd)
+    os.close(write_fd)
 
 
 def test_worker_that_becomes_another_program_lives_on(forked: Fork) -> None:

@@ -50,6 +50,7 @@ def test_worker_killed_for_want_of_memory_says_so(tmp_path: Path) -> None:
     found = ExitFiles({NAME: process_in(tmp_path)}, OomKills(lambda: count, lambda: None))
     before = found.of(Exited(worker=NAME, code=-9))[NAME]
     assert before.exception == "KeyError: 7"
+    found.forget(NAME)
     count += 1
     told = found.of(Exited(worker=NAME, code=-9))[NAME]
     assert told.exception.startswith("Out of memory: the kernel killed this process")
@@ -66,6 +67,23 @@ def test_kill_for_want_of_memory_is_claimed_once(tmp_path: Path) -> None:
     assert told.exception.startswith("Out of memory")
     assert found.of(Exited(worker="1.1.1", code=-9))["1.1.1"].exception == ""
     assert found.of(Exited(worker=NAME, code=-9))[NAME] == told
+
+
+def test_end_that_the_pool_tells_first_is_the_same_in_the_notice_of_its_kill(
+    tmp_path: Path,
+) -> None:
+    """The claim is made once, and whoever is heard first has it."""
+    count = 0
+    processes = {NAME: process_in(tmp_path)}
+    found = ExitFiles(processes, OomKills(lambda: count, lambda: None))
+    count += 1
+    told = found.of(Exited(worker=NAME, code=-9))[NAME]
+    assert found.of(Killed(worker=NAME, code=-9))[NAME] == told
+    assert told.exception.startswith("Out of memory")
+    del processes[NAME]
+    found.forget(NAME)
+    found.of(Killed(worker=NAME, code=-9))
+    assert not found._ends, "what comes late is not kept"
 
 
 def test_what_it_raised_is_remembered_until_it_has_ended(tmp_path: Path) -> None:

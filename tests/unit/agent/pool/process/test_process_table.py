@@ -91,3 +91,15 @@ def test_absent_process_is_nothing() -> None:
     assert process_table.look_up(2**22 + 1) is None
     assert process_table.children_of(2**22 + 1) == []
     assert process_table.mark_of(2**22 + 1) == ""
+
+
+def test_memory_of_a_process_that_lives_is_not_being_freed(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    """Nor is that of one whose memory is gone and that nobody has reaped."""
+    assert not process_table.is_being_freed(sleeper.pid)
+    assert not process_table.is_being_freed(os.getpid()), "running, and not at its end"
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert process_table.killed_by(sleeper.pid) == 9
+    assert not process_table.is_being_freed(sleeper.pid)
