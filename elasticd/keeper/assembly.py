@@ -15,7 +15,7 @@ from elasticd.checkpoint.storage.unusable_bucket import UnusableBucket
 from elasticd.errors import ElasticdError
 from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.cleanup import Cleanup
-from elasticd.keeper.memory.vault import ShareMemory
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.pacing import SendPacing
 from elasticd.keeper.mirror.receiver import MirrorReceiver
@@ -88,13 +88,13 @@ def build_keeper(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperP
     storage = _opened(keeping.url, keeping.options, environ)
     bucket = RetryingBucket(storage, RetryPolicy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=CommitLog(bucket), uid=keeping.uid, job=keeping.job)
-    vault = ShareMemory(niceness=keeping.niceness)
+    share_memory = ShareMemory(niceness=keeping.niceness)
     housekeeping = Cleanup(bucket, keeping.retention)
     metrics = Metrics(keeping.job_name or keeping.job, keeping.metrics_path)
     saver = Saver(
         bucket,
         committer,
-        vault,
+        share_memory,
         parallel=keeping.parallel,
         niceness=keeping.niceness,
         committed=housekeeping.committed,
@@ -117,12 +117,12 @@ def build_keeper(keeping: KeeperSettings, environ: Mapping[str, str]) -> KeeperP
         pacing=SendPacing(keeping.mirror_bytes_per_s),
     )
     service = Service(
-        vault=vault,
+        share_memory=share_memory,
         saver=saver,
         finder=finder,
         metrics=metrics,
         sender=sender,
-        receiver=MirrorReceiver(vault, saver.add, host=keeping.host, **own, niceness=nice),
+        receiver=MirrorReceiver(share_memory, saver.add, host=keeping.host, **own, niceness=nice),
         **own,
     )
     return KeeperParts(service=service, saver=saver, sender=sender)

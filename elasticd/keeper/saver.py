@@ -22,8 +22,8 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, Refused
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import ShareRecord
-from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.save.share_uploader import ShareUploader
 from elasticd.keeper.save.snapshot_save import SaveStage, SnapshotSave
@@ -53,7 +53,7 @@ class Saver:
         self,
         bucket: Bucket,
         committer: Committer,
-        vault: ShareMemory,
+        share_memory: ShareMemory,
         *,
         parallel: int,
         niceness: int = 0,
@@ -64,8 +64,8 @@ class Saver:
 
         `committed` is called after each commit of this keeper, and must return at once.
         """
-        self._bucket, self._committer, self._vault = bucket, committer, vault
-        self._uploader = ShareUploader(bucket, committer, vault, parallel=parallel)
+        self._bucket, self._committer, self._share_memory = bucket, committer, share_memory
+        self._uploader = ShareUploader(bucket, committer, share_memory, parallel=parallel)
         self._niceness = niceness
         self._committed = committed
         self._metrics = metrics or Metrics(committer.job, "")
@@ -245,7 +245,7 @@ class Saver:
                 job.enter(SaveStage.TOO_LATE)
                 self._metrics.failed()
                 log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
-            self._vault.finish(job.snapshot)
+            self._share_memory.finish(job.snapshot)
             for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
                 del self._jobs[old]
             self._changed.notify_all()
@@ -322,7 +322,7 @@ class Saver:
         is_it = log_state.last == job.snapshot
         self._end(job, CommitOutcome.ALREADY if is_it else CommitOutcome.TOO_LATE)
         if log_state.last is not None:
-            self._vault.forget_before(log_state.last)
+            self._share_memory.forget_before(log_state.last)
         return True
 
     def _is_lost(self, job: SnapshotSave, generation: int) -> bool:
@@ -333,7 +333,7 @@ class Saver:
         """
         if job.is_lost or not job.is_on_one_node or job.snapshot.generation >= generation:
             return job.is_lost
-        missing = self._vault.missing(job.snapshot, job.shares) - set(job.own)
+        missing = self._share_memory.missing(job.snapshot, job.shares) - set(job.own)
         with suppress(ElasticdError):  # What the storage does not say is not certain.
             job.is_lost = any(self._committer.fragment(job.snapshot, n) is None for n in missing)
         if job.is_lost:
@@ -351,7 +351,7 @@ class Saver:
             else:
                 self._durable = job.snapshot
                 self._metrics.durable(job.snapshot.step)
-                self._vault.forget_before(job.snapshot)
+                self._share_memory.forget_before(job.snapshot)
             self._changed.notify_all()
 
     def _note_failed(self, job: SnapshotSave) -> None:

@@ -15,8 +15,8 @@ from elasticd.checkpoint.format.manifest import Header
 from elasticd.errors import ElasticdError, InvariantBroken
 from elasticd.keeper.checkpoint_finder import CheckpointFinder
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import ShareRecord, held_of
-from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.mirror.receiver import MirrorReceiver
 from elasticd.keeper.mirror.sender import MirrorSender
@@ -49,7 +49,7 @@ Answer = tuple[object, SharedMemory | None]
 class Service:
     """Answer the workers of one job."""
 
-    vault: ShareMemory
+    share_memory: ShareMemory
     saver: Saver
     finder: CheckpointFinder
     job: str
@@ -114,7 +114,7 @@ class Service:
                     self._serve_one(line, worker)
         finally:
             line.close()
-            self.vault.leave(worker)
+            self.share_memory.leave(worker)
             self.finder.leave(worker)
             if self.sender is not None:
                 self.sender.leave(worker)
@@ -148,15 +148,15 @@ class Service:
                     self.saver.use_run(run)
                 return ms.Opened(run=run), None
             case ms.Plans():
-                self.vault.plan(worker, question.plans)
+                self.share_memory.plan(worker, question.plans)
                 if self.sender is not None:
                     self.sender.plan(worker)
                 return ms.Done(), None
             case ms.Claim():
-                buffer, memory = self.vault.claim(worker, question.plan)
+                buffer, memory = self.share_memory.claim(worker, question.plan)
                 return ms.Claimed(buffer=buffer), memory
             case ms.ReleaseBuffer():
-                self.vault.drop(worker, question.plan)
+                self.share_memory.drop(worker, question.plan)
                 return ms.Done(), None
             case ms.GetAddress():
                 return ms.Address(door=self.receiver.address() if self.receiver else None), None
@@ -185,8 +185,8 @@ class Service:
                 return self._restore(worker, question)
 
     def _status(self, worker: int) -> ms.Status:
-        awaits_upload = self.vault.awaits_upload(worker)
-        self.metrics.held_up(awaits_upload or self.vault.awaits_upload())
+        awaits_upload = self.share_memory.awaits_upload(worker)
+        self.metrics.held_up(awaits_upload or self.share_memory.awaits_upload())
         if awaits_upload and not self._has_no_room.is_set():
             self._has_no_room.set()
             self.saver.note(_NO_ROOM)
@@ -216,15 +216,17 @@ class Service:
             case ms.More():
                 return _batch(self.finder.more(worker))
             case ms.List():
-                self.vault.received.protect()
-                held = tuple(held_of(each) for each in self.vault.records() if each.is_wanted)
+                self.share_memory.received.protect()
+                held = tuple(
+                    held_of(each) for each in self.share_memory.records() if each.is_wanted
+                )
                 return ms.Listed(held=held), None
             case ms.Map():
                 return self._map(question.held)
         raise InvariantBroken(f"no answer to {type(question).__name__}")
 
     def _take(self, worker: int, taken: ms.SaveSnapshot) -> None:
-        plan = self.vault.plan_of(worker, taken.plan)
+        plan = self.share_memory.plan_of(worker, taken.plan)
         header = None
         if plan.tensors or plan.share == 0:
             header = Header(
@@ -248,19 +250,19 @@ class Service:
                 layout=plan.layout,
                 header=header,
             ),
-            memory=self.vault.memory(worker, taken.plan, taken.buffer),
+            memory=self.share_memory.memory(worker, taken.plan, taken.buffer),
             epoch=taken.epoch,
             saving=taken.saving,
             is_on_one_node=taken.is_on_one_node,
         )
-        self.vault.add(worker, taken.plan, taken.buffer, record)
+        self.share_memory.add(worker, taken.plan, taken.buffer, record)
         if record.saving is not ms.Saving.NONE:
             self.saver.add(record)
         if plan.is_alone and self.sender is not None:
             self.sender.add(worker, record)
 
     def _map(self, held: ms.Held) -> Answer:
-        record = self.vault.find(held)
+        record = self.share_memory.find(held)
         if record is None:
             raise errors.NotFound("That snapshot is not in memory any more.")
         sums, header = record.sums(), record.header

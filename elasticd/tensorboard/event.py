@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticd.tensorboard.protobuf import double, field_bytes, float32, varint_field
-from elasticd.tensorboard.record import framed
+from elasticd.tensorboard.tfrecord import framed
 
 __all__ = ["Histogram", "event", "first_event", "restart_event", "tag"]
 

@@ -19,11 +19,11 @@ import trustme
 
 from elasticd.autoscale.decide import decide
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.restart import PATH, started_unix_s
 from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.held import HoldReason

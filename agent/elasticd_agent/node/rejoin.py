@@ -29,7 +29,7 @@ __all__ = ["Rejoins"]
 PROBE_RETRY_S = 5.0
 """Between two looks whether those who could not reach us can be reached."""
 JOINS_AT_ONCE = 10
-JOIN_WINDOW_S = 10.0
+JOINS_SPAN_S = 10.0
 """More joins of one job than that within so long, and the next one waits until there are fewer:
 ten times what any fault asks for."""
 
@@ -67,9 +67,9 @@ class Rejoins:
     def may_join(self, job: JobName) -> bool:
         """Count one more join of this job; return False if it was joined too often for now."""
         at_s = now_s()
-        recent = [t for t in self._joins_s.get(job, []) if at_s - t < JOIN_WINDOW_S]
+        recent = [t for t in self._joins_s.get(job, []) if at_s - t < JOINS_SPAN_S]
         if len(recent) >= JOINS_AT_ONCE:
-            pause_s = recent[0] + JOIN_WINDOW_S - at_s
+            pause_s = recent[0] + JOINS_SPAN_S - at_s
             log.warning("job.join_paused", job=job, joins=len(recent), pause_seconds=pause_s)
             self.add(job, pause_s)
             return False

@@ -35,13 +35,13 @@ from elasticd.errors import InvariantBroken
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import Launcher
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.parked.parked_keeper import ParkedKeeper
+from elasticd_agent.pool.parked.parked_workers import ParkedWorkers
 from elasticd_agent.pool.process.mark import NAME_LIMIT_BYTES
 from elasticd_agent.pool.process.process_table import children_of, is_being_freed, look_up
 from elasticd_agent.pool.process.subtree import Subtree
-from elasticd_agent.pool.store_keeper import StoreKeeper
+from elasticd_agent.pool.store_host_supervisor import StoreHostSupervisor
 from elasticd_agent.pool.warmup import WarmupResult
-from elasticd_agent.pool.zygote.zygote_keeper import ZygoteKeeper, ZygotePlan
+from elasticd_agent.pool.zygote.zygote_supervisor import ZygotePlan, ZygoteSupervisor
 
 __all__ = ["Guardian"]
 
@@ -64,9 +64,9 @@ class Guardian:
         self._agent = agent
         self._launcher = launcher
         self._warmup = warmup
-        self._stores = StoreKeeper(launcher, self._send)
-        self._zygotes = ZygoteKeeper(plan, self._send) if plan is not None else None
-        self._parked = ParkedKeeper(launcher, self._send)
+        self._stores = StoreHostSupervisor(launcher, self._send)
+        self._zygotes = ZygoteSupervisor(plan, self._send) if plan is not None else None
+        self._parked = ParkedWorkers(launcher, self._send)
         self._children: dict[str, Child] = {}
         self._given_up: set[int] = set()
         """Killed, not gone, and reported all the same."""

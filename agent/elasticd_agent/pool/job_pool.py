@@ -15,7 +15,7 @@ from elasticd_agent.pool.process.inheritance import open_fds
 from elasticd_agent.pool.warmup import warm_up
 from elasticd_agent.pool.worker import worker
 from elasticd_agent.pool.zygote.learned_set import Script
-from elasticd_agent.pool.zygote.zygote_keeper import ZygotePlan
+from elasticd_agent.pool.zygote.zygote_supervisor import ZygotePlan
 
 __all__ = ["PoolOptions", "run_pool"]
 

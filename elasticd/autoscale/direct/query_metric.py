@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from elasticd.autoscale.source import Query
+from elasticd.autoscale.metrics_source import Query
 from elasticd.errors import CallError
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter, Metric, MetricType, MetricUnit

@@ -13,7 +13,7 @@ from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import RENEW_S, RangeMirror
+from elasticd.store.watch_cache import RENEW_S, WatchCache
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ActiveJob", "ClusterWatch"]
@@ -40,9 +40,9 @@ class ClusterWatch:
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store, self._keys = store, keys
-        self._active = RangeMirror(store, keys.active)
-        self._nodes = RangeMirror(store, keys.nodes)
-        self._drains = RangeMirror(store, keys.drains)
+        self._active = WatchCache(store, keys.active)
+        self._nodes = WatchCache(store, keys.nodes)
+        self._drains = WatchCache(store, keys.drains)
         self._jobs: dict[JobName, tuple[int, JobWatch]] = {}
         self._unread: dict[JobName, str] = {}
         self._decoded: dict[str, tuple[KeyValue, Node]] = {}
@@ -52,8 +52,8 @@ class ClusterWatch:
         """Return all jobs that are not over, and the nodes with the slots that jobs hold there."""
         self._renew()
         until_s = time.monotonic() + READY_LIMIT_S
-        for mirror in (self._active, self._nodes, self._drains):
-            mirror.wait_ready(max(0.0, until_s - time.monotonic()))
+        for cache in (self._active, self._nodes, self._drains):
+            cache.wait_ready(max(0.0, until_s - time.monotonic()))
         self._follow()
         for _, records in self._jobs.values():
             records.wait_ready(max(0.0, until_s - time.monotonic()))
@@ -65,8 +65,8 @@ class ClusterWatch:
         return jobs, nodes
 
     def close(self) -> None:
-        for mirror in (self._active, self._nodes, self._drains):
-            mirror.close()
+        for cache in (self._active, self._nodes, self._drains):
+            cache.close()
         for _, records in self._jobs.values():
             records.close()
 

@@ -14,7 +14,7 @@ from elasticd.autoscale.loop.job_input import job_input
 from elasticd.autoscale.loop.job_readings import JobReadings
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.metrics import AutoscalerCounts
-from elasticd.autoscale.source import MetricsSource, Query
+from elasticd.autoscale.metrics_source import MetricsSource, Query
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.leader.election import Term, boottime_s
 from elasticd.records.autoscale.curve import Curve

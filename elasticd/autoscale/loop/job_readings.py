@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.source import Query
+from elasticd.autoscale.metrics_source import Query
 from elasticd.records.ids import JobName
 
 __all__ = ["JobReadings"]

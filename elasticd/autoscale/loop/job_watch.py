@@ -17,7 +17,7 @@ from elasticd.records.member import Member
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import RangeMirror
+from elasticd.store.watch_cache import WatchCache
 
 __all__ = ["JobFacts", "JobWatch"]
 
@@ -60,31 +60,31 @@ class JobWatch:
             keys.curve(job),
             keys.autoscaler_memory(job),
         )
-        self._mirror = RangeMirror(store, keys.job(job), self._is_read)
+        self._cache = WatchCache(store, keys.job(job), self._is_read)
         self._decoded: dict[str, tuple[KeyValue, object]] = {}
         self._read: tuple[Mapping[str, KeyValue], JobFacts | None] | None = None
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the records have been read; return False if they do not arrive in time."""
-        return self._mirror.wait_ready(timeout_s)
+        return self._cache.wait_ready(timeout_s)
 
     def read(self) -> JobFacts | None:
         """Return the present facts; None if nothing is known of the job yet.
 
         Raises: NotSupported: this version does not understand a record.
         """
-        items = self._mirror.items
+        items = self._cache.items
         if self._read is None or self._read[0] is not items:
             before, self._decoded = self._decoded, {}
             self._read = items, self._put_together(items, before)
         return self._read[1]
 
     def renew(self) -> None:
-        """Watch anew, as `RangeMirror.renew` does."""
-        self._mirror.renew()
+        """Watch anew, as `WatchCache.renew` does."""
+        self._cache.renew()
 
     def close(self) -> None:
-        self._mirror.close()
+        self._cache.close()
 
     # --- private ------------------------------------------------------------------------------
 

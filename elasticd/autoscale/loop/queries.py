@@ -1,7 +1,7 @@
 """The queries that a policy sends to a metrics source. Pure."""
 
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.rules.query import filled
-from elasticd.autoscale.source import Query
 from elasticd.records.autoscale.policy import PRICE, Policy
 
 __all__ = ["queries_of"]

@@ -5,6 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
 from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, KnownQueries, QueryEvaluation
@@ -13,7 +14,6 @@ from elasticd.autoscale.prometheus.query_value import reading
 from elasticd.autoscale.prometheus.restart import Restart, Restarted
 from elasticd.autoscale.prometheus.session import Call, HttpSession
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem, Unavailable
 from elasticd.records.autoscale.held import HoldReason
 

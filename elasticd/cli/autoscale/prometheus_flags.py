@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
+from elasticd.autoscale.metrics_source import MetricsSource
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.source import MetricsSource
 from elasticd.cli.etcd_flags import Values
 from elasticd.cli.parse_value import not_empty
 from elasticd.errors import CallError
@@ -87,7 +87,7 @@ def open_source(
         from elasticd.autoscale.prometheus.client import PrometheusClient  # urllib3, ssl
 
         return PrometheusClient(settings)
-    from elasticd.autoscale.direct.source import AgentsSource
+    from elasticd.autoscale.direct.agents_source import AgentsSource
 
     return AgentsSource(
         lambda: [decode(Node, item.value) for item in store.list(keys.nodes).items], etcd

@@ -27,7 +27,7 @@ from elasticd.telemetry import log
 if TYPE_CHECKING:
     from elasticd.autoscale.loop.evaluation import JobEvaluation
     from elasticd.autoscale.metrics import AutoscalerCounts
-    from elasticd.autoscale.source import MetricsSource
+    from elasticd.autoscale.metrics_source import MetricsSource
     from elasticd.leader.election import Term
 
 __all__ = ["run"]

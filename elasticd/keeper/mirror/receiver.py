@@ -17,8 +17,8 @@ from threading import BoundedSemaphore, Lock, Thread
 from elasticd.checkpoint.format.checksum import block_sum, blocks, sum_of_sums
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 from elasticd.keeper.memory.received_shares import ReceiveSlot
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import ShareRecord
-from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.mirror.connection import MirrorConnection, server_handshake
 from elasticd.keeper.mirror.protocol import (
     ANSWER_LIMIT_BYTES,
@@ -53,7 +53,7 @@ class MirrorReceiver:
 
     def __init__(
         self,
-        vault: ShareMemory,
+        share_memory: ShareMemory,
         add: Callable[[ShareRecord], None],
         *,
         host: str,
@@ -66,7 +66,7 @@ class MirrorReceiver:
 
         `niceness` is that of the threads that receive.
         """
-        self._vault, self._add = vault, add
+        self._share_memory, self._add = share_memory, add
         self._host, self._job, self._uid = host, job, uid
         self._niceness = niceness
         self._lock = Lock()
@@ -132,12 +132,12 @@ class MirrorReceiver:
         try:
             offer = connection.receive(OFFERS, OFFER_LIMIT_BYTES)
             checked(offer, self._job, self._uid)
-            slot = self._vault.received.claim(
+            slot = self._share_memory.received.claim(
                 offer.snapshot,
                 offer.share,
                 offer.shares,
                 offer.layout.size,
-                self._vault.owed_bytes,
+                self._share_memory.owed_bytes,
             )
             if slot is not None:
                 self._take(connection, offer, slot)
@@ -155,7 +155,7 @@ class MirrorReceiver:
 
     def _save(self, offer: Offer) -> None:
         """Begin to upload this share, which so far was only held in memory here."""
-        for record in self._vault.received.records():
+        for record in self._share_memory.received.records():
             share = record.share
             is_it = (share.snapshot, share.share) == (offer.snapshot, offer.share)
             if is_it and record.saving is Saving.NONE:
@@ -184,11 +184,11 @@ class MirrorReceiver:
                 saving=offer.saving,
             )
             record.seal_with(sums)
-            self._vault.received.add(slot, record)
+            self._share_memory.received.add(slot, record)
             is_kept = True
         finally:
             if not is_kept:
-                self._vault.received.drop(slot)
+                self._share_memory.received.drop(slot)
         self._said.discard("room")
         if record.saving is not Saving.NONE:
             with suppress(ElasticdError):

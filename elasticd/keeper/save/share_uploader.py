@@ -16,8 +16,8 @@ from elasticd.checkpoint.commit.upload import upload
 from elasticd.checkpoint.format.layout import fragment_name
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import ElasticdError, EnvironmentProblem
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import ShareRecord
-from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.save.cancellable_bucket import CancellableBucket
 from elasticd.keeper.save.snapshot_save import SaveStage, SnapshotSave
 from elasticd.keeper.wire.message import Saving
@@ -29,9 +29,9 @@ class ShareUploader:
     """The uploads of a keeper; each save calls it in a thread of its own."""
 
     def __init__(
-        self, bucket: Bucket, committer: Committer, vault: ShareMemory, *, parallel: int
+        self, bucket: Bucket, committer: Committer, share_memory: ShareMemory, *, parallel: int
     ) -> None:
-        self._bucket, self._committer, self._vault = bucket, committer, vault
+        self._bucket, self._committer, self._share_memory = bucket, committer, share_memory
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
         self._writer = secrets.token_hex(4)
         self._counting = Lock()
@@ -75,7 +75,7 @@ class ShareUploader:
         """Return the shares that are here and are to be uploaded."""
         return [
             record
-            for record in self._vault.records()
+            for record in self._share_memory.records()
             if record.share.snapshot == job.snapshot
             and record.is_wanted
             and record.saving is not Saving.NONE

@@ -53,7 +53,7 @@ def decide_size(
     if job.spec is None:
         return
     if job.spec.autoscale is not None:
-        yield from _mirror(job, name, found, memory)
+        yield from _show_wanted(job, name, found, memory)
         return
     replicas = job.spec.replicas
     if replicas is None:
@@ -70,7 +70,7 @@ def decide_size(
 # --- private ----------------------------------------------------------------------------------
 
 
-def _mirror(
+def _show_wanted(
     job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
 ) -> Iterator[Action]:
     """Undo another writer's change, since the operator's want would override the autoscaler's."""

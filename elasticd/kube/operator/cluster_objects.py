@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from elasticd.errors import Unavailable
 from elasticd.kube.api.port import ELASTIC_JOBS, NAMESPACES, NODES, PODS, Api, Name, Object
 from elasticd.kube.decide.cluster import AgentPod, KubeNode, agent_pod, kube_node
-from elasticd.kube.operator.object_mirror import ObjectMirror
+from elasticd.kube.operator.object_cache import ObjectCache
 from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
 from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 
@@ -25,9 +25,9 @@ class ClusterObjects:
 
         Nodes and the agents' pods are always those of the whole cluster.
         """
-        self._jobs = ObjectMirror(api, ELASTIC_JOBS, wake, namespace=namespace)
-        self._nodes = ObjectMirror(api, NODES, wake)
-        self._pods = ObjectMirror(api, PODS, wake, labels=AGENT_LABELS)
+        self._jobs = ObjectCache(api, ELASTIC_JOBS, wake, namespace=namespace)
+        self._nodes = ObjectCache(api, NODES, wake)
+        self._pods = ObjectCache(api, PODS, wake, labels=AGENT_LABELS)
         self._read_jobs = _Reader(elastic_job)
         self._read_nodes = _Reader(kube_node)
         self._read_pods = _Reader(agent_pod)
@@ -35,12 +35,12 @@ class ClusterObjects:
     @property
     def is_ready(self) -> bool:
         """Return False if a kind was not listed yet, so that a missing object may exist."""
-        return all(mirror.items is not None for mirror in self._mirrors)
+        return all(cache.items is not None for cache in self._caches)
 
     @property
     def trouble(self) -> str:
         """Return why a watch cannot follow now; empty if all watches follow."""
-        return next((mirror.trouble for mirror in self._mirrors if mirror.trouble), "")
+        return next((cache.trouble for cache in self._caches if cache.trouble), "")
 
     @property
     def are_nodes_old(self) -> bool:
@@ -63,11 +63,11 @@ class ClusterObjects:
         return {f"{name.namespace}/{name.name}": pod for name, pod in read.items()}
 
     def close(self) -> None:
-        for mirror in self._mirrors:
-            mirror.close()
+        for cache in self._caches:
+            cache.close()
 
     @property
-    def _mirrors(self) -> tuple[ObjectMirror, ...]:
+    def _caches(self) -> tuple[ObjectCache, ...]:
         return self._jobs, self._nodes, self._pods
 
 

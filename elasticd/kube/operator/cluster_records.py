@@ -20,7 +20,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.records.reason import Phase
 from elasticd.store.api import KeyValue, Store
-from elasticd.store.mirror import RENEW_S, RangeMirror
+from elasticd.store.watch_cache import RENEW_S, WatchCache
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ClusterRecords"]
@@ -44,10 +44,10 @@ class ClusterRecords:
         self._unserved: dict[JobName, float] = {}
         """The time since which no node serves an active job."""
         self._jobs = JobItems(store, keys, wake)
-        self._active = RangeMirror(store, keys.active, wake=wake)
-        self._drains = RangeMirror(store, keys.drains, wake=wake)
-        self._nodes = RangeMirror(store, keys.nodes, wake=wake)
-        self._labels = RangeMirror(store, keys.node_labels, wake=wake)
+        self._active = WatchCache(store, keys.active, wake=wake)
+        self._drains = WatchCache(store, keys.drains, wake=wake)
+        self._nodes = WatchCache(store, keys.nodes, wake=wake)
+        self._labels = WatchCache(store, keys.node_labels, wake=wake)
         self._renew_s = now_s() + RENEW_S
         self._reports: dict[JobName, tuple[Items, JobReport | None]] = {}
         self._unreadable: set[JobName] = set()
@@ -72,7 +72,7 @@ class ClusterRecords:
     def read(self, measured: Mapping[JobName, ReportedProgress]) -> Records | None:
         """Return the present records; None if some records have not been read yet."""
         self._renew()
-        is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
+        is_ready = all(each.wait_ready(0.0) for each in self._caches)
         if not is_ready or self._jobs.read() is None:
             return None
         drains = {
@@ -124,13 +124,13 @@ class ClusterRecords:
 
     def close(self) -> None:
         self._jobs.close()
-        for mirror in self._mirrors:
-            mirror.close()
+        for cache in self._caches:
+            cache.close()
 
     # --- private ------------------------------------------------------------------------------
 
     @property
-    def _mirrors(self) -> tuple[RangeMirror, ...]:
+    def _caches(self) -> tuple[WatchCache, ...]:
         return self._active, self._drains, self._nodes, self._labels
 
     def _renew(self) -> None:
@@ -139,8 +139,8 @@ class ClusterRecords:
         if now_s >= self._renew_s:
             self._renew_s = now_s + RENEW_S
             self._jobs.renew()
-            for mirror in self._mirrors:
-                mirror.renew()
+            for cache in self._caches:
+                cache.renew()
 
     def _report(self, name: JobName, items: Items, before: JobReport | None) -> JobReport | None:
         try:

@@ -50,7 +50,7 @@ class JobItems:
             return dict(self._jobs) if self._jobs is not None else None
 
     def renew(self) -> None:
-        """Watch anew, as `RangeMirror.renew` does."""
+        """Watch anew, as `WatchCache.renew` does."""
         self._watch.close()
         self._watch = self._store.watch(self._range, self._take)
 

@@ -19,7 +19,7 @@ from elasticd.store.api import LeaseId, always
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
 from elasticd.store.etcd.connection import EtcdConnection
 
-__all__ = ["EtcdLease", "LeaseKeeper"]
+__all__ = ["EtcdLease", "LeaseKeepalive"]
 
 # Two keepalives may get lost before the lease is in danger; etcd's own client does the same.
 _BEATS_PER_TTL = 3
@@ -31,11 +31,11 @@ _REVOKE_LIMIT_S = 2.0
 
 
 class EtcdLease:
-    """The `Lease` on etcd. `LeaseKeeper.grant` makes it."""
+    """The `Lease` on etcd. `LeaseKeepalive.grant` makes it."""
 
     def __init__(
         self,
-        keeper: "LeaseKeeper",
+        keepalive: "LeaseKeepalive",
         lease_id: LeaseId,
         *,
         ttl_s: float,
@@ -44,7 +44,7 @@ class EtcdLease:
         may_renew: Callable[[], bool],
         history: int,
     ) -> None:
-        self._keeper = keeper
+        self._keepalive = keepalive
         self.may_renew = may_renew
         self.history = history
         """The history of the connection at the time when the lease was granted."""
@@ -71,12 +71,12 @@ class EtcdLease:
     def revoke(self) -> None:
         if self._end():
             self._deadline_s = min(self._deadline_s, _boottime_s())
-            self._keeper.forget(self)
-            self._keeper.revoke(self._id)
+            self._keepalive.forget(self)
+            self._keepalive.revoke(self._id)
 
     def close(self) -> None:
         self._end()
-        self._keeper.forget(self)
+        self._keepalive.forget(self)
 
     def prolong(self, sent_s: float) -> None:
         with self._lock:
@@ -95,7 +95,7 @@ class EtcdLease:
             return not was_over
 
 
-class LeaseKeeper:
+class LeaseKeepalive:
     """Grants leases and keeps them alive from one thread."""
 
     def __init__(self, connection: EtcdConnection) -> None:

@@ -23,7 +23,7 @@ from elasticd.store.api import (
 from elasticd.store.etcd.channel import Rpc
 from elasticd.store.etcd.connection import EtcdConnection
 from elasticd.store.etcd.key_range import range_request, snapshot
-from elasticd.store.etcd.lease import LeaseKeeper
+from elasticd.store.etcd.lease import LeaseKeepalive
 from elasticd.store.etcd.txn import commit
 from elasticd.store.etcd.watch import WatchHub
 from elasticd.store.request_times import RequestTimes
@@ -41,7 +41,7 @@ class EtcdStore:
         """
         self._connection = EtcdConnection(settings)
         self._watches = WatchHub(self._connection)
-        self._leases = LeaseKeeper(self._connection)
+        self._leases = LeaseKeepalive(self._connection)
 
     @property
     def request_times(self) -> RequestTimes:

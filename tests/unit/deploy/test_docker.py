@@ -160,7 +160,7 @@ MODULES = (
     "elasticd.autoscale.loop.evaluation",
     "elasticd.leader.http_server",
     "elasticd.autoscale.prometheus.client",
-    "elasticd.autoscale.direct.source",
+    "elasticd.autoscale.direct.agents_source",
     "elasticd.dashboard.http_server",
     "elasticd.kube.operator.process",
     "elasticd.kube.api.connection",

@@ -14,8 +14,8 @@ from elasticd.checkpoint.format.manifest import Piece, Tensor
 from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.folder import FolderBucket
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import ShareRecord
-from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.saver import Saver
 from elasticd.keeper.wire.message import Plan
 from tests.fixtures.open_files import open_files
@@ -58,7 +58,7 @@ def a_plan(share: int = 0, shares: int = 1, holder: int = 0, *, parts: int = 1) 
 
 
 def record_of(
-    vault: ShareMemory, worker: int, plan: Plan, buffer: int, made: Snapshot
+    share_memory: ShareMemory, worker: int, plan: Plan, buffer: int, made: Snapshot
 ) -> ShareRecord:
     head = None
     if plan.share == 0:
@@ -67,33 +67,33 @@ def record_of(
         snapshot=made, share=plan.share, shares=plan.shares, holder=plan.holder,
         layout=plan.layout, header=head,
     )  # fmt: skip
-    return ShareRecord(share=share, memory=vault.memory(worker, plan.id, buffer), epoch=0)
+    return ShareRecord(share=share, memory=share_memory.memory(worker, plan.id, buffer), epoch=0)
 
 
 class Node:
-    """A keeper's vault and saver, and workers that copy into it."""
+    """A keeper's share_memory and saver, and workers that copy into it."""
 
     def __init__(self, bucket: Bucket, *, uid: str = "uid", parallel: int = 2) -> None:
-        self.bucket, self.vault = bucket, ShareMemory()
+        self.bucket, self.share_memory = bucket, ShareMemory()
         self.committer = Committer(bucket=bucket, log=CommitLog(bucket), uid=uid, job="job")
         self.commits = 0
         self.is_on_one_node = False
         """Whether no other keeper gets a share of what is taken here."""
         self.saver = Saver(
-            bucket, self.committer, self.vault, parallel=parallel, committed=self._count
+            bucket, self.committer, self.share_memory, parallel=parallel, committed=self._count
         )
 
     def take(self, made: Snapshot, *plans: Plan, worker: int = 1, is_new: bool = True) -> None:
         """Copy a snapshot; `is_new`: with plans that are told now, instead of those before."""
         if is_new:
-            self.vault.plan(worker, plans)
+            self.share_memory.plan(worker, plans)
         for plan in plans:
-            buffer, _ = self.vault.claim(worker, plan.id)
-            memory = self.vault.memory(worker, plan.id, buffer)
+            buffer, _ = self.share_memory.claim(worker, plan.id)
+            memory = self.share_memory.memory(worker, plan.id, buffer)
             memory.view[:] = bytes([made.step % 256]) * memory.size
-            record = record_of(self.vault, worker, plan, buffer, made)
+            record = record_of(self.share_memory, worker, plan, buffer, made)
             record.is_on_one_node = self.is_on_one_node
-            self.vault.add(worker, plan.id, buffer, record)
+            self.share_memory.add(worker, plan.id, buffer, record)
             self.saver.add(record)
 
     def _count(self) -> None:

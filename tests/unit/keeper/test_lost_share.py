@@ -71,7 +71,9 @@ def test_restore_takes_the_older_checkpoint_at_once(tmp_path: Path) -> None:
     node = Node(FolderBucket(str(tmp_path)))
     node.committer.open(1, 0)
     finder = CheckpointFinder(node.bucket, node.committer, parallel=2)
-    service = Service(vault=node.vault, saver=node.saver, finder=finder, job="job", uid="uid")
+    service = Service(
+        share_memory=node.share_memory, saver=node.saver, finder=finder, job="job", uid="uid"
+    )
     name = f"elasticd-test-{secrets.token_hex(8)}"
     threading.Thread(target=service.listen, args=(name,), daemon=True).start()
     whole, killed = Worker(name, FIRST), Worker(name, SECOND)
@@ -99,13 +101,13 @@ def test_share_of_a_worker_that_is_connected_is_waited_for(tmp_path: Path) -> No
     """Its last message may wait in the connection, though the process has ended."""
     node = a_node(tmp_path)
     node.take(MADE, FIRST, worker=1, is_new=False)
-    node.vault.leave(1)
+    node.share_memory.leave(1)
     asked = threading.Thread(target=node.saver.wait_idle, args=(RESTART_S, 2))
     asked.start()
     asked.join(5 * saver_module.LOOK_S)
     assert asked.is_alive()
     node.take(MADE, SECOND, worker=2, is_new=False)
-    node.vault.leave(2)
+    node.share_memory.leave(2)
     asked.join(PATIENCE_S)
     assert not asked.is_alive()
     assert [each.snapshot for each in committed(node.bucket)] == [OLDER, MADE]
@@ -124,8 +126,8 @@ def test_share_that_may_come_is_waited_for(
     node = a_node(tmp_path)
     node.is_on_one_node = is_on_one_node
     node.take(MADE, FIRST, worker=1, is_new=False)
-    node.vault.leave(1)
-    node.vault.leave(2)
+    node.share_memory.leave(1)
+    node.share_memory.leave(2)
     assert waited(node, 0.5, generation)
     assert node.saver.take_notes() == ()
     node.saver.close(0.0)
@@ -141,8 +143,8 @@ def test_share_that_an_earlier_keeper_left_in_the_storage_is_not_lost(
     until((tmp_path / fragment_name(MADE, 0, 0)).exists, lambda: "no fragment")
     earlier.saver.close(0.0)
     node.take(MADE, SECOND, worker=2, is_new=False)
-    node.vault.leave(1)
-    node.vault.leave(2)
+    node.share_memory.leave(1)
+    node.share_memory.leave(2)
     assert not waited(node, RESTART_S, 2)
     assert [each.snapshot for each in committed(node.bucket)] == [OLDER, MADE]
 
@@ -159,8 +161,8 @@ def test_storage_that_is_away_makes_no_share_lost(tmp_path: Path) -> None:
     node.take(MADE, FIRST, worker=1, is_new=False)
     until((tmp_path / fragment_name(MADE, 0, 0)).exists, lambda: "no fragment")
     is_away = True
-    node.vault.leave(1)
-    node.vault.leave(2)
+    node.share_memory.leave(1)
+    node.share_memory.leave(2)
     job = node.saver._jobs[MADE]
     assert not node.saver._is_lost(job, 2)
     is_away = False
@@ -182,8 +184,8 @@ def test_share_that_is_being_uploaded_is_waited_for(tmp_path: Path) -> None:
     is_slow.set()
     node.take(MADE, FIRST, worker=1, is_new=False)
     node.take(MADE, SECOND, worker=2, is_new=False)
-    node.vault.leave(1)
-    node.vault.leave(2)
+    node.share_memory.leave(1)
+    node.share_memory.leave(2)
     assert is_on_its_way.wait(PATIENCE_S)
     assert waited(node, 0.5, 2)
     goes_on.set()

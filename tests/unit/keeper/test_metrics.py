@@ -176,7 +176,7 @@ def test_saver_tells_what_became_of_each_snapshot(tmp_path: Path, path: Path) ->
 
     node = Node(Meddling(FolderBucket(str(tmp_path / "saved")), before))
     metrics = begun(path)
-    node.saver = Saver(node.bucket, node.committer, node.vault, parallel=1, metrics=metrics)
+    node.saver = Saver(node.bucket, node.committer, node.share_memory, parallel=1, metrics=metrics)
     node.committer.open(1, 0)
     for step in (1, 2):
         node.take(a_snapshot(step), a_plan())

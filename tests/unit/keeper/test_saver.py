@@ -170,7 +170,7 @@ def test_memory_of_a_snapshot_that_was_given_up_is_not_read(tmp_path: Path) -> N
     node.take(a_snapshot(1), plan)
     gate.wait_reached()
     node.take(a_snapshot(2), plan, is_new=False)
-    node.vault.claim(1, plan.id)
+    node.share_memory.claim(1, plan.id)
     gate.opened.set()
     outcome, why = ended(node, 1)
     assert outcome in (None, CommitOutcome.TOO_LATE) and "newer snapshot" in why

@@ -162,9 +162,9 @@ def test_old_generations_snapshot_is_durable_only_if_the_newest_went_on_from_it(
     gate.wait_reached()
     for generation in range(2, 12):
         other.committer.open(generation, start_step)
-        node.vault.plan(1, [a_plan()])
-        node.vault.claim(1, a_plan().id)
-    node.vault.leave(1)
+        node.share_memory.plan(1, [a_plan()])
+        node.share_memory.claim(1, a_plan().id)
+    node.share_memory.leave(1)
     gate.opened.set()
     found = outcome(node)
     assert found is (CommitOutcome.COMMITTED if is_durable else CommitOutcome.TOO_LATE)
@@ -232,4 +232,4 @@ def test_slower_older_snapshot_of_the_same_generation_is_too_late(tmp_path: Path
     gate.opened.set()
     assert outcome(slow) is CommitOutcome.TOO_LATE
     assert [each.snapshot.step for each in committed(fast.bucket)] == [20]
-    assert [each.share.snapshot for each in slow.vault.records()] == [MADE]
+    assert [each.share.snapshot for each in slow.share_memory.records()] == [MADE]

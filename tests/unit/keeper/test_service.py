@@ -55,7 +55,11 @@ class Place:
         self.name = f"elasticd-test-{secrets.token_hex(8)}"
         finder = CheckpointFinder(bucket, self.node.committer, parallel=2)
         self.service = Service(
-            vault=self.node.vault, saver=self.node.saver, finder=finder, job="job", uid="uid"
+            share_memory=self.node.share_memory,
+            saver=self.node.saver,
+            finder=finder,
+            job="job",
+            uid="uid",
         )
         Thread(target=self.service.listen, args=(self.name,), daemon=True).start()
         self.worker().close()  # From now on it listens.
@@ -138,7 +142,7 @@ def test_what_a_dead_worker_had_is_listed_and_mapped_by_others(place: Place) -> 
         return held if [each.snapshot.step for each in held] == [20] else None
 
     # What is older than a whole one goes as soon as it is noticed that the worker has gone.
-    held = until(listed, lambda: place.service.vault.records())
+    held = until(listed, lambda: place.service.share_memory.records())
     for one in held:
         mapped, memory = other.ask_memory(ms.Map(held=one), ms.Mapped, timeout_s=PATIENCE_S)
         assert memory is not None
@@ -176,7 +180,7 @@ def test_memory_that_is_overwritten_while_sums_are_taken_is_no_snapshot(
     planned(client)
     taken(client, 10, known=[])
     (held,) = client.ask(ms.List(), ms.Listed, timeout_s=PATIENCE_S).held
-    (record,) = place.service.vault.records()
+    (record,) = place.service.share_memory.records()
     of_what_is_there = ShareRecord.sums
 
     def overwritten(record: ShareRecord) -> tuple[tuple[str, ...], ...]:
@@ -276,7 +280,7 @@ def test_workers_that_come_and_go_leave_no_file_open(place: Place) -> None:
         client.ask(ms.Claim(plan=PLAN.id), ms.Claimed, timeout_s=PATIENCE_S)
         client.close()
     wait_until_closed(before)
-    assert place.node.vault.records() == []
+    assert place.node.share_memory.records() == []
 
 
 def test_stranger_of_another_user_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,13 +36,13 @@ class Training:
 
     def __init__(self, node: Node, storage: SlowStorage) -> None:
         self.node, self.storage = node, storage
-        node.vault.plan(WORKER, [PLAN])
+        node.share_memory.plan(WORKER, [PLAN])
         self.uploaded: ShareRecord | None = None
         self.given_up: list[int] = []
         self.waited: list[int] = []
 
     def step(self, step: int) -> None:
-        if self.node.vault.awaits_upload(WORKER):
+        if self.node.share_memory.awaits_upload(WORKER):
             self.waited.append(step)
             self._end_upload()
             return
@@ -57,12 +57,12 @@ class Training:
             self._end_upload()
 
     def _copy(self, step: int, saving: Saving) -> ShareRecord:
-        buffer, _ = self.node.vault.claim(WORKER, PLAN.id)
-        memory = self.node.vault.memory(WORKER, PLAN.id, buffer)
+        buffer, _ = self.node.share_memory.claim(WORKER, PLAN.id)
+        memory = self.node.share_memory.memory(WORKER, PLAN.id, buffer)
         memory.view[:] = bytes([step]) * memory.size
-        record = record_of(self.node.vault, WORKER, PLAN, buffer, a_snapshot(step))
+        record = record_of(self.node.share_memory, WORKER, PLAN, buffer, a_snapshot(step))
         record.saving = saving
-        self.node.vault.add(WORKER, PLAN.id, buffer, record)
+        self.node.share_memory.add(WORKER, PLAN.id, buffer, record)
         return record
 
     def _end_upload(self) -> None:

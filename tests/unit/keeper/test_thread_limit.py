@@ -82,7 +82,9 @@ def test_worker_without_a_thread_is_hung_up_on_and_the_next_is_served(
     """The keeper listens on, and waits at its end for nobody who was never served."""
     node = Node(FolderBucket(str(tmp_path)))
     finder = CheckpointFinder(node.bucket, node.committer, parallel=1)
-    service = Service(vault=node.vault, saver=node.saver, finder=finder, job="job", uid="uid")
+    service = Service(
+        share_memory=node.share_memory, saver=node.saver, finder=finder, job="job", uid="uid"
+    )
     name = f"elasticd-test-{secrets.token_hex(8)}"
     monkeypatch.setattr(service_module, "Thread", Scarce(1))
     Thread(target=service.listen, args=(name,), daemon=True).start()

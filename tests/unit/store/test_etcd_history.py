@@ -10,7 +10,7 @@ import pytest
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.channel import Rpc, rpc_pb2
 from elasticd.store.etcd.connection import EtcdConnection
-from elasticd.store.etcd.lease import LeaseKeeper
+from elasticd.store.etcd.lease import LeaseKeepalive
 from tests.fixtures.patience import patience_s
 
 WAIT_S = patience_s(30.0)
@@ -78,8 +78,8 @@ def test_lease_of_a_holder_that_may_not_renew_it_is_not_kept_alive() -> None:
         asked.set()
         return may[0]
 
-    keeper = LeaseKeeper(known)
-    lease = keeper.grant(1.0, lambda: None, may_renew)
+    keepalive = LeaseKeepalive(known)
+    lease = keepalive.grant(1.0, lambda: None, may_renew)
     deadline_s = lease.deadline_s
     assert asked.wait(WAIT_S) and lease.deadline_s == deadline_s
     may[0] = True
@@ -88,31 +88,31 @@ def test_lease_of_a_holder_that_may_not_renew_it_is_not_kept_alive() -> None:
         assert time.monotonic() < limit_s
         time.sleep(0.01)
     known.close()
-    keeper.close()
+    keepalive.close()
 
 
 def test_long_lease_of_a_history_that_is_lost_is_lost_at_once() -> None:
     """Its next keepalive is due in minutes; until then its workers would train on."""
     known, lost = Answering(StoreSettings(endpoints=("http://127.0.0.1:1",))), Event()
-    keeper = LeaseKeeper(known)
-    keeper.grant(3600.0, lost.set)
+    keepalive = LeaseKeepalive(known)
+    keepalive.grant(3600.0, lost.set)
     known.note(Rpc.RANGE, Header(10), 0)
     known.note(Rpc.RANGE, Header(9), 10)
     assert lost.wait(WAIT_S)
     known.close()
-    keeper.close()
+    keepalive.close()
 
 
 def test_lease_of_a_history_that_is_lost_is_lost_with_it() -> None:
     """The restored etcd knows it; but not what was written under it since."""
     known, lost = Answering(StoreSettings(endpoints=("http://127.0.0.1:1",))), Event()
-    keeper = LeaseKeeper(known)
-    keeper.grant(1.0, lost.set)
+    keepalive = LeaseKeepalive(known)
+    keepalive.grant(1.0, lost.set)
     known.history += 1
     assert lost.wait(WAIT_S)
     after = Event()
-    lease = keeper.grant(1.0, after.set)
+    lease = keepalive.grant(1.0, after.set)
     assert not after.wait(1.0), "that one is of the new history"
     assert known.revoked == lease.id
     known.close()
-    keeper.close()
+    keepalive.close()

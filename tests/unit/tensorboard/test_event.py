@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from elasticd.tensorboard.event import Histogram, event, first_event, restart_event, tag
-from elasticd.tensorboard.record import crc32c
+from elasticd.tensorboard.tfrecord import crc32c
 from tests.fixtures.event_reader import shown
 
 

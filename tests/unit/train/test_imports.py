@@ -53,7 +53,15 @@ def test_snapshots_load_the_client_of_the_keeper_and_not_its_server() -> None:
     save, restore = "elasticd.train.save.snapshot_taker", "elasticd.train.restore.restore"
     modules = loaded_by(f"import elasticd; elasticd.run; import {save}, {restore}")
     assert "elasticd.keeper.client" in modules
-    server = ("assembly", "finder", "memory.vault", "metrics", "mirror", "saver", "service")
+    server = (
+        "assembly",
+        "checkpoint_finder",
+        "memory.share_memory",
+        "metrics",
+        "mirror",
+        "saver",
+        "service",
+    )
     assert in_rooms(modules, *(f"elasticd.keeper.{part}" for part in server)) == []
     assert in_rooms(modules, "prometheus_client", "structlog", "grpc", "fsspec") == []
 

@@ -43,14 +43,14 @@ def autoscaler(
     command = [sys.executable, "-P", "-m", "elasticd.cli", "autoscale", "run", "--log-json"]
     command += ["--etcd", endpoint, "--listen", "127.0.0.1:0", "--parent-pid", str(os.getpid())]
     command += ["--prometheus", prometheus] if prometheus else []
-    keeper = _Keeper(command, log_path, env, note)
+    supervisor = _Supervisor(command, log_path, env, note)
     try:
         yield
     finally:
-        keeper.close()
+        supervisor.close()
 
 
-class _Keeper:
+class _Supervisor:
     """Starts the process, and starts it again when it ends by itself."""
 
     def __init__(

@@ -8,7 +8,7 @@ import pytest
 from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.start_order import read_order, send_order
-from elasticd_agent.pool.zygote import zygote_keeper
+from elasticd_agent.pool.zygote import zygote_supervisor
 
 START = Start(
     worker="w",
@@ -59,7 +59,7 @@ def test_zygote_that_answers_nonsense_lets_no_worker_run() -> None:
     with ours, theirs:
         theirs.send(b"what?\n")
         with pytest.raises(ValueError, match="what"):
-            zygote_keeper._ask(ours.fileno(), START, 60.0)
+            zygote_supervisor._ask(ours.fileno(), START, 60.0)
         _, (order_fd, report_fd, go_fd), _, _ = socket.recv_fds(theirs, 10, 10)
     assert os.read(go_fd, 1) == b""
     with pytest.raises(BrokenPipeError):

@@ -3,7 +3,7 @@
 import pytest
 
 from elasticd.autoscale.direct.query_metric import wanted
-from elasticd.autoscale.source import Query
+from elasticd.autoscale.metrics_source import Query
 from elasticd.errors import CallError
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter, MetricType

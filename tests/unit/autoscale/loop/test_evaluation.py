@@ -11,9 +11,9 @@ import pytest
 
 from elasticd.autoscale.evaluation_input import QueryReading
 from elasticd.autoscale.loop import evaluation
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.source import Query
 from elasticd.control.job_policy import unset_policy
 from elasticd.errors import Unavailable
 from elasticd.records.autoscale.decision import DECISIONS_LIMIT, Decision, Rule

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus import evaluation
 from elasticd.autoscale.prometheus.answer import QueryAnswer, QueryFailure
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.evaluation import WORKERS
 from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.held import HoldReason
 from tests.fixtures.patience import patience_s

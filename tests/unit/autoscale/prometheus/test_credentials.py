@@ -12,9 +12,9 @@ import pytest
 import trustme
 
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.autoscale.held import HoldReason
 from tests.fixtures.scripted_prometheus import ScriptedPrometheus, scripted_prometheus

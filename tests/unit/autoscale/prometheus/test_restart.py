@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.restart import started_unix_s
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.source import Query
 from elasticd.records.autoscale.held import HoldReason
 from tests.fixtures.scripted_prometheus import ScriptedPrometheus, scripted_prometheus
 

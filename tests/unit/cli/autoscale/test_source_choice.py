@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.autoscale.direct.source import AgentsSource
+from elasticd.autoscale.direct.agents_source import AgentsSource
+from elasticd.autoscale.metrics_source import Query
 from elasticd.autoscale.prometheus.client import PrometheusClient
-from elasticd.autoscale.source import Query
 from elasticd.cli.autoscale.prometheus_flags import open_source, prometheus_settings
 from elasticd.cli.main import main
 from elasticd.records.autoscale.held import HoldReason

@@ -48,7 +48,9 @@ class Far(Node):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(FolderBucket(str(folder)))
-        self.receiver = MirrorReceiver(self.vault, self.saver.add, host=HOST, job="job", uid="uid")
+        self.receiver = MirrorReceiver(
+            self.share_memory, self.saver.add, host=HOST, job="job", uid="uid"
+        )
 
     @property
     def address(self) -> KeeperAddress:
@@ -86,17 +88,17 @@ class Near(Node):
             sleep=sleep,
         )
         self.plan = plan
-        self.vault.plan(WORKER, [plan])
+        self.share_memory.plan(WORKER, [plan])
         Near.made.append(self)
 
     def snapshot(self, made: Snapshot, saving: Saving = Saving.USUAL) -> ShareRecord:
         """Copy one, and hand it over."""
-        buffer, _ = self.vault.claim(WORKER, self.plan.id)
-        memory = self.vault.memory(WORKER, self.plan.id, buffer)
+        buffer, _ = self.share_memory.claim(WORKER, self.plan.id)
+        memory = self.share_memory.memory(WORKER, self.plan.id, buffer)
         memory.view[:] = content(made, memory.size)
-        record = record_of(self.vault, WORKER, self.plan, buffer, made)
+        record = record_of(self.share_memory, WORKER, self.plan, buffer, made)
         record.saving = saving
-        self.vault.add(WORKER, self.plan.id, buffer, record)
+        self.share_memory.add(WORKER, self.plan.id, buffer, record)
         self.sender.add(WORKER, record)
         return record
 
@@ -108,7 +110,7 @@ def content(made: Snapshot, size: int) -> bytes:
 
 def seconds(node: Node) -> list[ShareRecord]:
     """What a node holds for others, each bit for bit; oldest first."""
-    found = sorted(node.vault.received.records(), key=lambda each: each.share.snapshot)
+    found = sorted(node.share_memory.received.records(), key=lambda each: each.share.snapshot)
     for each in found:
         assert each.share.holder == 1
         assert bytes(each.memory.view) == content(each.share.snapshot, each.memory.size)

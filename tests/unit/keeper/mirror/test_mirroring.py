@@ -25,8 +25,8 @@ from elasticd.keeper.assembly import KeeperSettings, build_keeper
 from elasticd.keeper.client import Client
 from elasticd.keeper.memory import received_shares as received_module
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import held_of
-from elasticd.keeper.memory.vault import ShareMemory
 from elasticd.keeper.mirror import connection as connection_module
 from elasticd.keeper.mirror import protocol as om
 from elasticd.keeper.mirror import queue as mirror_module
@@ -110,7 +110,7 @@ def test_share_arrives_bit_for_bit(near: Near, far: Far) -> None:
     (record,) = seconds(far)
     held = held_of(record)
     assert (held.snapshot, held.share, held.shares, held.holder) == (a_snapshot(10), 1, 2, 1)
-    assert far.vault.find(held) is record
+    assert far.share_memory.find(held) is record
     assert record.share.layout == PLAN.layout
     until(lambda: near.counts.steps == [10], lambda: near.counts.steps)
     assert (near.counts.sent_bytes, near.counts.failures, near.notes) == (SIZE, 0, [])
@@ -348,7 +348,7 @@ def test_without_room_it_is_refused_and_said_once(
 ) -> None:
     """What this node's own workers will claim counts as taken."""
     monkeypatch.setattr(received_module, "room_bytes", lambda: 2 * SIZE)
-    far.vault.plan(WORKER, [a_plan(0, 2)])
+    far.share_memory.plan(WORKER, [a_plan(0, 2)])
     near.sender.use(WORKER, far.address)
     near.snapshot(a_snapshot(10))
     until(lambda: near.counts.failures >= 3, lambda: near.counts.failures)
@@ -449,22 +449,24 @@ def test_receiver_that_was_started_again_is_reached_by_its_new_door(
 
 def test_worker_that_died_is_sent_for_all_the_same(near: Near, far: Far) -> None:
     """What it had finished is whole, and may be needed just now."""
-    far.vault.received.claim(a_snapshot(8), 1, 2, SIZE, 0)  # Busy: another is being received.
+    far.share_memory.received.claim(
+        a_snapshot(8), 1, 2, SIZE, 0
+    )  # Busy: another is being received.
     near.sender.use(WORKER, far.address)
     near.snapshot(a_snapshot(10))
-    near.vault.leave(WORKER)
+    near.share_memory.leave(WORKER)
     near.sender.leave(WORKER)
     until(lambda: near.counts.failures, lambda: near.counts.failures)
-    far.vault.received.protect()
+    far.share_memory.received.protect()
     wait_steps(far, 10)
 
 
 def test_no_port_is_open_before_somebody_asks(tmp_path: Path) -> None:
     """And none without an address, or with one that is not this machine's."""
-    vault = ShareMemory()
+    share_memory = ShareMemory()
 
     def receiver(host: str) -> MirrorReceiver:
-        return MirrorReceiver(vault, lambda record: None, host=host, job="job", uid="uid")
+        return MirrorReceiver(share_memory, lambda record: None, host=host, job="job", uid="uid")
 
     assert receiver(HOST)._address is None
     assert receiver("").address() is None

@@ -83,7 +83,7 @@ def test_bandwidth_is_named_where_two_snapshots_are_faster(tmp_path: Path) -> No
     near, far = Near(tmp_path, PLAN), Far(tmp_path)
 
     def overwrite(pause_s: float) -> None:
-        for each in near.vault.records():
+        for each in near.share_memory.records():
             each.is_wanted = False
 
     near.sender._pacing, near.sender._sleep = SendPacing(2e8), overwrite

@@ -14,7 +14,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.store.api import Delete, KeyValue, Put, Txn
 from elasticd.store.memory import MemoryStore
-from elasticd.store.mirror import RENEW_S
+from elasticd.store.watch_cache import RENEW_S
 from tests.fixtures.operator_scene import OperatorScene
 
 KEYS, JOB = Keys(), JobName("team.a")

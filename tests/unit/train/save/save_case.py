@@ -11,7 +11,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.keeper.memory.memfd import SharedMemory
-from elasticd.keeper.memory.vault import ShareMemory
+from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
 from elasticd.tensors.tensor_spec import alike, dtype_of, views
@@ -37,7 +37,7 @@ class Keeper:
     """Answers as a real one would; what a test sets it does wrong."""
 
     def __init__(self) -> None:
-        self.vault = ShareMemory()
+        self.share_memory = ShareMemory()
         self.is_gone = self.is_full = self.is_busy = False
         self.notes: tuple[str, ...] = ()
         self.owed: ElasticdError | None = None
@@ -77,13 +77,13 @@ class Keeper:
                 notes, self.notes = self.notes, ()
                 return ms.Status(is_busy=self.is_busy, durable_step=-1, notes=notes), None
             case ms.Plans():
-                self.vault.plan(WORKER, question.plans)
+                self.share_memory.plan(WORKER, question.plans)
                 self.plans = {each.id: each for each in question.plans}
                 return ms.Done(), None
             case ms.Claim():
                 if self.is_full:
                     raise EnvironmentProblem("there is no memory")
-                buffer, memory = self.vault.claim(WORKER, question.plan)
+                buffer, memory = self.share_memory.claim(WORKER, question.plan)
                 if memory is not None:
                     self.buffers[question.plan, buffer] = memory
                 given = None if memory is None else SharedMemory(os.dup(memory.file))
@@ -92,7 +92,7 @@ class Keeper:
                 self.taken.append(question)
                 return ms.Done(), None
             case ms.ReleaseBuffer():
-                self.vault.drop(WORKER, question.plan)
+                self.share_memory.drop(WORKER, question.plan)
                 return ms.Done(), None
             case ms.WaitDurable():
                 is_taken = any(each.snapshot == question.snapshot for each in self.taken)

@@ -70,7 +70,7 @@ def test_next_generation_overtakes_the_memory_of_the_one_before(one: Case) -> No
         del one.keeper.answers[ms.Claim]
         has_come.set()
         assert may_go_on.wait(patience_s(30.0))
-        buffer, memory = one.keeper.vault.claim(1, question.plan)
+        buffer, memory = one.keeper.share_memory.claim(1, question.plan)
         assert isinstance(memory, SharedMemory)
         return ms.Claimed(buffer=buffer)
 
@@ -126,7 +126,7 @@ def test_buffer_that_could_not_be_mapped_is_asked_for_anew() -> None:
     case = Case("blocking", (0,), Every(steps=1))
 
     def unmapped(question: ms.Claim) -> ms.Claimed:
-        case.keeper.vault.claim(1, question.plan)
+        case.keeper.share_memory.claim(1, question.plan)
         raise EnvironmentProblem("it cannot be mapped")
 
     case.begin()

@@ -11,7 +11,7 @@ import pytest
 from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import fork
-from elasticd_agent.pool.zygote import zygote, zygote_keeper
+from elasticd_agent.pool.zygote import zygote, zygote_supervisor
 from elasticd_agent.pool.zygote.import_trial import Loaded
 from elasticd_agent.pool.zygote.learned_set import Script
 from tests.fixtures.patience import patience_s
@@ -70,7 +70,7 @@ def test_zygote_that_cannot_fork_a_parked_worker_forks_the_next_worker(
         parked_theirs.close()
         parked_ours.settimeout(patience_s(60.0))
         assert parked_ours.recv(1) == b"", "the pool waits for one that is not there"
-        child = zygote_keeper._ask(ours.fileno(), START, patience_s(60.0))
+        child = zygote_supervisor._ask(ours.fileno(), START, patience_s(60.0))
         with suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)  # It would wait for us to adopt it.
         child.report.close()

@@ -21,7 +21,7 @@ from elasticd_agent.pool.parked.order import hand_over, has_same_inheritance, is
 from elasticd_agent.pool.parked.parked_process import wait_for_order
 from elasticd_agent.pool.process.process_table import look_up, private_bytes
 
-__all__ = ["ParkedKeeper"]
+__all__ = ["ParkedWorkers"]
 
 BACKOFF_S = 5.0
 """The time from a worker's start or end until one is forked: a recovery is over by then, and a
@@ -53,7 +53,7 @@ class _Parked:
 
 
 @dataclass(slots=True)
-class ParkedKeeper:
+class ParkedWorkers:
     launcher: Launcher
     send: Callable[[FromPool], None]
     why_no_room: Callable[[], str] = why_no_room

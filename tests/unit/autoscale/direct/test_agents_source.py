@@ -7,9 +7,9 @@ from http import HTTPStatus
 
 import pytest
 
-from elasticd.autoscale.direct import source as module
-from elasticd.autoscale.direct.source import AgentsSource
-from elasticd.autoscale.source import Query
+from elasticd.autoscale.direct import agents_source as module
+from elasticd.autoscale.direct.agents_source import AgentsSource
+from elasticd.autoscale.metrics_source import Query
 from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.member import Node

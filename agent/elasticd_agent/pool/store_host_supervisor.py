@@ -14,14 +14,14 @@ from elasticd_agent.pool import store_host
 from elasticd_agent.pool.launch import Launcher
 from elasticd_agent.pool.link import Link
 
-__all__ = ["StoreKeeper"]
+__all__ = ["StoreHostSupervisor"]
 
 _RETRY_S = 0.5
 """The pause between the end of a store host and the next: a host that always dies must not use up
 the node's CPU."""
 
 
-class StoreKeeper:
+class StoreHostSupervisor:
     def __init__(self, launcher: Launcher, send: Callable[[FromPool], None]) -> None:
         self.pid: int | None = None
         self._launcher = launcher

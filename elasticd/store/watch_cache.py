@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
-__all__ = ["RENEW_S", "RangeMirror"]
+__all__ = ["RENEW_S", "WatchCache"]
 
 RENEW_S = 300.0
-"""How often what decides by a mirror renews it."""
+"""How often what decides by a cache renews it."""
 
 
 def _all(key: str) -> bool:
@@ -23,7 +23,7 @@ def _nobody() -> None:
     """The callback where nobody wants to know."""
 
 
-class RangeMirror:
+class WatchCache:
     """Any thread may read it, and wait for its first snapshot."""
 
     def __init__(

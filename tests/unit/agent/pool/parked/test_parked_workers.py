@@ -13,15 +13,15 @@ from elasticd.channel.pool import FromPool, NotParked, PoolParked, Start
 from elasticd.channel.wire import pack
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import Launcher, fork
-from elasticd_agent.pool.parked import order, parked_keeper, parked_process
-from elasticd_agent.pool.parked.parked_keeper import (
+from elasticd_agent.pool.parked import order, parked_process, parked_workers
+from elasticd_agent.pool.parked.parked_workers import (
     BACKOFF_S,
     FORGET_S,
     LOSSES_LIMIT,
     ROOM_TICK_S,
     SHORTAGE_S,
     SURPLUS_S,
-    ParkedKeeper,
+    ParkedWorkers,
 )
 from elasticd_agent.pool.process.inheritance import open_fds
 from tests.fixtures.pool import is_alive, wait_until
@@ -40,18 +40,18 @@ START = Start(
 
 
 class Bench:
-    """A keeper in this process, and a clock that is told."""
+    """Parked workers of this process, and a clock that is told."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
         self.said: list[FromPool] = []
         self.shortage = ""
         launcher = Launcher(can_fork=True, can_park=True, pool_pid=os.getpid(), kept_fds=())
-        self.keeper = ParkedKeeper(launcher, self.said.append, lambda: self.shortage)
+        self.parked = ParkedWorkers(launcher, self.said.append, lambda: self.shortage)
 
     def reconcile(self, wanted: int | None = 1, source: int = 0) -> set[int]:
-        self.keeper.reconcile(self.now_s, wanted, source)
-        return self.keeper.pids
+        self.parked.reconcile(self.now_s, wanted, source)
+        return self.parked.pids
 
     def park(self, count: int = 1) -> set[int]:
         """Have some parked; returns their numbers once they wait."""
@@ -63,13 +63,13 @@ class Bench:
         wait_until(is_told, because="none is parked")
         (told,) = self.said
         self.said.clear()
-        assert isinstance(told, PoolParked) and told.workers == len(self.keeper.pids)
-        return self.keeper.pids
+        assert isinstance(told, PoolParked) and told.workers == len(self.parked.pids)
+        return self.parked.pids
 
     def reap(self) -> None:
-        for pid in self.keeper.pids:
+        for pid in self.parked.pids:
             os.waitpid(pid, 0)
-            self.keeper.on_exit(pid, self.now_s)
+            self.parked.on_exit(pid, self.now_s)
 
 
 def stop(pid: int) -> None:
@@ -81,13 +81,13 @@ def stop(pid: int) -> None:
 def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
-    made.keeper.end()
+    made.parked.end()
     made.reap()
 
 
 def test_none_is_forked_before_the_last_launch_has_settled(bench: Bench) -> None:
     """Nor when no worker runs."""
-    bench.keeper.back_off(bench.now_s)
+    bench.parked.back_off(bench.now_s)
     bench.now_s += BACKOFF_S / 2
     assert not bench.reconcile()
     bench.now_s += BACKOFF_S
@@ -100,7 +100,7 @@ def test_none_is_forked_before_the_last_launch_has_settled(bench: Bench) -> None
 def test_those_of_an_older_zygote_are_ended(bench: Bench) -> None:
     """The next workers come from another process, which has loaded more."""
     (pid,) = bench.park()
-    assert bench.keeper.launch(START, 7, bench.now_s) is None
+    assert bench.parked.launch(START, 7, bench.now_s) is None
     bench.reconcile(wanted=None, source=7)
     wait_until(lambda: not is_alive(pid), because="it is of an older zygote")
 
@@ -113,11 +113,11 @@ def test_one_that_stands_still_is_ended_and_runs_nothing(
     (pid,) = bench.park()
     stop(pid)
     if not is_seen:
-        monkeypatch.setattr(parked_keeper, "is_waiting", lambda _: True)
-    assert bench.keeper.launch(START, 0, bench.now_s) is None
-    assert bench.keeper.pids == {pid}, "nobody knows of it until it is reaped"
+        monkeypatch.setattr(parked_workers, "is_waiting", lambda _: True)
+    assert bench.parked.launch(START, 0, bench.now_s) is None
+    assert bench.parked.pids == {pid}, "nobody knows of it until it is reaped"
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    bench.keeper.on_exit(pid, bench.now_s)
+    bench.parked.on_exit(pid, bench.now_s)
     assert not bench.reconcile(), "the next one is forked at once"
 
 
@@ -159,14 +159,14 @@ def test_first_one_that_is_silent_is_the_last_that_is_asked(
         asked.append(control_fd)
         return order.hand_over(control_fd, start)
 
-    monkeypatch.setattr(parked_keeper, "is_waiting", lambda _: True)
-    monkeypatch.setattr(parked_keeper, "hand_over", ask)
-    assert bench.keeper.launch(START, 0, bench.now_s) is None
+    monkeypatch.setattr(parked_workers, "is_waiting", lambda _: True)
+    monkeypatch.setattr(parked_workers, "hand_over", ask)
+    assert bench.parked.launch(START, 0, bench.now_s) is None
     assert len(asked) == 1
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-        bench.keeper.on_exit(pid, bench.now_s)
-    assert not bench.keeper.pids
+        bench.parked.on_exit(pid, bench.now_s)
+    assert not bench.parked.pids
 
 
 def test_order_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_none_is_parked_of_a_source_whose_forks_take_too_much(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent is told of it once."""
-    monkeypatch.setattr(parked_keeper, "PRIVATE_LIMIT_BYTES", 1)
+    monkeypatch.setattr(parked_workers, "PRIVATE_LIMIT_BYTES", 1)
     (pid,) = bench.reconcile()
     wait_until(lambda: bench.reconcile() == {pid} and not is_alive(pid), because="it is too large")
     bench.reap()
@@ -225,7 +225,7 @@ def test_those_that_are_lost_at_once_are_one_loss(bench: Bench) -> None:
     for pid in bench.park(LOSSES_LIMIT):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        bench.keeper.on_exit(pid, bench.now_s)
+        bench.parked.on_exit(pid, bench.now_s)
         bench.now_s += 0.01
     bench.now_s += 2 * BACKOFF_S
     bench.park()
@@ -235,18 +235,18 @@ def test_one_that_differs_from_its_source_is_no_loss(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has changed a limit of the pool: the next one has it."""
-    monkeypatch.setattr(parked_keeper, "has_same_inheritance", lambda *_: False)
+    monkeypatch.setattr(parked_workers, "has_same_inheritance", lambda *_: False)
     for _ in range(LOSSES_LIMIT + 1):
         (pid,) = bench.park()
-        assert bench.keeper.launch(START, 0, bench.now_s) is None
+        assert bench.parked.launch(START, 0, bench.now_s) is None
         os.waitpid(pid, 0)
-        bench.keeper.on_exit(pid, bench.now_s)
+        bench.parked.on_exit(pid, bench.now_s)
 
 
 def test_those_that_are_too_many_are_ended_when_the_node_is_quiet(bench: Bench) -> None:
     """A job has shrunk, or has ended; but a recovery that has no worker yet needs them."""
     pids = bench.park(3)
-    bench.keeper.back_off(bench.now_s)
+    bench.parked.back_off(bench.now_s)
     assert bench.reconcile(wanted=0) == pids
     bench.now_s += SURPLUS_S
     assert bench.reconcile(wanted=None) == pids
@@ -258,7 +258,7 @@ def test_those_that_are_too_many_are_ended_when_the_node_is_quiet(bench: Bench) 
 
 def test_a_pool_parks_so_many_at_most(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node of very many small workers is not doubled."""
-    monkeypatch.setattr(parked_keeper, "PARKED_LIMIT", 2)
+    monkeypatch.setattr(parked_workers, "PARKED_LIMIT", 2)
     pids = bench.park(9)
     assert len(pids) == 2 and bench.reconcile(9) == pids
 

@@ -14,7 +14,7 @@ from elasticd.autoscale.direct.history import CounterHistory
 from elasticd.autoscale.direct.query_metric import SeriesQuery, wanted
 from elasticd.autoscale.direct.scrape import Scrape, scraped
 from elasticd.autoscale.evaluation_input import QueryReading
-from elasticd.autoscale.source import Query
+from elasticd.autoscale.metrics_source import Query
 from elasticd.control.logs.output import HttpFetch
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.autoscale.held import HoldReason

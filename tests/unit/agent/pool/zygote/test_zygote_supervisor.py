@@ -10,7 +10,7 @@ import gc, os
 from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.launch import InForkedWorker, InheritedState
-from elasticd_agent.pool.zygote import zygote_keeper
+from elasticd_agent.pool.zygote import zygote_supervisor
 from elasticd_agent.pool.zygote.learned_set import Script
 
 start = Start(
@@ -26,18 +26,18 @@ def be_worker(order, control_fd, *, pool_pid, kept_fds):
             os.dup2(null, number)
     raise InForkedWorker(start, null, InheritedState(kept_fds=frozenset(), environment={}))
 
-zygote_keeper.be_zygote = be_worker
-plan = zygote_keeper.ZygotePlan(
+zygote_supervisor.be_zygote = be_worker
+plan = zygote_supervisor.ZygotePlan(
     script=Script(entry="train.py", kind=EntryKind.SCRIPT, folder="/"),
     record_folder="",
     pool_pid=os.getpid(),
     kept_fds=(),
     environment={},
 )
-keeper = zygote_keeper.ZygoteKeeper(plan=plan, send=lambda word: None)
-keeper.recall()
+supervisor = zygote_supervisor.ZygoteSupervisor(plan=plan, send=lambda word: None)
+supervisor.recall()
 try:
-    keeper.reconcile(0.0)
+    supervisor.reconcile(0.0)
 except InForkedWorker:
     pass
 else:

@@ -10,10 +10,10 @@ from typing import Any
 
 from elasticd.kube.api.port import Api, Changed, Name, Object, ResourceKind, ResourceList, name_of
 
-__all__ = ["ObjectMirror"]
+__all__ = ["ObjectCache"]
 
 
-class ObjectMirror:
+class ObjectCache:
     """The objects of one kind. Any thread may read them."""
 
     def __init__(

@@ -26,7 +26,7 @@ from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
 from elasticd_agent.pool.zygote.zygote import FORK, PARK, ZygoteOrder, be_zygote
 
-__all__ = ["ZygoteKeeper", "ZygotePlan"]
+__all__ = ["ZygoteSupervisor", "ZygotePlan"]
 
 DEBOUNCE_S = 1.0
 """The time from one worker's report until the imports begin, in which the other workers of this
@@ -66,7 +66,7 @@ class _Zygote:
 
 
 @dataclass(slots=True)
-class ZygoteKeeper:
+class ZygoteSupervisor:
     plan: ZygotePlan
     send: Callable[[FromPool], None]
     _serving: _Zygote | None = None
