@@ -97,7 +97,7 @@ class Agent:
         self._error, self._is_dirty = "", False
 
     def run(self) -> None:
-        """Serve until the end.
+        """Serve this node's jobs until a signal, or the end of the only job, ends the agent.
 
         Raises:
             EnvironmentProblem: the only job that it is for cannot be served here.

@@ -88,7 +88,7 @@ class ForkRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buried:
-    """Nothing is left of a pool that has ended."""
+    """The fork server has reaped a pool: none of its processes is left."""
 
     pid: int
 

@@ -143,7 +143,7 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """The answer to Leave."""
+    """The worker's answer to Leave: at which step it stopped, and what is saved."""
 
     step: int
     durable_step: int = -1

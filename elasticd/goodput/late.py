@@ -77,7 +77,7 @@ class LateJudgement:
 
     @property
     def late(self) -> Mapping[NodeId, Lateness]:
-        """Return the nodes that are late."""
+        """Return the nodes for which all others wait now, and by how much."""
         return {
             node: case.lateness
             for node, case in self.cases.items()

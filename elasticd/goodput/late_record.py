@@ -21,7 +21,7 @@ def followed(
     notes: Mapping[NodeId, str] | None = None,
     now_unix_s: float,
 ) -> LateNodes:
-    """Return the record for the present late nodes; verdicts about the `unknown` nodes stay.
+    """Return the record, updated to these late nodes; `unknown` nodes keep what it says of them.
 
     A node that was late already keeps the time since when it is late. For new entries the oldest of
     the nodes that are not late any more are removed.

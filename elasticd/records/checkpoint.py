@@ -30,7 +30,7 @@ the other keeper waits."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every:
-    """How often a snapshot is due; one of them is 0."""
+    """How often a snapshot is due: by seconds or by steps; the other is 0."""
 
     seconds: float = 0.0
     steps: int = 0

@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What a submitter asks for; written once, never changed."""
+    """The job that a submitter asks for; this record is written once and never changed."""
 
     name: JobName
     uid: str
@@ -232,7 +232,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """Where a job stands; written by a proposer, by compare-and-set, with the world."""
+    """The phase of a job; a proposer writes it with the world, by compare-and-set."""
 
     phase: Phase = Phase.PENDING
     generation: Generation = Generation(0)

@@ -53,7 +53,7 @@ else:
 
 
 class Stage(StrEnum):
-    """Where this node's part in the job stands."""
+    """Whether this node takes part in the job, leaves it, or has left it."""
 
     MEMBER = "member"
     LEAVING = "leaving"

@@ -42,7 +42,7 @@ _Found = list[tuple[str, torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """State taken apart.
+    """A nested state, split into its tensors and a skeleton of everything else.
 
     In the skeleton a JSON string, number, boolean or null is itself; anything else is an object
     with one tag. An object tagged `x` is the tensor of that index.

@@ -51,7 +51,7 @@ class NothingSaved(StateLost):
 
 
 class PausableSession(Protocol):
-    """What is used of a session."""
+    """The methods of a session that checkpoints need."""
 
     spent: SecondsSpent
 

@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class BundleFiles:
-    """The route to those files.
+    """The HTTP route by which a bundle gets the files of this node.
 
     `folders` holds the run folders of jobs that asked for one of their own.
     """

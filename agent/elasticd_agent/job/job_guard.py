@@ -36,7 +36,7 @@ class JobGuard:
         return lambda item: self._post(partial(self.run, job, item))
 
     def run(self, job: JobName, item: Item) -> None:
-        """Run the item.
+        """Run an item of one job; an error of ours ends that job alone.
 
         Raises: InvariantBroken: a rule of the rendezvous was broken.
         """

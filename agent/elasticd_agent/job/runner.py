@@ -44,7 +44,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """Why a runner ended."""
+    """The reason why this node serves a job no more, and when it may join again."""
 
     is_job_over: bool
     rejoin_after_s: float | None

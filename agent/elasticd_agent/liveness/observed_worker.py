@@ -65,7 +65,7 @@ class WatchedWorker:
         return (self.beat.step, self.beat.sequence)
 
     def beats(self, beat: Beat, now_s: float) -> None:
-        """Take in a heartbeat."""
+        """Note a heartbeat of the worker, and whether it shows progress."""
         before = self.beat
         if before is None or _numbers(before) != _numbers(beat):
             if self.in_loop is not None and before is not None and before.is_in_step:

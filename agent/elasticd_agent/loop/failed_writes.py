@@ -63,7 +63,7 @@ class FailedWrites:
             log.info("etcd.write_succeeded", job=job, what=what, failures=failing.count)
 
     def forget(self, job: JobName) -> None:
-        """Nothing of this job is written here any more."""
+        """Forget the failed writes of a job that this agent serves no more."""
         with self._lock:
             self._failing = {key: f for key, f in self._failing.items() if key[0] != job}
 

@@ -55,7 +55,7 @@ class FollowedLog:
             self._fd = None
 
     def lose(self, count: int) -> None:
-        """So many bytes that were read here could not be passed on."""
+        """Count bytes that were read here and could not be passed on."""
         self._missing += count
 
     # --- private ------------------------------------------------------------------------------

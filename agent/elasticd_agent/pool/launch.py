@@ -68,7 +68,7 @@ class Launcher:
     """True if a fork is so expensive that workers are forked before they are needed."""
 
     def launch(self, start: Start) -> Child:
-        """Start a worker.
+        """Start a worker, by a fork where that is safe.
 
         Raises: OSError: the system gives no process. InForkedWorker: in the new process, which
         leaves the pool's loop by this exception.

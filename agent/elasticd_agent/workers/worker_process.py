@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """Where the workers of one membership run."""
+    """The node and the incarnation for which a job's workers run here."""
 
     node: NodeId
     incarnation: Incarnation

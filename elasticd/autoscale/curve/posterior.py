@@ -43,7 +43,7 @@ LEAST_WEIGHT = 1e-4
 
 
 class MeasuredStep(NamedTuple):
-    """One measured size."""
+    """The measured duration of a step at one size of the job."""
 
     nodes: int
     log_s: float

@@ -49,7 +49,7 @@ def _default(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the tables of keys into the named page again."""
     path = Path(sys.argv[1])
     path.write_text(page_with_keys(path.read_text()))
 

@@ -157,7 +157,7 @@ class Table:
         return seconds
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false.
+        """Return the boolean that the table has under this key, or the default.
 
         Raises: CallError: the value is neither.
         """
@@ -198,7 +198,7 @@ class Table:
         return value.lower()
 
     def moment(self, key: str) -> float:
-        """Return seconds since 1970.
+        """Return the time that stands under this key, in seconds since 1970.
 
         Raises: CallError: the value is no time, has no time zone, or is too far in the past or
         future.

@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnswer:
-    """A complete result."""
+    """The complete result of one query to Prometheus."""
 
     kind: Kind
     samples: tuple[Sample, ...] = ()

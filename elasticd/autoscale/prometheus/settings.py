@@ -34,7 +34,7 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One address, parsed."""
+    """The parsed address of one Prometheus."""
 
     host: str
     port: int

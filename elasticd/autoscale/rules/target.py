@@ -78,7 +78,7 @@ def propose(rule: TargetRule, seen: Observation, memory: Memory) -> Proposal:
 
 
 def missing(rule: TargetRule, seen: Observation) -> tuple[str, str] | None:
-    """Return the word of the first metric without a number, and a sentence about all of these.
+    """Return why the first metric lacks a number, and a sentence about all that lack one.
 
     None means that each has its number. A supply of 0 is a number: a job without data has no
     throughput.

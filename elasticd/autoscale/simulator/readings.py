@@ -31,7 +31,7 @@ CLOCK_BACK_S = 600.0
 
 
 class Metrics:
-    """The metrics of one job."""
+    """The simulated metrics of one job."""
 
     def __init__(self, scenario: JobScenario) -> None:
         self._scenario = scenario

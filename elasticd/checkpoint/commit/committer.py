@@ -35,7 +35,7 @@ class CommitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """Commits for one job."""
+    """Makes the checkpoints of one job count: it appends them to the commit log."""
 
     bucket: Bucket
     log: CommitLog

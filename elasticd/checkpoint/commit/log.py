@@ -27,7 +27,7 @@ APPEND_LIMIT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """Who may write, by the entries that are in the log."""
+    """The run and generation that may write now, by the entries of the commit log."""
 
     run: int = 0
     generation: int = 0

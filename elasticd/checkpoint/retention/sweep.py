@@ -33,7 +33,7 @@ _STRAY = re.compile(rf"(?:{COMMITS}|{LEASES})/\.[^/]+\.tmp|{TRIALS}/[^/]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFolder:
-    """One folder under steps/."""
+    """The objects of one snapshot, in its folder under steps/."""
 
     snapshot: Snapshot
     objects: int

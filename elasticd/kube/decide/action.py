@@ -69,7 +69,7 @@ class ApplyReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyStatus:
-    """Apply the whole status."""
+    """Replace the status of an ElasticJob by this one."""
 
     job: JobKey
     status: ElasticJobStatus

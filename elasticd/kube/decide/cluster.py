@@ -78,7 +78,7 @@ class AgentPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records of etcd."""
+    """The records in etcd that the operator decides by."""
 
     jobs: Mapping[JobName, JobRecords] = field(default_factory=dict)
     reserved: frozenset[JobName] = frozenset()

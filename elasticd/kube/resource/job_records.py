@@ -81,7 +81,7 @@ class JobRecords:
 
     @property
     def own_want(self) -> Want | None:
-        """Return the operator's want."""
+        """Return what the operator itself wants of the job; None if it wants nothing."""
         return self.wants.get(OPERATOR)
 
     @property

@@ -9,7 +9,7 @@ __all__ = ["MISSING_INPUT", "HoldReason"]
 
 
 class HoldReason(StrEnum):
-    """The words."""
+    """Why an evaluation changed nothing although a rule might have."""
 
     EMPTY = "empty"
     """A query has no series."""

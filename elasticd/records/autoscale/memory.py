@@ -33,7 +33,7 @@ class Resized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The memory of one job."""
+    """What the autoscaler remembers of one job between its decisions."""
 
     uid: str = ""
     now_s: float = 0.0

@@ -57,7 +57,7 @@ class Select(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """The largest change within a period."""
+    """The largest change of the number of nodes within a period."""
 
     amount: float
     unit: RateUnit

@@ -18,7 +18,7 @@ __all__ = ["EtcdFailure", "Fate", "understand"]
 
 
 class Fate(StrEnum):
-    """What happened to a call that failed."""
+    """Whether a call to etcd that failed was carried out, and what its caller may do."""
 
     NOT_DONE = "not done"
     """It was surely not carried out; another try or another member may do it."""

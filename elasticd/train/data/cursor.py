@@ -31,7 +31,7 @@ class Cursor:
         self.committed = self.pending = DataPosition(0, 0)
 
     def deliver(self, stop: int) -> None:
-        """Move pending on to a later position of its epoch."""
+        """Note that the samples up to this position of the epoch were delivered."""
         self._move(stop, is_left_out=False)
 
     def finish(self) -> None:

@@ -49,7 +49,7 @@ class PassedWork:
         return has_failed(self._inner)
 
     def give_up(self, *, may_end_future: bool) -> None:
-        """Make whoever waits for it raise."""
+        """Give the collective up: each thread that waits for it gets an exception."""
         if not self.is_given_up:
             self.is_given_up = True
             if may_end_future:
@@ -109,7 +109,7 @@ class WakeableWork(dist.Work):
         return has_failed(self._inner)
 
     def give_up(self, *, may_end_future: bool) -> None:
-        """Make whoever waits for it raise."""
+        """Give the collective up: each thread that waits for it gets an exception."""
         if self.is_given_up:
             return
         self.is_given_up = True

@@ -72,7 +72,7 @@ class ReportedState(Protocol):
 
 
 class AgreementGroup(Protocol):
-    """What is used of a group."""
+    """The methods of a process group that the ranks' agreement needs."""
 
     @property
     def rank(self) -> int: ...
@@ -84,7 +84,7 @@ class AgreementGroup(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one rank has."""
+    """The state that one rank reports to the others: its position, and whether it can be used."""
 
     rank: int
     position: CommitPosition

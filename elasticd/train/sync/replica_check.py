@@ -79,7 +79,7 @@ class ReplicaStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaVerdict:
-    """What rank 0 found, as it stands in the store."""
+    """The result of rank 0's comparison of the replicas, as it stands in the store."""
 
     odd: Sequence[int] = ()
     """Ranks that differ from most others."""

@@ -65,7 +65,7 @@ class LoadFailed(ElasticdError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
-    """What this rank's part in the copy of the state cost."""
+    """The bytes and seconds that this rank spent on the copy of the state."""
 
     received_bytes: int = 0
     sent_bytes: int = 0
@@ -85,7 +85,7 @@ class FetchedState(Protocol):
 
 
 class FetchGroup(Protocol):
-    """What is used of a group."""
+    """The methods of a process group that a copy of the state needs."""
 
     @property
     def rank(self) -> int: ...

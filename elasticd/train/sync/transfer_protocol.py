@@ -117,7 +117,7 @@ def read_request(line: socket.socket) -> TransferRequest | None:
 
 
 def read_text(line: socket.socket) -> bytes:
-    """Return the next text.
+    """Receive the next text from the other rank.
 
     Raises: Fenced: the announced text is longer than any state's skeleton.
     """

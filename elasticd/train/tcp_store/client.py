@@ -69,7 +69,7 @@ def connect(
     is_over: Callable[[], bool],
     found: Callable[[str, Address], None],
 ) -> Any:
-    """Return a client.
+    """Connect to a generation's TCPStore and return the client.
 
     Before it is made, `found` is called with our own address on the way to the store and the
     store's, so that another thread can shut the socket of a client that is stuck.

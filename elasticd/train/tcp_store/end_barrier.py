@@ -21,7 +21,7 @@ _ALL_FINISHED, _LEFT = "finished", "left"
 
 
 class BarrierStore(Protocol):
-    """What is used of a generation's store."""
+    """The methods of a generation's store that the barrier needs."""
 
     def add(self, key: str, amount: int, /) -> int: ...
     def check(self, keys: list[str], /) -> bool: ...

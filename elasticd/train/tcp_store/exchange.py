@@ -15,7 +15,7 @@ __all__ = ["ExchangeGroup", "StoreExchange"]
 
 
 class ExchangeGroup(Protocol):
-    """What is used of a group."""
+    """The methods of a process group that the exchange needs."""
 
     @property
     def rank(self) -> int: ...

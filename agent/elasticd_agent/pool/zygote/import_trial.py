@@ -34,7 +34,7 @@ class Unsound(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What the imports resulted in."""
+    """The result of importing a script's modules in a child on trial."""
 
     modules: int
     import_s: float

@@ -40,7 +40,7 @@ _WORDS = {kind.__name__: kind for kind in (Importing, Failed, Ready)}
 
 
 def unpack_word(line: bytes) -> Importing | Failed | Ready:
-    """Read one line.
+    """Read one message of the zygote.
 
     Raises: InvariantBroken: the line is none of these messages.
     """

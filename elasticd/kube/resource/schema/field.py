@@ -22,7 +22,7 @@ SECONDS_LIMIT = 31_536_000
 
 
 class Form(StrEnum):
-    """The form of a value."""
+    """The form of a value in an ElasticJob's spec."""
 
     TEXT = "text"
     WHOLE = "whole number"
