@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -69,7 +70,7 @@ def check_writable(
     Raises: CallError, Unavailable: the destination cannot be written; the message says why.
     """
     if place.folder.startswith("file://"):
-        _check_folder(Path(place.folder.removeprefix("file://") or "/"), flag)
+        _check_folder(Path(place.folder.removeprefix("file://") or "/"), place.name, flag)
         return
     # The name is unique: a user who may create objects need not have the right to overwrite or
     # delete them, and some storage allows one write a second for each name.
@@ -85,8 +86,8 @@ def check_writable(
         bucket.delete([trial])
 
 
-def _check_folder(folder: Path, flag: str) -> None:
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+def _check_folder(folder: Path, name: str, flag: str) -> None:
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     why = ""
     if there.is_dir():
         try:
@@ -96,9 +97,22 @@ def _check_folder(folder: Path, flag: str) -> None:
             if isinstance(exc, FileNotFoundError):  # A file system that takes no new files.
                 why = f"no files can be made in {there}"
     else:
-        why = f"{there} is a file"
-    if why:
-        raise CallError(f"{flag} {folder} cannot be written ({why}): choose another place.")
+        why = f"{there} is {'a link to nothing' if there.is_symlink() else 'a file'}"
+    if why := why or _why_no_file(folder, name):
+        raise CallError(f"{flag} {folder / name} cannot be written ({why}): choose another place.")
+
+
+def _why_no_file(folder: Path, name: str) -> str:
+    """Return why no file can get this name; empty if one can, perhaps in place of an older one."""
+    try:
+        mode = (folder / name).lstat().st_mode
+    except FileNotFoundError:
+        return ""
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    if not name or stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        return ""
+    return f"{folder / name} is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}"
 
 
 def write(

@@ -11,22 +11,22 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.errors import CallError
-from elasticd.store.api import LEAST_LEASE_TTL_S
+from elasticd.store.api import LEAST_LEASE_TTL_S, MOST_LEASE_TTL_S
 
 __all__ = [
     "LAST_PORT",
     "MOST_DIGITS",
     "at_least",
-    "check_least",
+    "check_range",
     "checked_lease_ttl_s",
     "decimal",
     "duration",
     "duration_option",
     "host",
-    "is_signal",
     "moment",
     "not_empty",
     "seconds",
+    "signal_of",
     "size",
     "whole",
 ]
@@ -109,24 +109,30 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
     return value
 
 
-def check_least(flag: str, value_s: float, least_s: float) -> None:
-    """Refuse a duration that is shorter than the least possible.
+def check_range(flag: str, value_s: float, least_s: float, most_s: float) -> None:
+    """Refuse a duration that is shorter than the least possible, or longer than makes sense.
 
-    Raises: CallError: the duration is below `least_s`.
+    Raises: CallError: the duration is below `least_s`, or above `most_s`.
     """
     if value_s < least_s:
         raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
+    if value_s > most_s:
+        raise CallError(
+            f"{flag} {value_s:g} is above {most_s:.0f} seconds, the most that makes sense."
+        )
 
 
 def checked_lease_ttl_s(ttl_s: float) -> float:
     """Return the value of `--lease-ttl`, in seconds.
 
-    Raises: CallError: the value is below the shortest lease that etcd grants.
+    Raises: CallError: the value is below the shortest lease that etcd grants, or so long that the
+        loss of a node would hardly be noticed.
     """
     if ttl_s < LEAST_LEASE_TTL_S:
         raise CallError(
             f"--lease-ttl {ttl_s:g} is below {LEAST_LEASE_TTL_S:g} seconds, the least etcd grants."
         )
+    check_range("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S, MOST_LEASE_TTL_S)
     return ttl_s
 
 
@@ -148,8 +154,9 @@ def size(flag: str, text: str | None, *, least: int) -> int:
     return nbytes
 
 
-def is_signal(name: str) -> bool:
-    return name.startswith("SIG") and name in signal.Signals.__members__
+def signal_of(name: str) -> signal.Signals | None:
+    """Return the signal of this name, as in SIGTERM; None if there is none."""
+    return signal.Signals.__members__.get(name)
 
 
 def host(flag: str, text: str) -> str:

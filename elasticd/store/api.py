@@ -17,6 +17,7 @@ __all__ = [
     "KeyRange",
     "KeyValue",
     "LEAST_LEASE_TTL_S",
+    "MOST_LEASE_TTL_S",
     "Lease",
     "LeaseId",
     "ModifiedAt",
@@ -38,6 +39,8 @@ __all__ = [
 
 LEAST_LEASE_TTL_S = 2.0
 """The least time for which etcd grants a lease, with its default election timeout."""
+MOST_LEASE_TTL_S = 86_400.0
+"""A day: nobody would wait longer for the news that a process is gone."""
 NODE_LEASE_TTL_S = 5.0
 """Within this time the loss of a node is noticed, unless `--lease-ttl` says otherwise."""
 

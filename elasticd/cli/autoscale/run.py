@@ -18,10 +18,10 @@ from elasticd.cli.autoscale.prometheus_flags import (
 from elasticd.cli.daemons.agent import end_with
 from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
-from elasticd.cli.parse_value import check_least, duration, not_empty
+from elasticd.cli.parse_value import check_range, duration, not_empty
 from elasticd.net.listener import host_port
 from elasticd.records.keys import Keys
-from elasticd.store.api import LEAST_LEASE_TTL_S, Store
+from elasticd.store.api import LEAST_LEASE_TTL_S, MOST_LEASE_TTL_S, Store
 from elasticd.telemetry import log
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 LEAST_PERIOD_S = 0.1
+MOST_PERIOD_S = 86_400.0
 LEAST_ANSWER_S = 5.0
 """The time that Prometheus has for one evaluation, in seconds, if the period is shorter."""
 
@@ -99,8 +100,8 @@ def run(
         end_with(parent_pid)
     hint = " (On one machine alone, `elasticd run --autoscale FILE` starts all of it.)"
     settings = required_settings(values, os.environ, who="An autoscaler", hint=hint)
-    check_least("--period", period_s, LEAST_PERIOD_S)
-    check_least("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S)
+    check_range("--period", period_s, LEAST_PERIOD_S, MOST_PERIOD_S)
+    check_range("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S, MOST_LEASE_TTL_S)
     host, port = listen_address(listen)
     prometheus = _prometheus(values, period_s)
     keys = keys_of(values, os.environ)

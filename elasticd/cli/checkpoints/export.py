@@ -37,7 +37,10 @@ def export(number: int | None, step: int | None, form: str, target: str, **given
         raise CallError(f"--to {target}: an export goes to a folder of this machine.")
     if number is not None and step is not None:
         raise CallError("NUMBER and --step are two names of one thing: give one of them.")
-    folder = Path(target).resolve()
+    try:
+        folder = Path(target).resolve()
+    except RuntimeError as exc:  # Python 3.12 and older.
+        raise CallError(f"--to {target} is a link to itself: give another folder.") from exc
     site = open_site(given)
     entry = site.pick(number, step)
     from elasticd.dcp import export as writer  # This imports torch, which is slow.

@@ -49,7 +49,9 @@ def age_limit(flag: str, text: str, *, least_s: float) -> float:
         seconds = float(number) * _UNITS_S[unit]
     except (ValueError, KeyError) as exc:
         raise CallError(f"{flag} {text} is no time: write 90m, 24h or 7d.") from exc
-    if not least_s <= seconds < float("inf"):
+    if not seconds < float("inf"):  # NaN is not below either.
+        raise CallError(f"{flag} {text} is no time that ever passes: write 90m, 24h or 7d.")
+    if seconds < least_s:
         raise CallError(
             f"{flag} {text} is below {age(least_s)}: what is younger may still be in use, and two "
             "hosts' clocks differ."

@@ -10,9 +10,9 @@ import click
 
 from elasticd.cli.daemons.listen_address import listen_address
 from elasticd.cli.etcd_flags import etcd_options, keys_of, prepare_store, required_settings
-from elasticd.cli.parse_value import check_least, duration, not_empty
+from elasticd.cli.parse_value import check_range, duration, not_empty
 from elasticd.net.listener import host_port
-from elasticd.store.api import LEAST_LEASE_TTL_S
+from elasticd.store.api import LEAST_LEASE_TTL_S, MOST_LEASE_TTL_S
 from elasticd.telemetry import log
 
 __all__ = ["operator"]
@@ -88,7 +88,7 @@ def operator(
     leads. Jobs continue to train while no operator runs, and while the API server does not answer.
     """
     settings = required_settings(values, os.environ, who="An operator")
-    check_least("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S)
+    check_range("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S, MOST_LEASE_TTL_S)
     host, port = listen_address(listen)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)

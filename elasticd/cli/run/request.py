@@ -7,6 +7,7 @@ The hard part is the meaning of torchrun's flags without torchrun's rendezvous. 
 are mapped. Flags about parts of torchrun that do not exist here print one line that says so.
 """
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,14 @@ from elasticd.store.api import NODE_LEASE_TTL_S, StoreSettings
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
 
 LEAST_LOG_BYTES = 1 << 20
+NEVER_A_WISH = (
+    *(signal.SIGKILL, signal.SIGSTOP),  # No process can handle them.
+    signal.SIGCHLD,  # The kernel sends it whenever a process of the run ends.
+    signal.SIGPIPE,  # It is sent with each write to a connection that is gone.
+    # A handler would return to the instruction that failed, for ever.
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL),
+)
+"""Signals that cannot be a person's wish that the job ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +229,8 @@ def _signals(text: str | None) -> tuple[str, ...]:
         part.strip().upper() for part in (text or "SIGTERM,SIGINT,SIGHUP,SIGQUIT").split(",")
     )
     for name in names:
-        if name in ("SIGKILL", "SIGSTOP") or not parse_value.is_signal(name):
+        number = parse_value.signal_of(name)
+        if number is None or number in NEVER_A_WISH:
             raise CallError(f"--signals-to-handle {name}: that is not a signal one can handle.")
     return names
 

@@ -42,6 +42,10 @@ def check_entry(request: RunRequest, here: Path) -> None:
             f"The script {entry} was not found in {path.parent}: check its path."
             + (hint if request.mode is Mode.SUBMIT else "")
         )
+    if not path.is_file():
+        raise CallError(
+            f"The script {entry} is no regular file, and each worker reads it anew: name a file."
+        )
     if draft.entry_kind is EntryKind.COMMAND and not os.access(path, os.X_OK):
         raise CallError(f"The program {entry} cannot be executed: give it the right (chmod +x).")
     if not os.access(path, os.R_OK):
@@ -57,7 +61,9 @@ def default_job_name(
     """
     entry = draft.entry
     if draft.entry_kind is EntryKind.COMMAND and draft.args[:1] == ("-u",):
-        entry = draft.args[2 if draft.args[1] == "-m" else 1]
+        # Most likely an interpreter's flags; but any program may have a flag of this name.
+        words = [word for word in draft.args[1:3] if word != "-m"]
+        entry = words[0] if words else entry
     stem = entry.rpartition(".")[2] if draft.entry_kind is EntryKind.MODULE else Path(entry).stem
     usable = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "job"
     stamp = f"{stamp}-{unique}" if unique else stamp

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from elasticd.errors import EnvironmentProblem, NotSupported, Unavailable
@@ -52,12 +53,17 @@ def archive(items: Iterable[KeyValue], path: Path) -> None:
     """
     text = archive_text(items)
     partial = path.with_suffix(".partial")
-    # The file holds the values of --env, so only its owner may read it.
-    with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())  # Else the name may be on the disk before what it names.
-    partial.rename(path)
+    try:
+        # The file holds the values of --env, so only its owner may read it.
+        with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # Else the name may be on the disk before what it names.
+        partial.rename(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()  # A full disk needs the room, and nobody else knows the file.
+        raise
 
 
 def archive_text(items: Iterable[KeyValue]) -> str:
@@ -70,7 +76,8 @@ def load(path: Path, store: Store) -> None:
     """Put the records of a file into an empty store.
 
     Raises:
-        NotSupported: the file is no archive, is of a newer version, or has a malformed record.
+        NotSupported: the file is no archive, is of a newer version, has a malformed record, or
+            cannot be read by this user.
     """
     try:
         plain = json.loads(path.read_text())
@@ -78,6 +85,8 @@ def load(path: Path, store: Store) -> None:
         texts = [(key, json.dumps(value).encode()) for key, value in records.items()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise NotSupported(f"{path} is not a file of elasticd's records.") from exc
+    except OSError as exc:
+        raise NotSupported(f"{path} cannot be read ({exc.strerror}): see who owns it.") from exc
     if schema != SCHEMA:
         raise NotSupported(f"{path} has schema {schema}, this elasticd knows {SCHEMA}: upgrade it.")
     puts = [Put(key=key, value=compressed(text, key)) for key, text in texts]

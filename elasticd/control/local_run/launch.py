@@ -202,7 +202,8 @@ def _running(module: str) -> dict[int, str]:
     found = {}
     for pid in _descendants():
         with suppress(OSError):
-            call = Path("/proc", str(pid), "cmdline").read_bytes().decode().split("\0")
+            # A script may give its processes names and arguments that are no text.
+            call = os.fsdecode(Path("/proc", str(pid), "cmdline").read_bytes()).split("\0")
             if module in call[:-2]:
                 found[pid] = call[call.index(module) + 1]
     return found
@@ -221,9 +222,10 @@ def _descendants() -> set[int]:
         if entry.name.isdigit():
             with suppress(OSError):
                 # The name in parentheses may contain any character, even spaces and parentheses.
-                stat = Path("/proc", entry.name, "stat").read_text()
-                state, parent = stat.rpartition(")")[2].split()[:2]
-                if state != "Z":
+                # The kernel cuts a name after 15 bytes, so it need not be text either.
+                stat = Path("/proc", entry.name, "stat").read_bytes()
+                state, parent = stat.rpartition(b")")[2].split()[:2]
+                if state != b"Z":
                     parents[int(entry.name)] = int(parent)
     found: set[int] = set()
     fresh = {os.getpid()}

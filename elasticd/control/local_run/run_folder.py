@@ -159,7 +159,7 @@ class JobFolder:
     def _take_lock(self) -> bool:
         """Lock the present lock file; return False if another process has locked it.
 
-        Raises: OSError: the file cannot be opened or created.
+        Raises: OSError: the file cannot be opened, created or locked.
         """
         path = self.path / "lock"
         while True:
@@ -167,9 +167,12 @@ class JobFolder:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 os.close(fd)
                 return False
+            except OSError:  # A file system without locks: nobody else holds this one.
+                os.close(fd)
+                raise
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), path.stat()):
                     self._lock = fd

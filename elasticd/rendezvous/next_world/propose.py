@@ -91,6 +91,8 @@ def schedule_proposal(
         delay_s = 0.0 if is_culprit_awaited(state) else ALIKE_GRACE_S
     elif reason is Reason.WORKER_FAILED and state.world is not None and state.world.size > 1:
         delay_s = SECONDARY_GRACE_S
+    elif state.world is None and any(want.is_stop for want in state.wants.values()):
+        delay_s = 0.0  # Whoever joins meanwhile would only be stopped, too.
     elif state.world is None or reason is Reason.JOINED:
         delay_s = 0.0 if _are_all_here(state) else state.spec.join_window_s
     elif reason in LOSS_WINDOW_S:

@@ -135,3 +135,26 @@ def test_anything_that_fsspec_reaches_is_written() -> None:
     system = fsspec.filesystem("memory")
     assert system.cat("/bundles/x/y.tgz") == b"data"
     assert system.ls("/bundles/x", detail=False) == ["/bundles/x/y.tgz"]
+
+
+def test_place_that_no_file_can_get_is_refused_before_anything_is_gathered(tmp_path: Path) -> None:
+    """A run would find it out only when the job has failed, and would make no bundle."""
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "x")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "d.tgz").mkdir()
+    os.mkfifo(tmp_path / "fifo.tgz")
+    long = "a" * 300
+    for text, said in (
+        ("dangling", "a link to nothing"),
+        ("loop/x", "a link to nothing"),
+        ("d.tgz", "d.tgz is a folder"),
+        ("fifo.tgz", "fifo.tgz is no regular file"),
+        (f"{long}.tgz", "File name too long"),
+        (long, "File name too long"),
+    ):
+        with pytest.raises(CallError, match=said):
+            check(f"{tmp_path}/{text}")
+    (tmp_path / "old.tgz").write_text("")
+    (tmp_path / "link.tgz").symlink_to("old.tgz")
+    for text in ("old.tgz", "link.tgz", "new.tgz"):
+        check(f"{tmp_path}/{text}")

@@ -33,6 +33,7 @@ LONG = "9" * 5_000
 
 BAD_CALLS = [
     (["run"], "No script was given"),
+    (["run", "/dev/null"], "/dev/null is no regular file"),
     (["run", "nope.py"], "nope.py was not found"),
     (["run", "folder"], "folder is a folder"),
     (["run", "--no-python", "no-such-program"], "was not found on PATH"),

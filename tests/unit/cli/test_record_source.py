@@ -1,5 +1,6 @@
 """Which records a command opens while a local run ends: its etcd's, or its archive."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,3 +103,25 @@ def test_run_whose_records_are_damaged_hides_no_other_run(
 def test_run_of_an_unknown_name_is_told_of_similar_ones(jobs: list[str], said: str) -> None:
     """The one that was meant may be older than the five that are named."""
     assert known_runs(jobs, "tyr") == said
+
+
+def test_run_whose_records_another_user_owns_hides_no_other_run(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Users may share a run folder, and only the owner of records may read them."""
+    folder.release()
+    other = JobFolder(folder.run_folder, JobName("other"))
+    other.path.mkdir()
+    other.records.write_text("{}")
+    real = Path.read_text
+
+    def refuse(path: Path, *args: str) -> str:
+        if path == other.records:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *args)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    values = {"etcd": None, "log_dir": str(folder.run_folder)}
+    with sources(values) as opened:
+        assert [source.store.get(KEYS.spec(JOB)) is not None for source in opened] == [True]
+    assert "records.json cannot be read (Permission denied)" in capsys.readouterr().err

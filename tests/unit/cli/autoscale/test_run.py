@@ -13,6 +13,8 @@ CALLS = [
     ((*ETCD, *PROMETHEUS, "--period", "0"), "--period 0 is below 0.1 seconds"),
     ((*ETCD, *PROMETHEUS, "--period", "often"), "'often' is no duration"),
     ((*ETCD, *PROMETHEUS, "--lease-ttl", "1s"), "--lease-ttl 1 is below 2 seconds"),
+    ((*ETCD, *PROMETHEUS, "--lease-ttl", "1e300h"), "e+303 is above 86400 seconds"),
+    ((*ETCD, *PROMETHEUS, "--period", "2d"), "--period 172800 is above 86400 seconds"),
     ((*ETCD, *PROMETHEUS, "--listen", "9481"), "--listen 9481 is no address"),
     ((*ETCD, *PROMETHEUS, "--listen", "host:70000"), "--listen host:70000 is no address"),
     ((*ETCD, *PROMETHEUS, "--listen", ":1"), "--listen :1 is no address"),

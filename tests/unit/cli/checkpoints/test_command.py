@@ -241,6 +241,7 @@ BAD_CALLS = [
     (["sweep", "URL", "--older-than", "5m"], "--older-than 5m"),
     (["sweep", "URL", "--older-than", "soon"], "--older-than soon"),
     (["sweep", "URL", "--older-than", "infd"], "--older-than infd"),
+    (["sweep", "URL", "--older-than", "1e400h"], "1e400h is no time that ever passes"),
     (["export", "URL", "--format", "pickle", "--to", "x"], "pickle"),
     (["export", "URL", "--to", "x"], "--format"),
     (["export", "URL", "--format", "torch"], "--to"),
@@ -248,6 +249,7 @@ BAD_CALLS = [
     (["export", "URL", "9", "--format", "torch", "--to", "x"], "no checkpoint 9"),
     (["export", "EMPTY", "--format", "torch", "--to", "x"], "There is no checkpoint at"),
     (["export", "URL", "--format", "torch", "--to", "URL"], "is there already"),
+    (["export", "URL", "--format", "torch", "--to", "LOOP/x"], "x"),
     (["nonsense"], "nonsense"),
 ]
 
@@ -258,6 +260,8 @@ def test_a_wrong_call_is_answered_in_one_sentence_with_exit_code_2(
 ) -> None:
     """On stderr, without what is secret; nothing is removed."""
     places = {"URL": str(tmp_path / "run"), "EMPTY": str(tmp_path / "empty")}
+    (tmp_path / "loop").symlink_to("loop")
+    places["LOOP/x"] = str(tmp_path / "loop" / "x")
     code, out, err = call(capfd, *(places.get(word, word) for word in argv))
     assert (code, out) == (2, "")
     assert err.startswith("elasticd: ") and err.count("\n") == 1

@@ -46,6 +46,7 @@ def config(path: Path, url: str) -> tuple[str, ...]:
     [
         ((), "needs etcd: give --etcd"),
         ((*ETCD, "--lease-ttl", "1s"), "--lease-ttl 1 is below 2 seconds"),
+        ((*ETCD, "--lease-ttl", "2d"), "--lease-ttl 172800 is above 86400 seconds"),
         ((*ETCD, "--listen", "here"), "--listen here is no address"),
         ((*ETCD, "--listen", "a:" + "9" * 5000), "is no address"),
         (ETCD, "There is no kubeconfig"),

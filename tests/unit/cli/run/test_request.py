@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +246,15 @@ def test_the_shutdown_timeout_has_torchruns_variable() -> None:
         ["--max-restarts", "-1"],
         ["--max-restarts", "many"],
         ["--lease-ttl", "1"],
+        ["--lease-ttl", "1e300"],
         ["--join-window", "-1"],
         ["--isolation-limit", "nan"],
         ["--signals-to-handle", "SIGKILL"],
         ["--signals-to-handle", "TERM"],
+        ["--signals-to-handle", "SIGTERM,SIGCHLD"],
+        ["--signals-to-handle", "SIGCLD"],
+        ["--signals-to-handle", "SIGPIPE"],
+        ["--signals-to-handle", "SIGSEGV"],
         ["--start-method", "thread"],
         ["--job", "a/b"],
         ["--local-agents", "0"],
@@ -390,3 +396,14 @@ def test_what_the_pool_imports_is_learned_unless_something_else_is_asked_for(
     """Names alone mean these and no others."""
     spec = parse([*flags, "t.py"], {}).spec(name=JobName("j"), uid="1", here="/w")
     assert (spec.preload, spec.learns_imports) == (preload, learns)
+
+
+def test_program_with_a_flag_like_an_interpreters_has_a_name_too() -> None:
+    """`-u` is not only Python's."""
+    for args, name in (
+        (["--no-python", "cat", "-u"], "cat-1122-1200"),
+        (["--no-python", "cat", "-u", "-m"], "cat-1122-1200"),
+        (["--python", sys.executable, "train.py"], "train-1122-1200"),
+        (["--python", sys.executable, "-m", "some.train"], "some-1122-1200"),
+    ):
+        assert default_job_name(parse(args, {}).draft, "1122-1200", None) == name

@@ -1,5 +1,6 @@
 """The records of a run that is over, as they are read at its very end."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -71,3 +72,19 @@ def test_records_are_on_the_disk_before_their_name(
     monkeypatch.setattr(os, "fsync", fsync)
     archive([], path)
     assert synced == [path.stat().st_size] and synced[0] > 0
+
+
+def test_archive_that_finds_no_room_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, and no command knows the file that was not finished."""
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "records.json").write_text("old")
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        archive([], tmp_path / "records.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["records.json"]
+    assert (tmp_path / "records.json").read_text() == "old"

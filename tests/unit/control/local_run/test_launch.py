@@ -107,3 +107,22 @@ def test_what_an_agent_logs_is_not_what_it_said_for_people(tmp_path: Path) -> No
         file.write('{"event": "job.status_changed"}\n')
     assert agents.last_words(NodeId("local-0")) == "here"
     agents.stop(patience_s(5.0))
+
+
+def test_processes_whose_names_are_no_text_are_found_and_ended(tmp_path: Path) -> None:
+    """The kernel cuts a name after 15 bytes, and a script may pass any bytes as an argument."""
+    code = """
+import ctypes, os, subprocess, sys, time
+from elasticd.control.local_run.launch import adopt_orphans, end_descendants, keepers
+adopt_orphans()
+named = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\\\xff) S 1', 0, 0, 0); "
+named += "print(flush=True); time.sleep(300)"
+call = [sys.executable, "-c", named, b"\\xff"]
+child = subprocess.Popen(call, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(len(keepers()), end_descendants(0.0), child.wait())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience_s(60.0)
+    )
+    assert done.stdout.split()[:2] == ["0", "1"], done.stderr

@@ -1,5 +1,7 @@
 """A local job's folder and what is kept in it."""
 
+import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -171,3 +173,16 @@ def test_folder_that_has_no_room_for_the_endpoint_is_named(tmp_path: Path) -> No
     folder = JobFolder(tmp_path / "gone", JobName("a"))
     with pytest.raises(CallError, match=r"run folder .*gone/a cannot be written .*--log-dir"):
         folder.write_endpoint("http://x:1")
+
+
+def test_folder_that_takes_no_locks_is_not_a_run_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS without its lock daemon: the name is free, and another one would not help."""
+
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(CallError, match=r"No locks available.*--log-dir"):
+        JobFolder(tmp_path, JOB).take()

@@ -478,3 +478,16 @@ def test_alarm_is_never_in_the_past_once_it_was_heard() -> None:
         wake_s = wake_at_s(told.state)
         assert wake_s is not None and wake_s > told.now_s
         told.tick(wake_s - told.now_s)
+
+
+def test_stop_before_the_first_world_waits_for_nobody_who_may_still_join() -> None:
+    """torchrun's last_call_timeout may be ten minutes, and so long Ctrl-C had no effect."""
+    told = Told(0, join_window_s=600.0)
+    told.standby()
+    told.status(running(0))
+    told.tell(ev.OldestFound(nodes=(name(0),)))
+    told.tell(ev.ResultsListed(results=()))
+    told.members(member(0))
+    assert told.count(fx.WriteStatus) == 0
+    told.tell(ev.WantsListed(wants={"user": Want(writer="user", is_stop=True, why="lunch")}))
+    assert written_status(told).phase is Phase.STOPPED
