@@ -115,7 +115,7 @@ def _read(folder: Path, wanted: bytes) -> Process | None:
     entries = (folder / "environ").read_bytes().split(b"\0")
     if wanted not in entries:
         return None
-    text = (folder / "stat").read_text()
+    text = (folder / "stat").read_text(errors="replace")
     name = text[text.index("(") + 1 : text.rindex(")")]
     if text[text.rindex(")") + 2] in "ZX":
         return None
@@ -126,7 +126,7 @@ def _read(folder: Path, wanted: bytes) -> Process | None:
     return Process(
         pid=int(folder.name),
         name=name,
-        command=(folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip(),
+        command=(folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip(),
         node=values.get(NODE, ""),
         life=int(values.get(LIFE, 0)),
         is_worker=any(

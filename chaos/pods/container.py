@@ -72,15 +72,15 @@ def contained(container: str) -> list[Contained]:
     found = []
     for folder in _folders():
         with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
-            if not in_container((folder / "cgroup").read_text(), container):
+            if not in_container((folder / "cgroup").read_text(errors="replace"), container):
                 continue
-            stat = (folder / "stat").read_text()
+            stat = (folder / "stat").read_text(errors="replace")
             if stat.rpartition(")")[2].split()[0] in _DEAD:
                 continue
             found.append(
                 Contained(
                     pid=int(folder.name),
-                    inner_pid=inner_pid((folder / "status").read_text()),
+                    inner_pid=inner_pid((folder / "status").read_text(errors="replace")),
                     began_ticks=began_ticks(stat),
                     is_worker=_is_worker((folder / "environ").read_bytes()),
                 )

@@ -135,7 +135,7 @@ def _place(proc: Path, groups: Path) -> tuple[Path, str, _Files]:
     """Return the folder of the memory controller's hierarchy, and this process's path in it."""
     path = ""
     try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        lines = (proc / "self" / "cgroup").read_text(errors="surrogateescape").splitlines()
     except (OSError, ValueError):
         lines = []
     for line in lines:

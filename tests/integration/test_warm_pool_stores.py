@@ -174,6 +174,7 @@ if sys.argv[1:] == ["raise"]:
     store.set(f"summed-{dist.get_rank()}", "")
     store.wait(["summed-0", "summed-1"])
     raise RuntimeError("inside the group")
+del model  # It must be gone before its group: torch 2.13 may deadlock otherwise.
 dist.destroy_process_group()
 """
 

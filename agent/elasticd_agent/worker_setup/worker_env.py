@@ -246,7 +246,7 @@ def _interface_of_ipv4(address: str) -> str:
 def _interface_of_ipv6(address: ipaddress.IPv6Address, table: Path) -> str:
     wanted = address.packed.hex()
     with suppress(OSError):  # A kernel without IPv6 has no such file.
-        for line in table.read_text().splitlines():
+        for line in table.read_text(errors="replace").splitlines():
             digits, index, *_, name = line.split()
             # Several interfaces may have one link-local address; its zone says which is meant.
             zones = (None, name, str(int(index, 16)))

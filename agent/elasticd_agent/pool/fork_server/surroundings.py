@@ -43,7 +43,7 @@ def surroundings() -> dict[str, str]:
         root = os.stat("/")
         found["root folder"] = f"{root.st_dev} {root.st_ino}"
     with suppress(OSError):
-        found["cgroup"] = Path("/proc/self/cgroup").read_text()
+        found["cgroup"] = Path("/proc/self/cgroup").read_text(errors="replace")
     with suppress(OSError):
         found["oom_score_adj"] = Path("/proc/self/oom_score_adj").read_text().strip()
     for name in _LIMITS:
@@ -51,7 +51,7 @@ def surroundings() -> dict[str, str]:
         # An agent raises its own limit of files; a pool gets the one that it began with.
         found[name] = str(hard if name == "RLIMIT_NOFILE" else (soft, hard))
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name in _PRIVILEGES:
                 found[name] = value.strip()
@@ -66,7 +66,7 @@ def _ids(own: tuple[int, int, int], child: int | None) -> tuple[int, ...]:
 def _umask() -> str:
     """Read the umask from /proc: os.umask cannot read it without setting it, for all threads."""
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
             if line.startswith("Umask:"):
                 return line.split()[1]
     return ""

@@ -66,7 +66,7 @@ def inherited(pid: int) -> tuple[object, ...]:
     for name in ("limits", "cgroup", "oom_score_adj"):
         with suppress(FileNotFoundError):  # A kernel without it; a process that is gone has none.
             found.append((folder / name).read_bytes())
-    lines = (folder / "status").read_text().splitlines()
+    lines = (folder / "status").read_text(errors="replace").splitlines()
     found += [line for line in lines if line.partition(":")[0] in _INHERITED]
     return tuple(found)
 

@@ -10,7 +10,7 @@ _CAP_SYS_NICE = 23
 
 def can_undo() -> bool:
     """Return True if this process may lower its niceness again; if not, do not raise it."""
-    with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as status:
+    with suppress(OSError, ValueError), open("/proc/self/status", errors="replace") as status:
         for line in status:
             if line.startswith("CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_SYS_NICE & 1)
