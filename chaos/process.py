@@ -126,7 +126,11 @@ def _read(folder: Path, wanted: bytes) -> Process | None:
     return Process(
         pid=int(folder.name),
         name=name,
-        command=(folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip(),
+        command=(folder / "cmdline")
+        .read_bytes()
+        .replace(b"\0", b" ")
+        .decode(errors="replace")
+        .strip(),
         node=values.get(NODE, ""),
         life=int(values.get(LIFE, 0)),
         is_worker=any(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from elasticd.control.local_run.launch import AgentCall, Agents, is_dead, keepers
+from elasticd.control.local_run.launch import AgentCall, Agents, is_dead
 from elasticd.records.ids import JobName, NodeId
 from elasticd.store.api import StoreSettings
 from tests.fixtures.patience import patience_s
@@ -97,22 +97,6 @@ print(end_descendants(0.0))
     pid, killed = done.stdout.split()
     assert killed == "1"
     assert not Path("/proc", pid).exists()
-
-
-def test_process_whose_name_is_no_text_ends_no_run() -> None:
-    """The kernel takes any byte in a process's name, also of a process that is none of ours."""
-    named = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff)'); print(flush=True)"
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"{named}; time.sleep(300)", "elasticd.keeper", b"\xff", "last"],
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert child.stdout is not None
-        child.stdout.readline()
-        assert keepers()[child.pid] in {"\udcff", "\ufffd"}
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_what_an_agent_logs_is_not_what_it_said_for_people(tmp_path: Path) -> None:
