@@ -12,7 +12,7 @@ import torch
 
 from elasticd.tensors import cuda
 
-__all__ = ["TensorBytes", "has_room", "is_plain"]
+__all__ = ["TensorBytes", "has_room", "is_plain", "write_into"]
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -24,6 +24,15 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def has_room(tensor: torch.Tensor) -> bool:
     """Return False if several elements share one place, as in an expanded tensor."""
     return all(step or size == 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def write_into(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy values of the same shape into a tensor; where it is expanded, the first of each row."""
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    for at, step in enumerate(strides):
+        if not step and tensor.shape[at] > 1:
+            tensor, values = tensor.narrow(at, 0, 1), values.narrow(at, 0, 1)
+    tensor.copy_(values)
 
 
 class TensorBytes:

@@ -5,21 +5,34 @@ the reverse. A new process has what the script begins with. If it filled that wi
 both places, the second would overwrite the first; and of two places that are one elsewhere, only
 one would change in training. So a state whose places share otherwise than at the script's beginning
 names the places that are one tensor, and a rank that takes the state over makes them share before
-it fills them.
+it fills them. Tensors that have only a part of their memory in common (`buffer[:3]`, or a tensor
+that is expanded or transposed) get a new memory there, in which they lie as on the source.
 
 Parameters that an optimizer trains stay where they are: a script that replaces one of these in its
 module is refused (`check_trained`).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
 
 from elasticd.errors import CallError
 from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.tensor_bytes import write_into
 
-__all__ = ["Ties", "check_trained", "retied", "ties_of", "trained_places"]
+__all__ = ["Ties", "View", "check_trained", "retied", "ties_of", "trained_places"]
+
+
+class View(NamedTuple):
+    """Where tensors with the very same elements lie in a memory."""
+
+    dtype: str
+    start_bytes: int
+    shape: list[int]
+    strides: list[int]
+    paths: list[str]
 
 
 class Ties(NamedTuple):
@@ -30,6 +43,8 @@ class Ties(NamedTuple):
     same elements stand together."""
     trained: list[str]
     """The places among the plain values of what optimizers train."""
+    views: list[list[View]]
+    """The memories in which tensors overlap that are not one, by all that lies in them."""
 
 
 class _Home(NamedTuple):
@@ -38,6 +53,9 @@ class _Home(NamedTuple):
     home: dict[str, Any]
     key: str
 
+
+LARGEST_ELEMENT_BYTES = 16
+"""A memory begins at a multiple of these, so that each element in it does of its own size."""
 
 Values = dict[str, Any]
 Modules = Mapping[str, torch.nn.Module]
@@ -49,6 +67,7 @@ def ties_of(values: Values, modules: Modules, trained: Collection[int]) -> Ties:
     `trained` are the ids of what optimizers own.
     """
     found: dict[int, dict[object, list[str]]] = {}
+    spans: list[_Span] = []
     for path, tensor in _tensors(values, modules):
         here = memory_of(tensor)
         # Others cannot be sent, and are refused elsewhere.
@@ -62,10 +81,12 @@ def ties_of(values: Values, modules: Modules, trained: Collection[int]) -> Ties:
         ):
             memory = found.setdefault(here.untyped_storage().data_ptr(), {})
             memory.setdefault(_elements(here), []).append(path)
+            spans.append(_span(path, here))
     shared = (list(memory.values()) for memory in found.values())
     return Ties(
         [each for each in shared if len(each) > 1 or len(each[0]) > 1],
         [path for path, tensor in _tensors(values, {}) if id(tensor) in trained],
+        _views(spans, values),
     )
 
 
@@ -82,13 +103,17 @@ def retied(values: Values, modules: Modules, trained: Collection[int], wanted: T
     stays = {path for path in homes if id(now[path]) in trained}
     first = dict.fromkeys(homes, 1) | dict.fromkeys((*wanted.trained, *stays), 0)
     swap: dict[str, torch.Tensor] = {}
-    memory_there = {path: each for each in map(_flat, wanted.shared) for path in each}
-    for memory in own.shared:
-        head, *others = sorted(_flat(memory), key=lambda path: first.get(path, 2))
+    for view in (each for memory in own.views if memory not in wanted.views for each in memory):
+        alone = memory_of(now[view.paths[0]]).detach().clone(memory_format=torch.contiguous_format)
+        for path in view.paths:
+            memory_of(now[path]).data = alone
+    there = {path: same for same in _same(wanted) for path in same}
+    for same in _same(own):
+        head, *others = sorted(same, key=lambda path: first.get(path, 2))
         for path in others:
-            if head not in memory_there.get(path, ()):
+            if head not in there.get(path, ()):
                 swap[path] = _apart(now[path])
-    for same in (each for memory in wanted.shared for each in memory):
+    for same in _same(wanted):
         here = sorted(filter(now.__contains__, same), key=lambda path: first.get(path, 2))
         for path in here[1:]:
             head_tensor, tensor = swap.get(here[0], now[here[0]]), swap.get(path, now[path])
@@ -104,8 +129,15 @@ def retied(values: Values, modules: Modules, trained: Collection[int], wanted: T
         homes[path].home[homes[path].key] = swap[path]
     for name, value in values.items():
         values[name] = _swapped(name, value, swap)
-    return bool(swap.keys() - stays)
+    now = dict(_tensors(values, modules))
+    for memory in wanted.views:
+        if memory not in own.views:
+            _lay_out(memory, now)
+    return own.views != wanted.views or bool(swap.keys() - stays)
 
+
+_Span = tuple[int, int, str, torch.Tensor]
+"""The addresses at which a tensor begins and ends, and its path."""
 
 Place = tuple[str, dict[str, Any], str, torch.Tensor]
 """The path of a place, the dict and the key that it is, and what stood there."""
@@ -179,8 +211,9 @@ def _elements(tensor: torch.Tensor) -> object:
     return tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
-def _flat(memory: list[list[str]]) -> list[str]:
-    return [path for same in memory for path in same]
+def _same(ties: Ties) -> Iterator[list[str]]:
+    """Yield the places of each tensor that has several of them, or others in its memory."""
+    return (same for memory in ties.shared for same in memory)
 
 
 def _fits(one: torch.Tensor, other: torch.Tensor, *, is_apart: bool) -> bool:
@@ -197,3 +230,97 @@ def _apart(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, torch.nn.Parameter)
         else apart
     )
+
+
+def _span(path: str, tensor: torch.Tensor) -> _Span:
+    shape, first, size = tensor.shape, tensor.data_ptr(), tensor.element_size()
+    if tensor.is_contiguous():
+        return first, first + tensor.numel() * size, path, tensor
+    return first, first + (_last(shape, tensor.stride()) + 1) * size, path, tensor
+
+
+def _views(spans: list[_Span], values: Values) -> list[list[View]]:
+    """Return what `Ties.views` has; also each value alone whose elements are not in their order.
+
+    Addresses differ between processes of one script, so the order is that of the places.
+
+    Raises: CallError: one of the tensors is a conjugate that was not written out.
+    """
+    memories: list[list[_Span]] = []
+    end = 0
+    for span in sorted(spans, key=itemgetter(0)):
+        if span[0] < end:
+            memories[-1].append(span)
+        else:
+            memories.append([span])
+        end = max(end, span[1])
+    found = []
+    for memory in memories:
+        is_contiguous = memory[0][-1].is_contiguous()
+        if len(memory) > 1 or not is_contiguous:
+            views = _views_in(memory)
+            # A sum over a value in another order rounds otherwise.
+            is_reordered = not is_contiguous and any(
+                path.partition(".")[0].partition("[")[0] in values for _, _, path, _ in memory
+            )
+            if len(views) > 1 or is_reordered or _is_folded(views[0]):
+                found.append(views)
+    return sorted(found, key=lambda views: views[0].paths)
+
+
+def _views_in(memory: list[_Span]) -> list[View]:
+    start = memory[0][0] // LARGEST_ELEMENT_BYTES * LARGEST_ELEMENT_BYTES
+    views: dict[object, View] = {}
+    for first, _, path, tensor in memory:
+        if len(memory) > 1 and (tensor.is_conj() or tensor.is_neg()):
+            raise CallError(
+                f"state.{path} is a conjugate in the memory of another tensor of the state, which "
+                "would be the same numbers on a new rank: keep resolve_conj().resolve_neg() of it."
+            )
+        shape, strides = list(tensor.shape), list(tensor.stride())
+        view = View(str(tensor.dtype), first - start, shape, strides, [])
+        views.setdefault(str(view), view).paths.append(path)
+    for view in views.values():
+        view.paths.sort()
+    return sorted(views.values(), key=lambda view: view.paths)
+
+
+def _last(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements after the first one the last one stands."""
+    return sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+
+
+def _is_folded(view: View) -> bool:
+    """Return whether several elements may stand in one place, as in an expanded tensor."""
+    reach = 0
+    for step, size in sorted(zip(view.strides, view.shape, strict=True)):
+        if size > 1 and step <= reach:
+            return True
+        reach += (size - 1) * step
+    return False
+
+
+def _lay_out(memory: list[View], now: Mapping[str, torch.Tensor]) -> None:
+    """Put tensors into one new memory with their values; not if one is to be loaded first."""
+    here: dict[str, torch.Tensor] = {}
+    size = 0
+    for view in memory:
+        for path in view.paths:
+            tensor = memory_of(now[path]) if path in now else None
+            if tensor is None or (str(tensor.dtype), list(tensor.shape)) != (
+                view.dtype,
+                view.shape,
+            ):
+                return
+            here[path] = tensor
+            end = (_last(view.shape, view.strides) + 1) * tensor.element_size()
+            size = max(size, view.start_bytes + end)
+    first = here[memory[0].paths[0]]
+    new = torch.empty(size, dtype=torch.uint8, device=first.device).untyped_storage()
+    for view in memory:
+        tensor = here[view.paths[0]].detach()
+        placed = torch.empty(0, dtype=tensor.dtype, device=first.device)
+        placed.set_(new, view.start_bytes // tensor.element_size(), view.shape, view.strides)
+        write_into(placed, tensor)
+        for path in view.paths:
+            here[path].data = placed

@@ -14,6 +14,7 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.tensor_bytes import write_into
 from elasticd.tensors.tree import check_tensor
 
 __all__ = ["Copies", "ValueCopy", "check_keys", "is_constant", "restored", "copy_value"]
@@ -52,7 +53,7 @@ class _Kept:
         """Return the very same tensor if possible, since others may hold it too."""
         with torch.no_grad():
             try:
-                memory_of(self._original).copy_(self._copy)
+                write_into(memory_of(self._original), self._copy)
             except RuntimeError:  # It was made another shape, or is of a mode that forbids this.
                 return self._copy.clone()
         return self._original

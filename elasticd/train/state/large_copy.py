@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from elasticd.tensors.tensor_bytes import write_into
+
 __all__ = ["LargeCopy", "TensorSlot", "early", "put_tensor_back", "size_of"]
 
 EARLY_BYTES = 64 << 20
@@ -158,17 +160,20 @@ def size_of(tensor: torch.Tensor) -> int:
 def put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
     try:
         if tensor.shape == copied.shape and not _is_freed(tensor):
-            tensor.copy_(copied)
+            write_into(tensor, copied)
             return
-    except RuntimeError:  # Expanded memory, which cannot be written to.
+    except RuntimeError:  # Memory that cannot be written to here, as that of inference mode.
         pass
     tensor.data = copied.clone()
 
 
 def _is_freed(tensor: torch.Tensor) -> bool:
     """Return whether a script has shrunk the memory, which torch would write past its end."""
-    strided = tensor.layout is torch.strided
-    return strided and tensor.untyped_storage().nbytes() < tensor.nbytes
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * step for size, step in pairs)
+    return tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size()
 
 
 def _copy_of(tensor: torch.Tensor | None, memory: torch.Tensor | None) -> torch.Tensor | None:

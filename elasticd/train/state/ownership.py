@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from elasticd.tensors.tied_tensors import (
     Place,
     Ties,
+    View,
     check_trained,
     retied,
     ties_of,
@@ -80,8 +81,9 @@ class TiedEntries:
     The comparison covers plain values, and modules that are not built anew for each world.
     """
 
-    KEY = "_ties"
-    """What a state has beside its entries if they share otherwise than the script began."""
+    KEYS = "_ties", "_views"
+    """What a state has beside its entries if they share otherwise than the script began; older
+    versions know nothing of the second one, which has the tensors that overlap."""
 
     def __init__(self, values: dict[str, Any], objects: Mapping[str, Any]) -> None:
         self._values, self._objects = values, objects
@@ -106,18 +108,27 @@ class TiedEntries:
         began = self._look()
         check_trained(self._places)
         now = ties_of(self._values, self.modules, self._trained)
-        return {} if now == began else {self.KEY: json.dumps(now)}
+        if now == began:
+            return {}
+        *ties, views = now
+        return dict(zip(self.KEYS, (json.dumps(ties), json.dumps(views)), strict=True))
 
-    def adopt(self, ties: str | None) -> bool:
-        """Tie the entries as on the rank that sent `ties`; return whether any had to change."""
-        began = self._look()
-        wanted = began if ties is None else Ties(*json.loads(ties))
+    def adopt(self, ties: str | None, views: str | None) -> bool:
+        """Tie the entries as on the rank that sent these; return whether any had to change."""
+        wanted = began = self._look()
+        if ties is not None:
+            shared, trained = json.loads(ties)
+            wanted = Ties(shared, trained, began.views)
+        if views is not None:
+            memories = [[View(*each) for each in memory] for memory in json.loads(views)]
+            wanted = wanted._replace(views=memories)
         return retied(self._values, self.modules, self._trained, wanted)
 
     def adopt_from(self, skeleton: str) -> bool:
         """Tie the entries as in a state that was taken apart (`elasticd.tensors.tree`)."""
         _, node = json.loads(skeleton)
-        return self.adopt(dict(node["d"]).get(self.KEY))
+        entries = dict(node["d"])
+        return self.adopt(*map(entries.get, self.KEYS))
 
     def _look(self) -> Ties:
         if self._began is None:

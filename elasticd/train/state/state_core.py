@@ -249,7 +249,7 @@ class StateCore:
         self.is_broken = True
         self.loaders.load_state_dict(entries.pop("_ledgers"))
         self._keep.forget()
-        self._tied.adopt(ties := entries.pop(TiedEntries.KEY, None))
+        self._tied.adopt(*(ties := [entries.pop(key, None) for key in TiedEntries.KEYS]))
         on_host = entries.pop(HOSTED, {})  # Nothing of that, or a state of an older version.
         later = () if self.is_prebuilt else [name for name in entries if name in self.builders]
         self._loaded = {name: entries.pop(name) for name in later}
@@ -261,7 +261,7 @@ class StateCore:
             if name in homes or not name.startswith("_")  # A newer version says it beside entries.
         }
         self.values.update((name, loaded[name]) for name in self.values.keys() & loaded.keys())
-        self._tied.adopt(ties)  # What is new here had no place before.
+        self._tied.adopt(*ties)  # What is new here had no place before.
         if not self.is_prebuilt:
             self.built = {}
         self.step, self.epoch = position
