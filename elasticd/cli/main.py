@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; return their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Show the progress of a job that runs already."),
-    "scale": ("elasticd.cli.jobs.cluster_change:scale", "Give a job more or fewer nodes."),
+    "scale": ("elasticd.cli.jobs.change.scale:scale", "Give a job more or fewer nodes."),
     "autoscale": (
         "elasticd.cli.autoscale.group:autoscale",
         "Size jobs by their policies, and explain the sizes.",
@@ -56,13 +56,13 @@ COMMANDS = {
         "Run the daemon that runs Kubernetes' ElasticJobs.",
     ),
     "drain": (
-        "elasticd.cli.jobs.cluster_change:drain",
+        "elasticd.cli.jobs.change.drain:drain",
         "Take nodes out of service, or bring them back.",
     ),
-    "stop": ("elasticd.cli.jobs.cluster_change:stop", "End jobs."),
+    "stop": ("elasticd.cli.jobs.change.stop:stop", "End jobs."),
     "rm": ("elasticd.cli.jobs.rm:rm", "Remove the records of jobs that are over."),
     "prune": (
-        "elasticd.cli.jobs.cluster_change:prune",
+        "elasticd.cli.jobs.change.prune:prune",
         "Remove the records of all jobs that are over.",
     ),
     "checkpoint": (

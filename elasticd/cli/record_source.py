@@ -12,13 +12,21 @@ from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, set
 from elasticd.cli.main import complain
 from elasticd.control.local_run.archive import load
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs
-from elasticd.errors import CallError, NotFound, NotSupported, Unavailable
+from elasticd.errors import CallError, NotFound, NotSupported, Refused, Unavailable
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings, never
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["RecordSource", "complain_once", "job_source", "known_runs", "open_run", "sources"]
+__all__ = [
+    "RecordSource",
+    "check_live",
+    "complain_once",
+    "job_source",
+    "known_runs",
+    "open_run",
+    "sources",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +112,15 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
     finally:
         for source in opened:
             source.store.close()
+
+
+def check_live(source: RecordSource, job: str) -> None:
+    """Check that a job can still be changed.
+
+    Raises: Refused: the job was a local run, and is over.
+    """
+    if source.is_archive:
+        raise Refused(f"Job {job!r} is over: `elasticd why {job}` tells what happened.")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.cli.autoscale.explain import leader_of
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.autoscale.running_job import running_report
-from elasticd.cli.jobs.cluster_change import CommandReport, change_options
+from elasticd.cli.jobs.change.command_report import CommandReport, change_options
 from elasticd.cli.machine import submitter
 from elasticd.cli.record_source import job_source
 from elasticd.control.job_policy import set_policy

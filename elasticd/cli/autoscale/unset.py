@@ -7,7 +7,7 @@ import click
 
 from elasticd.autoscale.explain.size_wishes import size_sentence
 from elasticd.cli.autoscale.running_job import running_report
-from elasticd.cli.jobs.cluster_change import CommandReport, change_options
+from elasticd.cli.jobs.change.command_report import CommandReport, change_options
 from elasticd.cli.record_source import job_source
 from elasticd.control.job_policy import AUTOSCALER, check_has_policy, unset_policy
 

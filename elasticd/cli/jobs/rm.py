@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
-from elasticd.cli.jobs.cluster_change import CommandReport, change_options, each_of
+from elasticd.cli.jobs.change.command_report import CommandReport, change_options, each_of
 from elasticd.cli.record_source import known_runs
 from elasticd.cli.terminal import words
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs

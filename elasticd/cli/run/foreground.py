@@ -13,6 +13,7 @@ from elasticd.cli.etcd_flags import open_store
 from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.progress.screen import Screen
 from elasticd.cli.record_source import RecordSource, open_run
+from elasticd.cli.run.agent_call import AgentCalls
 from elasticd.cli.run.checkpoint_owner import check_owner
 from elasticd.cli.run.request import RunRequest
 from elasticd.control import jobs
@@ -23,7 +24,6 @@ from elasticd.control.local_run.fork_server import LocalForkServer
 from elasticd.control.local_run.last_checkpoint import wait_for_keepers
 from elasticd.control.local_run.last_events import wait_for_event_writers
 from elasticd.control.local_run.launch import (
-    AgentCall,
     Agents,
     adopt_orphans,
     end_descendants,
@@ -47,7 +47,6 @@ from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from elasticd.store.private_etcd.private_folder import private_folder
 from elasticd_agent.pool.fork_server.fork_check import can_be_forked
-from elasticd_agent.worker_setup.gpus import visible_gpus
 
 __all__ = ["Foreground"]
 
@@ -79,6 +78,7 @@ class Foreground:
         )
         self._interrupt = Interrupt()
         self._agents = Agents()
+        self._calls = AgentCalls(request, spec, run_folder, environ)
         self._fork_server = LocalForkServer()
         # In in-process mode the script itself waits, and reports state that was not saved.
         self._awaits_checkpoint = spec.checkpoint is not None
@@ -110,7 +110,7 @@ class Foreground:
             settings = StoreSettings(endpoints=(etcd.url,))
             stack.callback(self._agents.stop, AGENT_GRACE_S)
             # Agents import for as long as this process does, so they start before it connects.
-            self._agents.start(self._local_calls(settings, fork_server))
+            self._agents.start(self._calls.local(settings, fork_server))
             check_owner(self._spec.checkpoint, self._environ)
             store = open_store(settings, self._keys)
             stack.callback(store.close)
@@ -141,7 +141,7 @@ class Foreground:
                     f"{flag} of this call has no effect: the first host's call counts for all"
                 )
             stack.callback(self._agents.stop, AGENT_GRACE_S)
-            self._agents.start([self._call(node, self._request.store, self._own_environ())])
+            self._agents.start([self._calls.one(node, self._request.store)])
             status, report = self._follow(store)
         self._conclude(status, report, str(folder.path))
         self._bundle(status, self._cluster, host=node)
@@ -344,49 +344,13 @@ class Foreground:
         """Start a fork server for all agents, unless the environment names one; return the path of
         its socket, empty if there is none.
         """
-        if not can_be_forked(self._spec, self._own_environ()):
+        environ = self._calls.environ()
+        if not can_be_forked(self._spec, environ):
             return ""
         if given := self._environ.get(SERVER_VARIABLE, ""):
             return given
         log_path = folder.path / "agents" / "fork-server.log"
-        return self._fork_server.start(self._own_environ(), log_path)
-
-    def _local_calls(self, settings: StoreSettings, fork_server: str) -> list[AgentCall]:
-        count, slots = self._request.local_agents, self._request.slots
-        gpus = visible_gpus(self._environ)
-        calls = []
-        for number in range(count):
-            env = self._own_environ()
-            if fork_server:
-                env[SERVER_VARIABLE] = fork_server
-            if self._request.local_agents > 1:
-                # The agents share the cores of this machine.
-                env.setdefault("OMP_NUM_THREADS", "1")
-            if count > 1 and len(gpus.names) >= count * slots:
-                # The agents share this machine: each gets its own part of the GPUs.
-                env.update(gpus.mask(list(gpus.names[number * slots : (number + 1) * slots])))
-            calls.append(
-                replace(self._call(NodeId(f"local-{number}"), settings, env), address="127.0.0.1")
-            )
-        return calls
-
-    def _call(self, node: NodeId, settings: StoreSettings, env: Mapping[str, str]) -> AgentCall:
-        return AgentCall(
-            node=node,
-            job=self._spec.name,
-            store=settings,
-            cluster=self._keys.cluster,
-            slots=self._request.slots,
-            run_folder=self._run_folder,
-            log_path=self._run_folder / self._spec.name / "agents" / f"{node}.log",
-            lease_ttl_s=self._request.lease_ttl_s,
-            address=self._request.local_address,
-            env=env,
-        )
-
-    def _own_environ(self) -> dict[str, str]:
-        """Return the environment without elasticd's variables, which the agents get as flags."""
-        return {k: v for k, v in self._environ.items() if not k.startswith("ELASTICD_")}
+        return self._fork_server.start(environ, log_path)
 
 
 def keeper_progress(name: str) -> tuple[int, int]:

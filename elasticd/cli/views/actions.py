@@ -5,13 +5,10 @@ from typing import Any
 
 import click
 
-from elasticd.cli.jobs.cluster_change import (
-    CommandReport,
-    ask_to_stop,
-    drain_node,
-    scale_job,
-    undrain_node,
-)
+from elasticd.cli.jobs.change.command_report import CommandReport
+from elasticd.cli.jobs.change.drain import drain_node, undrain_node
+from elasticd.cli.jobs.change.scale import scale_job
+from elasticd.cli.jobs.change.stop import ask_to_stop
 from elasticd.dashboard.action import (
     ActionRequest,
     DrainRequest,

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.live import Live
 
 from elasticd.cli.etcd_flags import where_options
-from elasticd.cli.jobs.cluster_change import drain, scale
+from elasticd.cli.jobs.change.drain import drain
+from elasticd.cli.jobs.change.scale import scale
 from elasticd.cli.main import complain
 from elasticd.cli.parse_value import at_least
 from elasticd.cli.progress.terminal_line import can_draw

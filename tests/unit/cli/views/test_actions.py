@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.jobs import cluster_change
+from elasticd.cli.jobs.change import drain, scale, stop
 from elasticd.cli.record_source import RecordSource
 from elasticd.cli.views.actions import Actor
 from elasticd.control import jobs
@@ -37,8 +37,9 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[RecordSource]]:
         yield [source]
 
-    monkeypatch.setattr(cluster_change, "job_source", one)
-    monkeypatch.setattr(cluster_change, "sources", all_of_them)
+    for module in (scale, stop):
+        monkeypatch.setattr(module, "job_source", one)
+    monkeypatch.setattr(drain, "sources", all_of_them)
     return made
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.jobs import cluster_change, wait
+from elasticd.cli.jobs import wait
+from elasticd.cli.jobs.change import drain, prune, scale, stop
 from elasticd.cli.main import main
 from elasticd.cli.record_source import RecordSource
 from elasticd.control import jobs
@@ -41,9 +42,10 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[RecordSource]]:
         yield [source]
 
-    for module in (cluster_change, wait):
+    for module in (scale, stop, wait):
         monkeypatch.setattr(module, "job_source", one)
-    monkeypatch.setattr(cluster_change, "sources", all_of_them)
+    for module in (drain, prune):
+        monkeypatch.setattr(module, "sources", all_of_them)
     return made
 
 
