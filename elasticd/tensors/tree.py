@@ -10,7 +10,7 @@ import json
 import struct
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ are."""
 _DICT_TAGS = {kind: tag for tag, kind in _DICTS.items()}
 _DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 
+_NUMBERS = "biufmM"
+"""The kinds of numpy's dtypes whose numbers are saved: truth values, numbers, times."""
 
 _Found = list[tuple[str, torch.Tensor]]
 """Tensors and their paths, in the order of their numbers."""
@@ -45,7 +47,9 @@ class Tree:
     """A nested state, split into its tensors and a skeleton of everything else.
 
     In the skeleton a JSON string, number, boolean or null is itself; anything else is an object
-    with one tag. An object tagged `x` is the tensor of that index.
+    with one tag. An object tagged `x` is the tensor of that index. Beside the tag of a list, tuple
+    or dict, `n` tells which of its items are numbers of numpy, and of which dtypes; older versions
+    do not read it, and have numbers of Python.
     """
 
     skeleton: str
@@ -109,7 +113,7 @@ def unflatten(tree: Tree) -> Any:
         _, node = json.loads(tree.skeleton)
         return _decode(node, tree.tensors)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError,
-            struct.error) as exc:  # fmt: skip
+            OverflowError, struct.error) as exc:  # fmt: skip
         raise Fenced(f"A state's skeleton cannot be read: {exc}.") from exc
 
 
@@ -164,7 +168,8 @@ def _encode(path: str, value: object, found: _Found, depth: int) -> Any:
         items = [
             _encode(f"{path}[{index}]", item, found, depth + 1) for index, item in enumerate(value)
         ]
-        return {"l" if type(value) is list else "t": items}
+        node = {"l" if type(value) is list else "t": items}
+        return _with_dtypes(node, value)
     if isinstance(value, dict) and type(value) in _DICT_TAGS:
         return _encode_dict(path, value, found, depth)
     if isinstance(value, np.ndarray):
@@ -188,12 +193,18 @@ def _encode_dict(path: str, value: dict[Any, Any], found: _Found, depth: int) ->
                 "text or whole numbers."
             )
         pairs.append([key, _encode(f"{path}.{key}", item, found, depth + 1)])
-    node: dict[str, Any] = {_DICT_TAGS[type(value)]: pairs}
+    node: dict[str, Any] = _with_dtypes({_DICT_TAGS[type(value)]: pairs}, value.values())
     # A module's state_dict carries the versions of its layers here; loading looks at them.
     metadata = getattr(value, "_metadata", None)
     if metadata is not None:
         node["m"] = _encode(f"{path}._metadata", metadata, [], depth + 1)
     return node
+
+
+def _with_dtypes(node: dict[str, Any], items: Iterable[Any]) -> dict[str, Any]:
+    """Tell which items are numbers of numpy: what is computed with them rounds otherwise."""
+    dtypes = [(at, each.dtype.str) for at, each in enumerate(items) if isinstance(each, np.generic)]
+    return {**node, "n": dtypes} if dtypes else node
 
 
 def _decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
@@ -203,10 +214,11 @@ def _decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
     match tag:
         case "x":
             return tensors[body]
-        case "l":
-            return [_decode(item, tensors) for item in body]
-        case "t":
-            return tuple(_decode(item, tensors) for item in body)
+        case "l" | "t":
+            items = [_decode(item, tensors) for item in body]
+            for at, dtype in node.get("n", ()):
+                items[at] = _of_numpy(items[at], dtype)
+            return items if tag == "l" else tuple(items)
         case "f":
             return struct.unpack(">d", bytes.fromhex(body))[0]
         case "dtype":
@@ -218,9 +230,21 @@ def _decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
     value = _DICTS[tag]()
     for key, item in body:
         value[key] = _decode(item, tensors)
+    for at, dtype in node.get("n", ()):
+        key = body[at][0]
+        value[key] = _of_numpy(value[key], dtype)
     if "m" in node:
         value._metadata = _decode(node["m"], ())  # type: ignore[attr-defined]
     return value
+
+
+def _of_numpy(value: Any, dtype: str) -> np.generic:
+    if isinstance(value, str):
+        return np.str_(value)
+    if np.dtype(dtype).kind not in _NUMBERS or isinstance(value, dict | list | tuple):
+        raise ValueError(f"a number of the dtype {dtype}")
+    made: np.generic = np.array([value], dtype)[0]
+    return made
 
 
 def _tagged(node: dict[str, Any]) -> tuple[str, Any]:

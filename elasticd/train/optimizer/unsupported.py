@@ -20,6 +20,7 @@ __all__ = [
     "check_ended",
     "check_entry",
     "check_inner",
+    "check_shapes",
     "check_step",
     "check_unknown",
     "warn_of_no_commit",
@@ -87,11 +88,31 @@ def check_entry(name: str, value: object) -> None:
     if isinstance(value, DataLoader | IterableDataset) or _is_loader(value):
         _refuse(name, value, value, _POSITION, _LOADER)
     if isinstance(value, torch.nn.Module):
-        _check_shapes(name, value)
+        check_shapes(name, value)
         _check_tensors(name, value, value.parameters())
         _check_placements(name, value)
     elif isinstance(value, torch.optim.Optimizer):
         _check_tensors(name, value, parameters_of(value))
+
+
+def check_shapes(name: str, module: torch.nn.Module) -> None:
+    """Refuse a tensor without a shape, also one that no state has: each commit copies it.
+
+    Raises: CallError: the message names the tensor and says what to do.
+    """
+    for path, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise CallError(
+                f"State({name}=...) has a {path} that gets its shape from the first batch, so a "
+                "rank that is replaced would have no place for what others have: call the model "
+                "once with a batch before, or say how many features it takes."
+            )
+        if tensor.is_nested:
+            raise CallError(
+                f"State({name}=...) has a {path} that is a nested tensor, which has no one shape, "
+                "so it can be neither copied at a commit nor sent: keep a padded tensor and the "
+                "lengths in its place, or make it anew in each forward pass."
+            )
 
 
 def check_ended(begun: Mapping[torch.optim.Optimizer, bool]) -> None:
@@ -197,16 +218,6 @@ def _is_loader(value: Any) -> bool:
     has_state = hasattr(value, "state_dict") and not isinstance(value, torch.nn.Module)
     is_iterable = hasattr(type(value), "__iter__") or hasattr(type(value), "__next__")
     return has_state and is_iterable and (hasattr(value, "dataset") or hasattr(value, "sampler"))
-
-
-def _check_shapes(name: str, module: torch.nn.Module) -> None:
-    for path, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if torch.nn.parameter.is_lazy(tensor):
-            raise CallError(
-                f"State({name}=...) has a {path} that gets its shape from the first batch, so a "
-                "rank that is replaced would have no place for what others have: call the model "
-                "once with a batch before, or say how many features it takes."
-            )
 
 
 def _check_tensors(name: str, value: object, tensors: Iterable[torch.Tensor]) -> None:

@@ -19,6 +19,7 @@ from elasticd.train.data.loader import Loader
 from elasticd.train.introspection.structure_change import StructureChanged
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
+from elasticd.train.optimizer.unsupported import check_shapes
 from elasticd.train.state.entry import StateEntryKind, unwrapped
 from elasticd.train.state.optimizer_load import (
     Hosted,
@@ -83,8 +84,12 @@ def load_built(name: str, value: Any, state: Any, on_host: Hosted) -> None:
 
 
 def described(name: str, kind: StateEntryKind, value: Any) -> Iterator[str]:
-    """Yield lines on an entry's names, types and shapes; none of it changes in training."""
+    """Yield lines on an entry's names, types and shapes; none of it changes in training.
+
+    Raises: CallError: a tensor has no shape.
+    """
     if isinstance(value, torch.nn.Module) and kind is StateEntryKind.MODULE:
+        check_shapes(name, unwrapped(value))
         yield from _saved_lines(name, unwrapped(value).state_dict())
     elif isinstance(value, torch.optim.Optimizer) and kind is StateEntryKind.OPTIMIZER:
         # An optimizer has no state before its first step.

@@ -79,11 +79,44 @@ def test_tensors_are_shared_not_copied() -> None:
     assert unflatten(tree)["a"][0] is tensor
 
 
-def test_types_of_torch_and_numpy_scalars_come_back_plain() -> None:
+def test_types_of_torch_and_numpy_scalars_come_back() -> None:
     value = (torch.bfloat16, torch.device("cuda:1"), torch.Size([2, 3]), np.float32(0.5))
     back = unflatten(flatten("x", value))
     assert back == (torch.bfloat16, torch.device("cuda:1"), torch.Size([2, 3]), 0.5)
-    assert type(back[3]) is float and type(back[2]) is torch.Size
+    assert type(back[3]) is np.float32 and type(back[2]) is torch.Size
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        np.float32(0.1),
+        np.float16("nan"),
+        np.float64(-0.0),
+        np.int8(-5),
+        np.uint64(2**64 - 1),
+        np.bool_(True),
+        np.str_("a"),
+        np.datetime64(5, "ns"),
+    ],
+)
+def test_number_of_numpy_comes_back_as_what_it_was(number: np.generic) -> None:
+    """What is computed with an np.float32 rounds otherwise than with a number of Python."""
+    back = unflatten(flatten("x", {"a": [1, number], "b": (number,), "c": {1: number}}))
+    for one in (back["a"][1], back["b"][0], back["c"][1]):
+        assert type(one) is type(number) and one.dtype == number.dtype
+        assert one.tobytes() == number.tobytes()
+    assert type(back["a"][0]) is int
+
+
+@pytest.mark.parametrize("dtype", ["<U99999999", "<c16", "O", "<i8,<i8", "no dtype"])
+def test_number_of_numpy_that_no_version_writes_is_fenced(dtype: str) -> None:
+    with pytest.raises(Fenced):
+        unflatten(Tree(f'["x", {{"l": [1], "n": [[0, "{dtype}"]]}}]', ()))
+
+
+def test_number_that_is_too_large_for_its_dtype_is_fenced() -> None:
+    with pytest.raises(Fenced):
+        unflatten(Tree('["x", {"l": [300], "n": [[0, "|i1"]]}]', ()))
 
 
 def test_what_cannot_travel_is_named_by_its_path() -> None:

@@ -52,6 +52,22 @@ def test_nested_value_is_refused_with_its_name() -> None:
         state.odd = nested
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_nested_buffer_is_refused_with_its_name(is_saved: bool, layout: torch.layout) -> None:
+    """Also one that no state has: a commit copies it."""
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=layout)
+    sentence = r"State\(model=\.\.\.\) has a odd that is a nested tensor"
+    with pytest.raises(CallError, match=sentence):
+        with_buffer(nested, is_saved=is_saved)
+    state = with_buffer(torch.ones(1), is_saved=is_saved)
+    with entered(state):
+        state.model.odd = nested
+        with pytest.raises(CallError, match=sentence):
+            state.commit()
+
+
 @pytest.mark.parametrize("shape", [(5,), (2, 5)])
 def test_expanded_buffer_travels(shape: tuple[int, ...]) -> None:
     """A new process has it expanded too, and there is no place in it for five numbers."""

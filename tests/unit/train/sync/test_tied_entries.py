@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -173,6 +174,27 @@ def test_alias_of_a_parameter_has_a_gradient_where_it_has_one_on_its_source(
             state.commit()
     assert same(facts(target), facts(source))
     assert target.kept.requires_grad is source.kept.requires_grad
+
+
+def test_number_of_numpy_in_a_list_computes_alike_on_a_new_rank() -> None:
+    """One of Python would be rounded to float64 only."""
+
+    def made() -> State:
+        return State(mean=[0.0], lowest={})
+
+    def change(state: State) -> None:
+        state.mean[0] = np.float32(0.1)
+        state.lowest["loss"] = np.float32(0.3)
+
+    source, target = trained(made, change), made()
+    heal(source, target)
+    for state in (source, target):
+        with entered(state):
+            state.mean[0] = state.mean[0] * 3 + state.lowest["loss"]
+            state.commit()
+    assert type(target.mean[0]) is np.float32
+    assert same(facts(target), facts(source))
+    assert target.mean == source.mean
 
 
 class Two(torch.nn.Module):
