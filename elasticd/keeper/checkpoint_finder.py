@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -73,8 +73,12 @@ class CheckpointFinder:
         committer = replace(self._committer, bucket=self._bucket, log=CommitLog(self._bucket))
         return committer.open(generation, step)
 
-    def join(self, generation: int, timeout_s: float) -> Joined:
+    def join(
+        self, generation: int, timeout_s: float, tell_lost: Callable[[], None] = lambda: None
+    ) -> Joined:
         """Wait until this generation is open, and return the checkpoint that it went on from.
+
+        `tell_lost` is called again and again: rank 0 may be waiting for what was lost here.
 
         Rank 0 opens the generation when it has read everything, which may take long: whenever a
         reader renews a lease, the time limit begins anew.
@@ -86,6 +90,7 @@ class CheckpointFinder:
         looked_s, beats = time.monotonic(), self._beats()
         log = CommitLog(self._bucket)
         while time.monotonic() < deadline_s:
+            tell_lost()
             if time.monotonic() - looked_s > timeout_s / LOOKS:
                 looked_s, before, beats = time.monotonic(), beats, self._beats()
                 # Not by its time, which is of another clock: whether it is another than before.

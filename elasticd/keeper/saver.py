@@ -9,13 +9,14 @@ one holder.)
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Condition, Thread
 
 from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.fail_point import fail_point
 from elasticd.checkpoint.commit.fetch import read_back
+from elasticd.checkpoint.commit.share_loss import is_lost
 from elasticd.checkpoint.commit.upload import Abandoned
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import Snapshot
@@ -25,6 +26,7 @@ from elasticd.errors import ElasticdError, Refused
 from elasticd.keeper.memory.share_memory import ShareMemory
 from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
+from elasticd.keeper.save.claimed_shares import ClaimedShares
 from elasticd.keeper.save.share_uploader import ShareUploader
 from elasticd.keeper.save.snapshot_save import SaveStage, SnapshotSave
 from elasticd.telemetry.log import get_logger
@@ -42,6 +44,10 @@ GIVE_UP_S = 900.0
 """A snapshot of which something is missing for so long will never be complete."""
 LOOK_S = 0.1
 """How often to look, for who waits, whether the last connection of a worker is at its end."""
+LOOK_OTHERS_S = 1.0
+"""How often to ask the storage meanwhile what other nodes have lost."""
+LOOK_SHARES = 64
+"""About how many shares it is asked at a time: each takes a request."""
 
 log = get_logger()
 
@@ -66,6 +72,7 @@ class Saver:
         """
         self._bucket, self._committer, self._share_memory = bucket, committer, share_memory
         self._uploader = ShareUploader(bucket, committer, share_memory, parallel=parallel)
+        self.claims = ClaimedShares(bucket, committer.uid, share_memory)
         self._niceness = niceness
         self._committed = committed
         self._metrics = metrics or Metrics(committer.job, "")
@@ -173,6 +180,7 @@ class Saver:
         """
         deadline_s = time.monotonic() + timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
+            self.claims.tell_lost(generation)
             with self._changed:
                 waiting = [job for job in self._jobs.values() if job.outcome is None]
             if all(self._is_lost(job, generation) for job in waiting):
@@ -326,20 +334,36 @@ class Saver:
         return True
 
     def _is_lost(self, job: SnapshotSave, generation: int) -> bool:
-        """Return whether a share of it was lost for certain, with a process of this node.
+        """Return whether a share of it was lost for certain, with a process that has ended.
 
         It was if all ranks were here, all of them have ended, and the share is neither here nor in
-        the storage, where a keeper before this one may have left it.
+        the storage, where a keeper before this one may have left it. Of several nodes their keepers
+        say in the storage what was lost (`ShareLoss`).
         """
-        if job.is_lost or not job.is_on_one_node or job.snapshot.generation >= generation:
+        if job.is_lost or job.snapshot.generation >= generation:
             return job.is_lost
-        missing = self._share_memory.missing(job.snapshot, job.shares) - set(job.own)
+        missing = sorted(self._share_memory.missing(job.snapshot, job.shares) - set(job.own))
         with suppress(ElasticdError):  # What the storage does not say is not certain.
-            job.is_lost = any(self._committer.fragment(job.snapshot, n) is None for n in missing)
+            if job.is_on_one_node:
+                job.is_lost = any(
+                    self._committer.fragment(job.snapshot, share) is None for share in missing
+                )
+            else:
+                job.is_lost = self._is_told_lost(job, missing)
         if job.is_lost:
             job.why = "A process ended before its part was whole."
             self._note_failed(job)
         return job.is_lost
+
+    def _is_told_lost(self, job: SnapshotSave, missing: Sequence[int]) -> bool:
+        """Ask the storage, from time to time and about some shares at a time."""
+        now_s = time.monotonic()
+        if now_s < job.look_due_s or not missing:
+            return False
+        first = job.looks * LOOK_SHARES % len(missing)
+        job.looks, job.look_due_s = job.looks + 1, now_s + LOOK_OTHERS_S
+        some = (*missing[first:], *missing[:first])[:LOOK_SHARES]
+        return any(is_lost(self._bucket, job.snapshot, n, self._committer.uid) for n in some)
 
     def _end(self, job: SnapshotSave, outcome: CommitOutcome) -> None:
         if outcome is CommitOutcome.TOO_LATE:

@@ -5,6 +5,7 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Event, Thread
 from typing import Any
 
@@ -153,6 +154,9 @@ class Service:
                     self.sender.plan(worker)
                 return ms.Done(), None
             case ms.Claim():
+                if question.snapshot is not None:
+                    plan = self.share_memory.plan_of(worker, question.plan)
+                    self.saver.claims.claim(question.snapshot, plan)
                 buffer, memory = self.share_memory.claim(worker, question.plan)
                 return ms.Claimed(buffer=buffer), memory
             case ms.ReleaseBuffer():
@@ -205,7 +209,8 @@ class Service:
                 self.saver.wait_idle(question.settle_s, question.generation)
                 return self.finder.find(question.below), None
             case ms.Join():
-                return self.finder.join(question.generation, question.timeout_s), None
+                tell_lost = partial(self.saver.claims.tell_lost, question.generation)
+                return self.finder.join(question.generation, question.timeout_s, tell_lost), None
             case ms.Read():
                 return _shared(self.finder.manifest(question.number))
             case ms.Fetch():
@@ -256,6 +261,7 @@ class Service:
             is_on_one_node=taken.is_on_one_node,
         )
         self.share_memory.add(worker, taken.plan, taken.buffer, record)
+        self.saver.claims.handed_over(taken.snapshot, plan)
         if record.saving is not ms.Saving.NONE:
             self.saver.add(record)
         if plan.is_alone and self.sender is not None:

@@ -18,6 +18,7 @@ __all__ = [
     "entry_name",
     "fragment_name",
     "is_part_name",
+    "loss_name",
     "part_name",
     "probe_name",
 ]
@@ -70,6 +71,11 @@ def entry_name(number: int) -> str:
 def fragment_name(snapshot: Snapshot, share: int, holder: int) -> str:
     """Return the name of the fragment in which one holder describes the share that it uploaded."""
     return f"{snapshot.folder}/{share:05d}-{holder}.json"
+
+
+def loss_name(snapshot: Snapshot, share: int, holder: int) -> str:
+    """Return the name of the object in which a keeper says that one holder never gets a share."""
+    return f"{snapshot.folder}/{share:05d}-{holder}-lost.json"
 
 
 def part_name(share: int, holder: int, writer: str, index: int) -> str:

@@ -231,7 +231,8 @@ class ShareMemory:
             coming = {
                 place.plan.share for place in self._places.values() if place.plan.shares == shares
             }
-            here = {each.share.share for each in self._all() if each.share.snapshot == snapshot}
+            every = [*self._all(), *self.received.records()]
+        here = {each.share.share for each in every if each.share.snapshot == snapshot}
         return set(range(shares)) - coming - here
 
     def find(self, held: Held) -> ShareRecord | None:

@@ -72,6 +72,9 @@ class SnapshotSave:
     """True if no other keeper gets a share of it."""
     is_lost: bool = False
     """True if it is certain that a share of it never comes."""
+    looks: int = 0
+    """How often the storage was asked whether other nodes have lost a share."""
+    look_due_s: float = 0.0
     missing_s: float | None = None
     """Since when nothing is left to do here, but a share of others is missing."""
 

@@ -60,6 +60,8 @@ class Plan:
     """The tensors of the whole state, with share 0."""
     is_alone: bool = False
     """True if no other node has these bytes, so that they are sent to one."""
+    is_only_copy: bool = False
+    """True if no rank of another node copies these bytes, whether they are sent to one or not."""
     buffers: int = 2
     """How many buffers there may be: a third one where snapshots are taken beside an upload."""
 
@@ -79,6 +81,9 @@ class Claim:
     """
 
     plan: int
+    snapshot: Snapshot | None = None
+    """The snapshot that the buffer is for, if this process has handed none of it to any keeper;
+    None if it may have, or if the memory is taken ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

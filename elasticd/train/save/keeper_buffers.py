@@ -13,6 +13,7 @@ from threading import Lock, Thread
 
 import torch
 
+from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Tensor
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.keeper.client import Client
@@ -58,8 +59,10 @@ class KeeperBuffers:
         """Return whether a GPU can write to the whole buffer by itself (pinned memory)."""
         return buffer in self.pinned and self.pinned[buffer].is_pinned
 
-    def claim(self, client: Client) -> int:
+    def claim(self, client: Client, snapshot: Snapshot | None = None) -> int:
         """Return the number of the buffer to write to; negative if there is none.
+
+        `snapshot` as in `Claim`.
 
         Raises: EnvironmentProblem: there is no memory for a buffer. Unavailable: the keeper is
         gone, or gives a buffer that could not be mapped here.
@@ -67,7 +70,8 @@ class KeeperBuffers:
         limit_s = REPLY_LIMIT_S
         if len(self.places) < self.limit:
             limit_s += self.part.layout.size / SLOWEST_BYTES_PER_S
-        answer, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
+        question = ms.Claim(plan=self.id, snapshot=snapshot)
+        answer, memory = client.ask_memory(question, ms.Claimed, timeout_s=limit_s)
         if memory is not None:
             memory.populate()
             if cuda.is_used():
@@ -106,6 +110,7 @@ def send_plan(client: Client, parts: SharePlan, shares: int, buffers: int = BUFF
             layout=each.part.layout,
             tensors=parts.tensors if each.part.share == 0 else (),
             is_alone=each.part.is_alone,
+            is_only_copy=each.part.is_only_copy,
             buffers=buffers,
         )
         for each in every

@@ -100,7 +100,9 @@ class SharePart:
     later: tuple[int, ...]
     """The indices of those that only an optimizer's step changes."""
     is_alone: bool = False
-    """True if no rank of another node copies these bytes."""
+    """True if no rank of another node copies these bytes, so that keepers send them."""
+    is_only_copy: bool = False
+    """True if no rank of another node copies these bytes, sent or not."""
 
     def pairs(
         self, which: Iterable[int], here: Sequence[LocalShard], places: Sequence[torch.Tensor]
@@ -150,7 +152,7 @@ class SharePlan:
         spare = None if is_sharded else spare_of(rank, nodes)
         counts = Counter(nodes)
         is_mirrored = len(counts) > 1 and (is_sharded or len(set(counts.values())) > 1)
-        is_alone = is_mirrored and (is_sharded or not has_spare(rank, nodes))
+        is_only = is_sharded or not has_spare(rank, nodes)
         wanted = [(rank, 0)] + ([(spare, 1)] if spare is not None else [])
         parts = []
         for share, holder in wanted:
@@ -163,7 +165,9 @@ class SharePlan:
             layout = laid_out(tensors, slabs)
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_replicated[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_replicated[p.tensor])
-            parts.append(SharePart(share, holder, layout, now, later, is_alone and holder == 0))
+            is_only_copy = is_only and holder == 0
+            is_alone = is_mirrored and is_only_copy
+            parts.append(SharePart(share, holder, layout, now, later, is_alone, is_only_copy))
         return cls(tensors, _forms(tree), tuple(parts), is_mirrored, tuple(is_replicated))
 
     def fits(self, tree: Tree, is_replicated: Sequence[bool]) -> bool:

@@ -290,13 +290,13 @@ class SnapshotTaker:
             # Before anything is copied: what it will cost is said first.
             self._tuner.use(planned.parts, self._nodes.count(self._nodes[0]))
             self._tuner.say(self.say)
+        snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         for buffers in planned.buffers:
-            buffer = buffers.claim(client)
+            buffer = buffers.claim(client, snapshot if step > self._taken_step else None)
             if buffer < 0:
                 self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
                 return False
             claimed.append((buffers, buffer))
-        snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         epoch = self._state.position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
 

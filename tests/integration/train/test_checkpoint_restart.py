@@ -3,16 +3,21 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from elasticd.train.save_and_load import UPLOAD_WAIT_LIMIT_S
 from tests.fixtures.cluster import SCRIPTS, Ended, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.saved_runs import assert_whole, is_close
 
 SCRIPT = str(SCRIPTS / "saver.py")
 SAVES_LAST = str(SCRIPTS / "saves_last.py")
+NEVER_WHOLE = (
+    "The checkpoint of step 6 could not be saved: A process ended before its part was whole"
+)
 AWAITED = "waiting for the last checkpoint"
 
 
@@ -84,6 +89,24 @@ def test_killed_script_goes_on_where_it_was_saved(tmp_path: Path, kind: tuple[st
     assert begun[0] == 0
     assert begun[-1] in (2, 4, 6, 8)
     assert is_close(runs.weights(), calm.weights())
+    assert_whole(runs.url)
+    runs.place.mark.wait_none_left()
+
+
+def test_share_that_its_worker_never_handed_over_is_not_waited_for(tmp_path: Path) -> None:
+    """Rank 1 is killed in the middle of the save of step 6, on another node than rank 0, which has
+    handed over its part: the next generation goes on from step 4, long before five minutes are
+    over.
+    """
+    runs = Restarts(tmp_path / "run")
+    began_s = time.monotonic()
+    flags = ("--sharded", "--patient", "--steps", "8", "--die-in-save", "6")
+    ended = runs.run(*flags, agents=2)
+    assert ended.code == 0, ended.err
+    assert time.monotonic() - began_s < UPLOAD_WAIT_LIMIT_S / 2
+    assert [word["loaded"] for word in runs.words() if "loaded" in word] == [0, 4]
+    said = [path.read_text() for path in (runs.place.runs / "job").glob("gen-2/rank-0.err")]
+    assert NEVER_WHOLE in "".join(said)
     assert_whole(runs.url)
     runs.place.mark.wait_none_left()
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.errors import CallError
 from elasticd.keeper.wire import message as ms
 from elasticd.train import save_and_load
@@ -127,6 +128,25 @@ def test_step_that_was_not_saved_may_be_given_again(node: Node) -> None:
     assert not save(state_of(5), 5)
     node.keeper.is_busy = False
     assert save(state_of(5), 5)
+
+
+def test_keeper_is_told_for_which_step_memory_is_claimed_once(node: Node) -> None:
+    """A step that is given again may be with the keeper before: if this one never gets it, it is
+    not lost."""
+    assert save(state_of(5), 5)
+    node.keeper.is_gone = True
+    assert not save(state_of(6), 6)
+    node.keeper.is_gone = False
+    job = save_and_load._JOB
+    assert job is not None
+    job._saving._retry_s = 0.0
+    assert save(state_of(5), 5) and save(state_of(6), 6)
+    named = [each.snapshot for each in node.of(ms.Claim)]
+    assert named == [
+        Snapshot(run=1, generation=2, step=5),
+        None,
+        Snapshot(run=1, generation=2, step=6),
+    ]
 
 
 def test_training_goes_on_without_memory(node: Node, capsys: pytest.CaptureFixture[str]) -> None:

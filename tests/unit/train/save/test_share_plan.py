@@ -70,6 +70,21 @@ def test_share_that_no_rank_copies_is_alone() -> None:
     assert alone([0, 0, 1]) == [1]
 
 
+@pytest.mark.parametrize("nodes", [[0, 0, 0], [0, 0, 1, 1], [0, 0, 1], [0]])
+def test_only_copy_is_that_of_a_share_that_no_rank_copies_again(nodes: list[int]) -> None:
+    """On one node too; it need not be sent anywhere for that."""
+    tree, is_replicated = replica()
+    every = [
+        part
+        for rank in range(len(nodes))
+        for part in SharePlan.of(tree, is_replicated, rank=rank, nodes=nodes).parts
+    ]
+    copied = {part.share for part in every if part.holder}
+    only = {part.share for part in every if part.is_only_copy}
+    assert only == set(range(len(nodes))) - copied
+    assert not any(part.is_only_copy for part in every if part.holder)
+
+
 def test_loss_of_a_node_loses_no_share() -> None:
     """Of any one of four with two ranks each."""
     nodes = [0, 0, 1, 1, 2, 2, 3, 3]
