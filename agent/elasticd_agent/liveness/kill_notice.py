@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from threading import Thread
 
 from elasticd.channel.pool import Started
-from elasticd_agent.pool.process.process_table import Process, killed_by, look_up
+from elasticd_agent.pool.process.process_table import (
+    Process,
+    children_of,
+    killed_by,
+    look_up,
+    mark_of,
+)
 from elasticd_agent.pool.process.subtree import Subtree
 from elasticd_agent.pool.worker.robust_mutex import LOCK_BYTES, OWNER_DIED, OWNER_MASK
 
@@ -72,7 +78,7 @@ def notify_of_kill(started: Started, on_killed: Callable[[Killed], None]) -> Non
             _wait(call, address, pid)
         finally:
             _libc.munmap(address, LOCK_BYTES)
-        if number := _kill_of(process):
+        if number := _kill_of(process, started.worker):
             on_killed(Killed(worker=started.worker, code=-number))
 
     try:
@@ -81,7 +87,7 @@ def notify_of_kill(started: Started, on_killed: Callable[[Killed], None]) -> Non
         return  # No more threads: the pool reports the end.
 
 
-def _kill_of(process: Process) -> int:
+def _kill_of(process: Process, worker: str) -> int:
     """Return the signal that kills the process, after all that descends from it was killed too; 0
     if it lives, or if this is not to be told.
     """
@@ -92,9 +98,23 @@ def _kill_of(process: Process) -> int:
         return 0  # It ends because its pool is gone: that is told, for all workers at once.
     number = killed_by(process.pid)
     if number:
-        # Its children, and fellows of a first thread that alone was killed, run no further either.
-        Subtree().kill(process.pid)
+        _kill_subtree(process, worker)
     return number
+
+
+def _kill_subtree(process: Process, worker: str) -> None:
+    """Kill all that descends from the process, and fellows of a first thread that alone was killed.
+
+    The children of one that has ended by now are its pool's, which will kill them too.
+    """
+    subtree = Subtree()
+    subtree.kill(process.pid, process.started)
+    for pid in children_of(process.parent):
+        child = look_up(pid)
+        if child is None or pid == process.pid or child.parent != process.parent:
+            continue
+        if child.session == process.pid or mark_of(pid) == worker:
+            subtree.kill(pid, child.started)
 
 
 def _map(pid: int, mutex_fd: int) -> int:

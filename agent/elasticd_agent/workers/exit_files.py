@@ -5,7 +5,7 @@ only the details of a failure are lost: after a while the failure is reported wi
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Lock, Thread
 
 from elasticd.channel import pool as ch
@@ -21,10 +21,18 @@ READ_LIMIT_S = 2.0
 milliseconds."""
 
 
+@dataclass(slots=True)
+class _End:
+    reports: dict[str, ExitReport] | None = None
+    lock: Lock = field(default_factory=Lock)
+    """Held by who reads the files, so that they are read once."""
+
+
 class ExitFiles:
     """Read the accounts of one job's workers here.
 
-    All methods run on the thread that listens to the pool, or on one that was told of a kill.
+    `of` runs on the thread that listens to the pool, or on one that was told of a kill; `forget`
+    on the one that owns all jobs, which never waits for a disk here.
     """
 
     def __init__(
@@ -32,7 +40,7 @@ class ExitFiles:
     ) -> None:
         self._processes, self._oom_kills = processes, oom_kills or OomKills()
         self._raised: dict[str, ch.Raised] = {}
-        self._ends: dict[str, dict[str, ExitReport]] = {}
+        self._ends: dict[str, _End] = {}
         """What was reported of a worker's end: who tells of it again, the pool or the notice of its
         kill, tells the same. A kill for want of memory is claimed once."""
         self._lock = Lock()
@@ -68,9 +76,11 @@ class ExitFiles:
         with self._lock:
             if name not in self._processes:
                 return {name: ExitReport()}  # Nobody waits for it.
-            if name not in self._ends:
-                self._ends[name] = self._read((name,), code)
-            return self._ends[name]
+            end = self._ends.setdefault(name, _End())
+        with end.lock:  # One of its own: whoever forgets another worker waits for no disk.
+            if end.reports is None:
+                end.reports = self._read((name,), code)
+            return end.reports
 
     def _is_in_world(self, name: str) -> bool:
         process = self._processes.get(name)

@@ -23,11 +23,14 @@ class Subtree:
     def __init__(self) -> None:
         self._members: set[tuple[int, int]] = set()
 
-    def kill(self, root: int) -> None:
-        """Send SIGKILL to a process and its descendants; remember them for `is_gone`."""
+    def kill(self, root: int, started: int | None = None) -> None:
+        """Send SIGKILL to a process and its descendants; remember them for `is_gone`.
+
+        Whoever is not its parent says when it started: its pid may be another process's by now.
+        """
         found: dict[int, int] = {}
         for _ in range(_PASS_LIMIT):
-            if not self._stop_new(root, found):
+            if not self._stop_new(root, started, found):
                 break
         for pid, started in found.items():
             _send(pid, started, signal.SIGKILL)
@@ -39,7 +42,7 @@ class Subtree:
         return not self._members
 
     @staticmethod
-    def _stop_new(root: int, found: dict[int, int]) -> bool:
+    def _stop_new(root: int, started: int | None, found: dict[int, int]) -> bool:
         """Stop descendants of `root` that were not stopped yet; return whether there were any."""
         is_new = False
         front = [root]
@@ -48,6 +51,8 @@ class Subtree:
             if pid not in found:
                 process = look_up(pid)
                 if process is None:
+                    continue
+                if pid == root and started not in (None, process.started):
                     continue
                 is_new = True
                 found[pid] = process.started

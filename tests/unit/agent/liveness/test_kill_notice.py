@@ -13,8 +13,10 @@ from threading import enumerate as enumerate_threads
 import pytest
 
 from elasticd.channel.pool import Started
+from elasticd_agent.liveness import kill_notice
 from elasticd_agent.liveness.kill_notice import Killed, notify_of_kill
-from elasticd_agent.pool.process.prctl import ask_for_signal_at_parents_end
+from elasticd_agent.pool.process import prctl
+from elasticd_agent.pool.process.prctl import adopt_orphans, ask_for_signal_at_parents_end
 from elasticd_agent.pool.process.process_table import killed_by, look_up
 from elasticd_agent.pool.worker.robust_mutex import LOCK_BYTES, RobustMutex
 from tests.fixtures.cluster import until
@@ -158,6 +160,43 @@ def test_children_of_a_killed_worker_are_killed_before_it_is_told(forked: Fork) 
     assert is_over
     os.close(read_fd)
     os.close(write_fd)
+
+
+def test_children_of_a_worker_that_has_ended_are_killed_before_it_is_told(
+    forked: Fork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the pool's by then, which may not have looked yet: who waits is late here."""
+    wait = kill_notice._wait
+
+    def late(call: int, address: int, pid: int) -> None:
+        wait(call, address, pid)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    def be(fd: int) -> None:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(write_fd, f"{os.getpid()}\n".encode())
+            signal.pause()
+
+    monkeypatch.setattr(kill_notice, "_wait", late)
+    read_fd, write_fd = os.pipe()
+    adopt_orphans()
+    try:
+        worker, other = forked(be), forked()
+        child = int(os.read(read_fd, 20))
+        told = watched(worker)
+        os.kill(worker.pid, signal.SIGKILL)
+        assert told.get(timeout=WAIT_S).code == -signal.SIGKILL
+        found = look_up(child)
+        is_over = found is None or found.state in "ZX" or _is_struck(child)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert is_over and not killed_by(other.pid) and not _is_struck(other.pid)
+    finally:
+        prctl._call(prctl._PR_SET_CHILD_SUBREAPER, 0)
+        os.close(read_fd)
+        os.close(write_fd)
 
 
 def _is_struck(pid: int) -> bool:

@@ -15,6 +15,7 @@ from elasticd_agent.worker_setup.worker_env import WorkerFiles
 from elasticd_agent.workers import exit_files
 from elasticd_agent.workers.exit_files import ExitFiles
 from elasticd_agent.workers.worker_process import WorkerProcess
+from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
 NAME = "1.0.1"
@@ -117,6 +118,23 @@ def test_disk_that_hangs_costs_the_account_and_not_the_news(
     told = ExitFiles({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=-9))
     assert told[NAME].exception == "" and "in time" in told[NAME].traceback
     (tmp_path / "error.json").write_text(json.dumps({}))  # Lets the reader end.
+
+
+def test_worker_is_forgotten_while_the_disk_of_another_hangs(tmp_path: Path) -> None:
+    """The thread that owns all jobs forgets it, and waits for no disk."""
+    processes = {NAME: process_in(tmp_path), "1.1.1": process_in(tmp_path)}
+    found = ExitFiles(processes)
+    os.mkfifo(tmp_path / "error.json")
+    reader = Thread(target=found.of, args=(Killed(worker="1.1.1", code=-9),), daemon=True)
+    reader.start()
+    until(lambda: "1.1.1" in found._ends or found._lock.locked(), lambda: "it reads")
+    forgetter = Thread(target=found.forget, args=(NAME,), daemon=True)
+    forgetter.start()
+    forgetter.join(patience_s(5.0))
+    is_hung, is_forgotten = reader.is_alive(), not forgetter.is_alive()
+    (tmp_path / "error.json").write_text(json.dumps({}))  # Lets the reader end.
+    reader.join()
+    assert is_hung and is_forgotten
 
 
 def test_what_is_no_failure_is_not_read(tmp_path: Path) -> None:

@@ -86,6 +86,19 @@ def test_subtree_dies_with_a_child_in_its_own_session() -> None:
     assert subtree.is_gone()
 
 
+def test_another_process_under_the_same_pid_is_left_alone(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    """Whoever is not the parent may come when the pid is given anew."""
+    found = process_table.look_up(sleeper.pid)
+    assert found is not None
+    Subtree().kill(sleeper.pid, found.started - 1)
+    still = process_table.look_up(sleeper.pid)
+    assert still is not None and still.state == "S" and sleeper.poll() is None
+    Subtree().kill(sleeper.pid, found.started)
+    assert sleeper.wait() == -9
+
+
 def test_absent_process_is_nothing() -> None:
     """It may have ended since we heard of it."""
     assert process_table.look_up(2**22 + 1) is None
