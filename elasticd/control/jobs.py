@@ -1,9 +1,6 @@
-"""Submit, resize and end jobs.
+"""Resize and end jobs: each wish is one record, which is written only while the job runs.
 
-A job's name is reserved by `active/<job>`: first with `is_ready` False, while the records of an
-ended job of that name are deleted, then True in the transaction that writes the new spec. There are
-two transactions, since etcd takes no put under a prefix that the same transaction deletes. If a
-submitter dies in between, it leaves a reservation, which the next submitter takes over.
+A job that no node serves any more is ended here; of any other the agents read the wish.
 """
 
 import time
@@ -12,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from elasticd.control.near_names import near
-from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
-from elasticd.control.same_job import check_same
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
@@ -32,13 +27,10 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn, UnchangedSince
 
 __all__ = [
-    "check_room",
     "find_spec",
     "forget",
     "scale",
     "stop",
-    "submit",
-    "submit_or_join",
     "unpin",
     "wait_left",
 ]
@@ -49,77 +41,6 @@ LEAVE_POLL_S = 0.05
 """The pause between two looks for the last node; a local run's etcd ends soon after it has left."""
 UNSERVED_POLL_S = 0.25
 USER = "user"
-
-
-def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
-    """Write the job to etcd as pending; the agents do the rest.
-
-    Raises: Refused: a job of that name runs, or another process submits one at this moment.
-    """
-    revision = _reserve(store, keys, spec)
-    is_ours = ModifiedAt(key=keys.active_job(spec.name), revision=revision)
-    cleared = store.commit(
-        Txn(
-            when=(is_ours,),
-            then=(
-                Delete(key=keys.job(spec.name), is_prefix=True),
-                Delete(key=keys.ended_job(spec.name)),
-            ),
-        )
-    )
-    written = cleared.succeeded and store.commit(
-        Txn(
-            when=(is_ours,),
-            then=(
-                Put(key=keys.spec(spec.name), value=encode(spec)),
-                Put(key=keys.status(spec.name), value=encode(JobStatus(uid=spec.uid))),
-                Put(
-                    key=keys.active_job(spec.name),
-                    value=encode(Active(uid=spec.uid, is_ready=True)),
-                ),
-            ),
-        )
-    )
-    if not written or not written.succeeded:
-        raise Refused(
-            f"Somebody else submitted a job named {spec.name!r} at the same moment: choose "
-            "another --job, or follow theirs with `elasticd status`."
-        )
-
-
-def submit_or_join(
-    store: Store,
-    keys: Keys,
-    spec: JobSpec,
-    *,
-    wait_s: float = 10.0,
-    pause: Callable[[float], None] = time.sleep,
-) -> JobSpec:
-    """Submit the job unless it runs already; return the spec that is in etcd.
-
-    `wait_s` is the time in seconds for another host to finish its submission.
-
-    Raises:
-        Refused: the job that runs under this name is another program, or is not run by `--join`.
-    """
-    waited_s = 0.0
-    while True:
-        active = _read_active(store, keys, spec.name)
-        if active is not None and active.is_ready:
-            standing = find_spec(store, keys, spec.name)
-            check_same(standing, spec)
-            return standing
-        # Another host has a reservation: it may finish first; after a while it is taken over.
-        if active is None or waited_s >= wait_s:
-            try:
-                submit(store, keys, spec)
-            except Refused:
-                if waited_s >= 2 * wait_s:
-                    raise
-            else:
-                return spec
-        pause(0.1)
-        waited_s += 0.1
 
 
 def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
@@ -277,49 +198,7 @@ def forget(
     raise Unavailable(f"Job {job!r} keeps changing while it is given up: try again.")
 
 
-def check_room(store: ReadableStore, keys: Keys, spec: JobSpec) -> None:
-    """Check that at least one node could hold the job's workers, if there is any node.
-
-    Raises: CallError: every node offers fewer slots than the job wants on each node.
-    """
-    unread, items = UnreadableRecords(), store.list(keys.nodes).items
-    nodes = [n for n in readable_nodes(items, keys, unread) if spec.may_run_on(n.labels)]
-    if nodes and not unread.clause and all(n.slots < spec.workers_per_node for n in nodes):
-        offers = ", ".join(f"{node.node}: {node.slots}" for node in nodes[:8])
-        raise CallError(
-            f"--nproc-per-node {spec.workers_per_node} is more than any node's slots ({offers}): "
-            "ask for fewer, or start the agents with more --slots."
-        )
-
-
 # --- private ----------------------------------------------------------------------------------
-
-
-def _reserve(store: Store, keys: Keys, spec: JobSpec) -> int:
-    """Take `active/<job>` with is_ready False; return its revision."""
-    key = keys.active_job(spec.name)
-    mine = encode(Active(uid=spec.uid, is_ready=False))
-    for _ in range(ATTEMPTS):
-        item = store.get(key)
-        if item is not None and item.value == mine:
-            return item.mod_revision
-        if item is not None and decode(Active, item.value).is_ready:
-            raise Refused(
-                f"The job name {spec.name!r} is in use by a running job: choose another --job, "
-                f"or end that one with `elasticd stop {spec.name}`."
-            )
-        revision = item.mod_revision if item is not None else 0
-        store.commit(
-            Txn(when=(ModifiedAt(key=key, revision=revision),), then=(Put(key=key, value=mine),))
-        )
-    raise Refused(
-        f"Others keep submitting a job named {spec.name!r} at this moment: choose another --job."
-    )
-
-
-def _read_active(store: ReadableStore, keys: Keys, job: JobName) -> Active | None:
-    item = store.get(keys.active_job(job))
-    return decode(Active, item.value) if item is not None else None
 
 
 def _running(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elasticd.control.jobs import submit
+from elasticd.control.job_submission import submit
 from elasticd.kube.resource.elastic_job import elastic_job
 from elasticd.kube.resource.job_spec import job_spec
 from elasticd.kube.resource.name import job_name

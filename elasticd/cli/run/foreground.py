@@ -16,7 +16,7 @@ from elasticd.cli.record_source import RecordSource, open_run
 from elasticd.cli.run.agent_call import AgentCalls
 from elasticd.cli.run.checkpoint_owner import check_owner
 from elasticd.cli.run.request import RunRequest
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.control.job_policy import set_policy
 from elasticd.control.local_run.archive import archive, last_records
 from elasticd.control.local_run.etcd_guard import EtcdGuard
@@ -114,7 +114,7 @@ class Foreground:
             check_owner(self._spec.checkpoint, self._environ)
             store = open_store(settings, self._keys)
             stack.callback(store.close)
-            jobs.submit(store, self._keys, self._spec)
+            job_submission.submit(store, self._keys, self._spec)
             if self._policy is not None:
                 set_policy(store, self._keys, self._spec, self._policy)
                 stack.enter_context(self._autoscaler(etcd.url, folder))
@@ -135,7 +135,7 @@ class Foreground:
             stack.callback(store.close)
             wanted = self._spec
             check_owner(wanted.checkpoint, self._environ)
-            self._spec = jobs.submit_or_join(store, self._keys, wanted)
+            self._spec = job_submission.submit_or_join(store, self._keys, wanted)
             for flag in ignored_flags(self._spec, wanted):
                 self._screen.note(
                     f"{flag} of this call has no effect: the first host's call counts for all"
@@ -152,12 +152,12 @@ class Foreground:
         assert self._request.store is not None
         name = self._spec.name
         with closing(open_store(self._request.store, self._keys)) as store:
-            jobs.check_room(store, self._keys, self._spec)
+            job_submission.check_room(store, self._keys, self._spec)
             check_owner(self._spec.checkpoint, self._environ, is_node=False)
             if self._interrupt.count:  # Etcd or the storage may have been slow to answer.
                 self._screen.note(f"interrupted: job {name} was not submitted")
                 return 128 + self._interrupt.number
-            jobs.submit(store, self._keys, self._spec)
+            job_submission.submit(store, self._keys, self._spec)
             if self._policy is not None:
                 set_policy(store, self._keys, self._spec, self._policy)
             told = f"job {name} submitted; `elasticd status {name}` shows it"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.control.follow import (
     STALL_S,
     EtcdAway,
@@ -162,7 +162,7 @@ def test_records_of_others_that_are_newer_end_no_follower() -> None:
     store, clock = MemoryStore(), Clock()
     follower = started(store, clock)
     other = JobName("other")
-    jobs.submit(store, KEYS, replace(SPEC, name=other, uid="o"))
+    job_submission.submit(store, KEYS, replace(SPEC, name=other, uid="o"))
     make_newer(store, KEYS.spec(other))
     for name in "ab":
         put(store, KEYS.node(node(name).node), node(name))

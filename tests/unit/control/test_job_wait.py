@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from elasticd.control import job_wait, jobs
+from elasticd.control import job_submission, job_wait
 from elasticd.control.job_wait import follow_to_end, wait_node_free
 from elasticd.errors import NotSupported, Unavailable
 from elasticd.records.ids import NodeId
@@ -20,7 +20,7 @@ class Scene:
 
     def __init__(self, *events: str) -> None:
         self.store, self.now_s = MemoryStore(), 0.0
-        jobs.submit(self.store, KEYS, SPEC)
+        job_submission.submit(self.store, KEYS, SPEC)
         put(self.store, KEYS.member(JOB, A), member("a"))
         self._events = list(events)
 

@@ -5,25 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.control import jobs, node_drain
+from elasticd.control import job_submission, jobs, node_drain
 from elasticd.errors import CallError, NotFound, Refused
-from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Generation, Incarnation, JobName, NodeId
-from elasticd.records.job import UNSERVED_LIMIT_S, Active, EntryKind, JobSpec, JobStatus, Want
-from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Member, Node
+from elasticd.records.codec import decode
+from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.job import UNSERVED_LIMIT_S, Active, JobStatus, Want
+from elasticd.records.member import Drain, Member
 from elasticd.records.reason import Phase
-from elasticd.store.api import Delete, Put, Txn
+from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
-
-KEYS = Keys()
-JOB = JobName("digits")
-SPEC = JobSpec(
-    name=JOB, uid="one", entry_kind=EntryKind.SCRIPT, entry="t.py", min_nodes=1, max_nodes=4
-)
-NODE = Node(
-    node=NodeId("gpu-1"), incarnation=Incarnation("i"), host="h", address="a", port=1, slots=2
-)
+from tests.unit.control.job_case import JOB, KEYS, NODE, SPEC, active, end, put
 
 
 @pytest.fixture
@@ -31,27 +22,6 @@ def store() -> Iterator[MemoryStore]:
     opened = MemoryStore()
     yield opened
     opened.close()
-
-
-def put(store: MemoryStore, key: str, record: object) -> None:
-    store.commit(Txn(then=(Put(key=key, value=encode(record)),)))
-
-
-def end(store: MemoryStore, phase: Phase = Phase.SUCCEEDED) -> None:
-    """What the agents do with the final status."""
-    store.commit(
-        Txn(
-            then=(
-                Put(key=KEYS.status(JOB), value=encode(JobStatus(phase=phase))),
-                Delete(key=KEYS.active_job(JOB)),
-            )
-        )
-    )
-
-
-def active(store: MemoryStore) -> Active | None:
-    item = store.get(KEYS.active_job(JOB))
-    return decode(Active, item.value) if item is not None else None
 
 
 def want(store: MemoryStore) -> Want:
@@ -67,103 +37,9 @@ def join(store: MemoryStore) -> None:
     put(store, KEYS.member(JOB, NODE.node), member)
 
 
-def test_a_submitted_job_stands_pending_and_ready(store: MemoryStore) -> None:
-    """What agents need to begin is written in one transaction."""
-    jobs.submit(store, KEYS, SPEC)
-    assert active(store) == Active(uid="one", is_ready=True)
-    assert jobs.find_spec(store, KEYS, JOB) == SPEC
-    item = store.get(KEYS.status(JOB))
-    assert item is not None and decode(JobStatus, item.value).phase is Phase.PENDING
-
-
-def test_a_name_in_use_is_refused_and_the_running_job_untouched(store: MemoryStore) -> None:
-    """The message says what to do."""
-    jobs.submit(store, KEYS, SPEC)
-    with pytest.raises(Refused, match="choose another --job"):
-        jobs.submit(store, KEYS, replace(SPEC, uid="two"))
-    assert jobs.find_spec(store, KEYS, JOB).uid == "one"
-
-
-def test_an_ended_jobs_name_is_free_and_its_records_are_cleared(store: MemoryStore) -> None:
-    """A new job of the name begins without the old one's world, wants and incidents."""
-    jobs.submit(store, KEYS, SPEC)
-    jobs.scale(store, KEYS, JOB, 2)
-    end(store)
-    jobs.submit(store, KEYS, replace(SPEC, uid="two"))
-    left = {item.key.removeprefix(KEYS.job(JOB)) for item in store.list(KEYS.job(JOB)).items}
-    assert left == {"spec", "status"}
-    assert jobs.find_spec(store, KEYS, JOB).uid == "two"
-
-
-def test_another_jobs_records_survive_a_submission(store: MemoryStore) -> None:
-    """`digits` is a prefix of `digits-2`, but not of its keys."""
-    other = JobName("digits-2")
-    jobs.submit(store, KEYS, replace(SPEC, name=other))
-    jobs.submit(store, KEYS, SPEC)
-    assert jobs.find_spec(store, KEYS, other).name == other
-
-
-def test_a_reservation_left_by_a_dead_submitter_is_taken_over(store: MemoryStore) -> None:
-    """It died between its two transactions."""
-    put(store, KEYS.active_job(JOB), Active(uid="dead", is_ready=False))
-    jobs.submit(store, KEYS, SPEC)
-    assert active(store) == Active(uid="one", is_ready=True)
-
-
-def test_of_two_submitters_at_once_one_is_refused() -> None:
-    """The slower one's reservation was taken over; it must not write its spec."""
-
-    class Raced(MemoryStore):
-        is_raced = False
-
-        def commit(self, txn: Txn):  # type: ignore[no-untyped-def]
-            if not self.is_raced and any(isinstance(op, Delete) for op in txn.then):
-                self.is_raced = True
-                put(self, KEYS.active_job(JOB), Active(uid="two", is_ready=False))
-            return super().commit(txn)
-
-    store = Raced()
-    with pytest.raises(Refused, match="at the same moment"):
-        jobs.submit(store, KEYS, SPEC)
-    assert store.get(KEYS.spec(JOB)) is None
-
-
-def test_joining_submits_once_and_then_follows(store: MemoryStore) -> None:
-    """Every host makes the same call with a uid of its own."""
-    local = replace(SPEC, is_local=True)
-    assert jobs.submit_or_join(store, KEYS, local).uid == "one"
-    assert jobs.submit_or_join(store, KEYS, replace(local, uid="two")).uid == "one"
-
-
-def test_joining_another_program_is_refused(store: MemoryStore) -> None:
-    """It says in what they differ."""
-    local = replace(SPEC, is_local=True)
-    jobs.submit(store, KEYS, local)
-    with pytest.raises(Refused, match=r"'t\.py', not 'other\.py'"):
-        jobs.submit_or_join(store, KEYS, replace(local, uid="two", entry="other.py"))
-
-
-def test_joining_a_job_of_the_daemons_is_refused(store: MemoryStore) -> None:
-    """They would not know this host's agent."""
-    jobs.submit(store, KEYS, SPEC)
-    with pytest.raises(Refused, match="--join"):
-        jobs.submit_or_join(store, KEYS, replace(SPEC, uid="two", is_local=True))
-
-
-def test_joining_waits_for_a_submitter_and_takes_over_from_a_dead_one(store: MemoryStore) -> None:
-    """The time is the caller's, so that nobody sleeps here."""
-    put(store, KEYS.active_job(JOB), Active(uid="slow", is_ready=False))
-    waits: list[float] = []
-    spec = jobs.submit_or_join(
-        store, KEYS, replace(SPEC, is_local=True), wait_s=1.0, pause=waits.append
-    )
-    assert spec.uid == "one"
-    assert 0.9 <= sum(waits) <= 1.2
-
-
 def test_scaling_writes_the_users_wish_within_the_range(store: MemoryStore) -> None:
     """And keeps what else was wished."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     join(store)
     jobs.scale(store, KEYS, JOB, 3)
     assert (want(store).nodes, want(store).is_stop) == (3, False)
@@ -175,7 +51,7 @@ def test_scaling_writes_the_users_wish_within_the_range(store: MemoryStore) -> N
 
 def test_a_users_wish_for_a_size_can_be_taken_back(store: MemoryStore) -> None:
     """The next one's counts then; a wish that the job ends stays."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     join(store)
     with pytest.raises(NotFound, match="nothing to take back"):
         jobs.unpin(store, KEYS, JOB)
@@ -191,10 +67,10 @@ def test_a_users_wish_for_a_size_can_be_taken_back(store: MemoryStore) -> None:
 
 def test_stop_of_a_job_that_nobody_serves_ends_it_at_once(store: MemoryStore) -> None:
     """There is no agent that could read the wish; the name is free again."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     jobs.stop(store, KEYS, JOB, why="enough")
     assert active(store) is None
-    jobs.submit(store, KEYS, replace(SPEC, uid="two"))
+    job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
 
 
 @pytest.mark.parametrize("is_back", [True, False], ids=["back", "gone"])
@@ -202,7 +78,7 @@ def test_stop_waits_for_nodes_that_have_just_lost_their_leases(
     store: MemoryStore, is_back: bool
 ) -> None:
     """After an outage of etcd a job has no node for some seconds; its workers are to save."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     put(
         store, KEYS.status(JOB), JobStatus(uid="one", phase=Phase.RUNNING, generation=Generation(3))
     )
@@ -231,11 +107,11 @@ def test_job_that_took_the_name_meanwhile_is_not_given_up() -> None:
             if not self.is_raced and Delete(key=KEYS.active_job(JOB)) in txn.then:
                 self.is_raced = True
                 end(self)
-                jobs.submit(self, KEYS, replace(SPEC, uid="two"))
+                job_submission.submit(self, KEYS, replace(SPEC, uid="two"))
             return super().commit(txn)
 
     store = Raced()
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     with pytest.raises(NotFound, match="another one has its name"):
         jobs.forget(store, KEYS, JOB)
     assert active(store) == Active(uid="two", is_ready=True)
@@ -272,7 +148,7 @@ def test_workers_are_waited_for_until_the_last_has_left(store: MemoryStore) -> N
 
 def test_a_dry_run_changes_nothing(store: MemoryStore) -> None:
     """But checks all the same."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     put(store, KEYS.node(NODE.node), NODE)
     before = store.list(KEYS.root)
     jobs.scale(store, KEYS, JOB, 3, is_dry_run=True)
@@ -286,7 +162,7 @@ def test_a_dry_run_changes_nothing(store: MemoryStore) -> None:
 
 def test_an_unknown_job_is_answered_with_near_names(store: MemoryStore) -> None:
     """A typo is the likeliest reason."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     with pytest.raises(NotFound, match="did you mean digits"):
         jobs.stop(store, KEYS, JobName("digit"))
     with pytest.raises(NotFound, match="none at all"):
@@ -295,7 +171,7 @@ def test_an_unknown_job_is_answered_with_near_names(store: MemoryStore) -> None:
 
 def test_an_ended_job_can_neither_be_scaled_nor_stopped(store: MemoryStore) -> None:
     """Its wishes would wait for the next job of that name."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     end(store, Phase.FAILED)
     with pytest.raises(NotFound, match="failed"):
         jobs.scale(store, KEYS, JOB, 2)
@@ -305,7 +181,7 @@ def test_an_ended_job_can_neither_be_scaled_nor_stopped(store: MemoryStore) -> N
 
 def test_a_job_that_nobody_serves_can_be_forgotten(store: MemoryStore) -> None:
     """All hosts of a --join died at once: the name must become free again."""
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     join(store)
     with pytest.raises(Refused, match="gpu-1"):
         jobs.forget(store, KEYS, JOB)
@@ -335,13 +211,3 @@ def test_draining_writes_a_wish_that_can_be_taken_back(store: MemoryStore) -> No
         node_drain.undrain(store, KEYS, NODE.node)
     with pytest.raises(NotFound, match="did you mean gpu-1"):
         node_drain.drain(store, KEYS, NodeId("gpu-2"))
-
-
-def test_more_workers_than_any_nodes_slots_is_refused(store: MemoryStore) -> None:
-    """Only if there are nodes: a cluster that is still empty may grow."""
-    big = replace(SPEC, workers_per_node=8)
-    jobs.check_room(store, KEYS, big)
-    put(store, KEYS.node(NODE.node), NODE)
-    jobs.check_room(store, KEYS, replace(SPEC, workers_per_node=2))
-    with pytest.raises(CallError, match="gpu-1: 2"):
-        jobs.check_room(store, KEYS, big)

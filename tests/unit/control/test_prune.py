@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from elasticd.control.jobs import submit
+from elasticd.control.job_submission import submit
 from elasticd.control.prune import KEYS_AT_ONCE, Counted, Pruned, count_up, prune
 from elasticd.errors import NotFound, Refused
 from elasticd.records.codec import decode, encode

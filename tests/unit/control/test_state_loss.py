@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.control.state_loss import check_drain, check_stop
 from elasticd.errors import Refused
 from elasticd.records.checkpoint import CheckpointSpec
@@ -43,7 +43,7 @@ def store_with(
     drained: NodeId | None = None,
 ) -> MemoryStore:
     store = MemoryStore()
-    jobs.submit(store, KEYS, spec)
+    job_submission.submit(store, KEYS, spec)
     puts = [Put(key=KEYS.status(JOB), value=encode(status))]
     puts += [Put(key=KEYS.member(JOB, m.node), value=encode(m)) for m in members]
     if drained is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.control.jobs import submit
+from elasticd.control.job_submission import submit
 from elasticd.control.progress import AskRanks
 from elasticd.control.report.report import job_reports
 from elasticd.control.report.unreadable import UnreadableRecords

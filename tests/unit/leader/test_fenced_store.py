@@ -2,7 +2,7 @@
 
 import pytest
 
-from elasticd.control.jobs import submit
+from elasticd.control.job_submission import submit
 from elasticd.errors import Fenced, InvariantBroken
 from elasticd.leader.election import Election, Term, boottime_s
 from elasticd.leader.fenced_store import FencedStore

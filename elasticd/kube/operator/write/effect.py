@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from elasticd.control.job_policy import set_policy, unset_policy
-from elasticd.control.jobs import submit
+from elasticd.control.job_submission import submit
 from elasticd.errors import Fenced, NotFound, NotSupported, Refused, Unavailable
 from elasticd.kube.api.port import ELASTIC_JOBS, Api, EventNote, EventType, Object
 from elasticd.kube.decide.action import (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.records.codec import encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
@@ -25,7 +25,7 @@ def statuses(told: list[ev.Event]) -> list[JobStatus | None]:
 def test_status_that_a_watch_missed_is_told_when_it_is_read_again() -> None:
     """etcd has lost events of watches that stayed open; this one was the job's last."""
     store, told = MemoryStore(), list[ev.Event]()
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     watches = JobWatches(store, KEYS, JOB, told.append)
     watches.reread()
     assert [status.uid for status in statuses(told) if status is not None] == ["one"]
@@ -42,7 +42,7 @@ def test_status_that_a_watch_missed_is_told_when_it_is_read_again() -> None:
 def test_records_that_were_cleared_away_are_told_of() -> None:
     """By the change, or by a list that shows none; the next job of the name is told after it."""
     store, told = MemoryStore(), list[ev.Event]()
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     watches = JobWatches(store, KEYS, JOB, told.append)
     watches.reread()
     store.commit(Txn(then=(Delete(key=KEYS.job(JOB), is_prefix=True),)))
@@ -52,6 +52,6 @@ def test_records_that_were_cleared_away_are_told_of() -> None:
     assert statuses(told) == [None]
     store.commit(Txn(then=(Delete(key=KEYS.active_job(JOB)),)))
     told.clear()
-    jobs.submit(store, KEYS, replace(SPEC, uid="two"))
+    job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
     assert [status and status.uid for status in statuses(told)] == ["two"]
     watches.close()

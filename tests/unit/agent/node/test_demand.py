@@ -2,7 +2,7 @@
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
@@ -26,7 +26,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        jobs.submit(self.store, KEYS, SPEC)
+        job_submission.submit(self.store, KEYS, SPEC)
         self.changes = 0
         self.demands = Demands(self.store, KEYS, lambda item: item(), self._changed)
 

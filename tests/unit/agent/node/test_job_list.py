@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.errors import Unavailable
 from elasticd.records.codec import encode
 from elasticd.records.ids import JobName, NodeId
@@ -86,13 +86,13 @@ class Heard:
 def resubmitted(store: MemoryStore) -> None:
     """The job ended and its name was used again."""
     store.commit(Txn(then=(Delete(key=KEYS.active_job(SPEC.name)),)))
-    jobs.submit(store, KEYS, replace(SPEC, uid="two", entry="new.py"))
+    job_submission.submit(store, KEYS, replace(SPEC, uid="two", entry="new.py"))
 
 
 def test_spec_that_could_not_be_read_is_read_again(effect_thread: EffectThread) -> None:
     """The watch tells of a job once; a short outage just then must not lose it for ever."""
     store = Limping()
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     assert store.failures == 0
@@ -103,7 +103,7 @@ def test_jobs_are_known_once_all_of_the_first_list_were_read(effect_thread: Effe
     """A node that counted as ready before might be the next to lose the last state of one."""
     store = Limping()
     store.failures = 10**6
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     heard = Heard(store, effect_thread)
     assert not heard.known.wait(0.2)
     store.failures = 0
@@ -121,7 +121,7 @@ def test_job_that_ends_while_it_is_asked_for_again_is_waited_for_by_nobody(
     """A retry looks on one thread whether the job is still there, and its end comes on another."""
     store = Limping()
     store.failures = 10**6
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     heard = Heard(store, effect_thread)
     known = heard.list._known
 
@@ -141,7 +141,7 @@ def test_job_that_ends_while_it_is_asked_for_again_is_waited_for_by_nobody(
 def test_name_that_was_used_again_is_noticed_after_a_gap(effect_thread: EffectThread) -> None:
     """Between two lists the first job ended and another took its name: both are told."""
     store = MemoryStore()
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     store.drop_watches()
@@ -155,7 +155,7 @@ def test_name_that_was_used_again_is_noticed_after_a_gap(effect_thread: EffectTh
 def test_list_that_shows_what_is_known_tells_nothing(effect_thread: EffectThread) -> None:
     """It begins anew about once a minute, to repair what the watch missed."""
     store = MemoryStore()
-    jobs.submit(store, KEYS, SPEC)
+    job_submission.submit(store, KEYS, SPEC)
     heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     heard.list.listings[-1].take_due()
@@ -172,8 +172,8 @@ def test_job_that_asks_for_other_labels_is_none_of_this_nodes(effect_thread: Eff
     """It competes for no slot here. More labels than it asks for do no harm."""
     store = MemoryStore()
     wanted = {"gpu": "h100", "zone": "a"}
-    jobs.submit(store, KEYS, replace(SPEC, node_labels=wanted))
-    jobs.submit(store, KEYS, replace(SPEC, name=JobName("of-all"), uid="any"))
+    job_submission.submit(store, KEYS, replace(SPEC, node_labels=wanted))
+    job_submission.submit(store, KEYS, replace(SPEC, name=JobName("of-all"), uid="any"))
     for labels in ({}, {"gpu": "h100"}, {"gpu": "a100", "zone": "a"}):
         heard = Heard(store, effect_thread, labels=labels)
         assert heard.next() == ("appeared", "any")
@@ -188,8 +188,8 @@ def test_labels_that_come_later_bring_the_jobs_that_ask_for_them(
 ) -> None:
     """An operator knows the labels of a node in Kubernetes; its agent cannot ask for them."""
     store = MemoryStore()
-    jobs.submit(store, KEYS, replace(SPEC, node_labels={"gpu": "h100", "zone": "a"}))
-    jobs.submit(store, KEYS, replace(SPEC, name=JobName("of-all"), uid="any"))
+    job_submission.submit(store, KEYS, replace(SPEC, node_labels={"gpu": "h100", "zone": "a"}))
+    job_submission.submit(store, KEYS, replace(SPEC, name=JobName("of-all"), uid="any"))
     heard = Heard(store, effect_thread, labels={"gpu": "h100"})
     assert heard.next() == ("appeared", "any")
     key = KEYS.labels_of(NODE)
@@ -198,10 +198,10 @@ def test_labels_that_come_later_bring_the_jobs_that_ask_for_them(
     assert heard.next() == ("appeared", "one")
     assert heard.labels[-1] == {"gpu": "h100", "zone": "a"}, "its own flags come first"
     store.commit(Txn(then=(Delete(key=key),)))
-    jobs.submit(
+    job_submission.submit(
         store, KEYS, replace(SPEC, name=JobName("again"), uid="2", node_labels={"zone": "a"})
     )
-    jobs.submit(store, KEYS, replace(SPEC, name=JobName("last"), uid="3"))
+    job_submission.submit(store, KEYS, replace(SPEC, name=JobName("last"), uid="3"))
     assert heard.next() == ("appeared", "3"), "what it serves stays, and nothing comes anew"
     assert heard.labels[-1] == {"gpu": "h100"}
     heard.close()
@@ -220,7 +220,7 @@ def test_labels_that_come_while_a_job_is_read_are_not_missed(effect_thread: Effe
 
     label_key = KEYS.labels_of(NODE)
     store = Labelling()
-    jobs.submit(store, KEYS, replace(SPEC, node_labels={"zone": "a"}))
+    job_submission.submit(store, KEYS, replace(SPEC, node_labels={"zone": "a"}))
     heard = Heard(store, effect_thread)
     assert heard.next() == ("appeared", "one")
     heard.close()
@@ -229,7 +229,7 @@ def test_labels_that_come_while_a_job_is_read_are_not_missed(effect_thread: Effe
 def test_agent_of_one_job_says_which_labels_it_lacks(effect_thread: EffectThread) -> None:
     """It would wait for ever."""
     store = MemoryStore()
-    jobs.submit(store, KEYS, replace(SPEC, node_labels={"gpu": "h100"}))
+    job_submission.submit(store, KEYS, replace(SPEC, node_labels={"gpu": "h100"}))
     heard = Heard(store, effect_thread, only=SPEC.name)
     kind, why = heard.next()
     assert kind == "refused"

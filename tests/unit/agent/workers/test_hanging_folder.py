@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from elasticd.channel.pool import License
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec
@@ -121,9 +121,9 @@ def test_folder_that_hangs_stops_neither_the_owner_nor_its_lease(site: Site, dis
 
     def scene() -> None:
         try:
-            jobs.submit(site.store, KEYS, spec_of(STUCK))
+            job_submission.submit(site.store, KEYS, spec_of(STUCK))
             until(lambda: STUCK in disk.claims, lambda: disk.claims)
-            jobs.submit(site.store, KEYS, spec_of(WELL))
+            job_submission.submit(site.store, KEYS, spec_of(WELL))
             until(lambda: site.is_ready(WELL), lambda: site.member(WELL))
             assert not site.is_ready(STUCK) and site.member(STUCK) is not None
             assert not site.presence.registration.is_fenced
@@ -144,7 +144,7 @@ def test_agent_ends_while_a_folder_hangs(
     monkeypatch.setattr("elasticd_agent.workers.pool_client.KILL_TIMEOUT_S", 0.0)
 
     def scene() -> None:
-        jobs.submit(site.store, KEYS, spec_of(STUCK))
+        job_submission.submit(site.store, KEYS, spec_of(STUCK))
         until(lambda: STUCK in disk.claims, lambda: disk.claims)
 
     site.play(scene)
@@ -174,7 +174,7 @@ def test_folder_that_cannot_be_used_is_said_and_tried_again(
     watch = site.store.watch(KeyRange(key=KEYS.member(STUCK, NODE)), see)
 
     def scene() -> None:
-        jobs.submit(site.store, KEYS, spec_of(STUCK))
+        job_submission.submit(site.store, KEYS, spec_of(STUCK))
         until(lambda: told, lambda: site.member(STUCK))
         until(lambda: site.is_ready(STUCK), lambda: site.member(STUCK))
         member = site.member(STUCK)
@@ -202,7 +202,7 @@ def test_job_for_which_no_thread_is_left_is_begun_later(
     monkeypatch.setattr(Thread, "start", refuse)
 
     def scene() -> None:
-        jobs.submit(site.store, KEYS, spec_of(WELL))
+        job_submission.submit(site.store, KEYS, spec_of(WELL))
         until(lambda: site.is_ready(WELL), lambda: site.member(WELL))
 
     site.play(scene)

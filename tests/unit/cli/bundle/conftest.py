@@ -11,7 +11,7 @@ import pytest
 from elasticd.bundle import agent_client
 from elasticd.cli.bundle import command
 from elasticd.cli.record_source import RecordSource
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.records.account.incident import Incident
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.failure import Failure
@@ -131,7 +131,7 @@ def _stored(port: int, here: Path) -> MemoryStore:
         ),
     )  # fmt: skip
     store = MemoryStore()
-    jobs.submit(store, KEYS, spec)
+    job_submission.submit(store, KEYS, spec)
     status = JobStatus(
         phase=Phase.FAILED, generation=Generation(2), message="canary-env", failure=failure
     )

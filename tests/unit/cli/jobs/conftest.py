@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.record_source import RecordSource
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.records.ids import JobName, checked_name
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import KEYS, SPEC, node, put
@@ -21,7 +21,7 @@ OPENERS = ("status", "nodes", "wait", "attach", "logs")
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     """One job, two nodes, and every command of the room opened on them."""
     made = MemoryStore()
-    jobs.submit(made, KEYS, SPEC)
+    job_submission.submit(made, KEYS, SPEC)
     for name in "ab":
         put(made, KEYS.node(node(name).node), node(name))
     source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)

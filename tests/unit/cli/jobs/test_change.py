@@ -13,7 +13,7 @@ from elasticd.cli.jobs import wait
 from elasticd.cli.jobs.change import drain, prune, scale, stop
 from elasticd.cli.main import main
 from elasticd.cli.record_source import RecordSource
-from elasticd.control import jobs
+from elasticd.control import job_submission, jobs
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, Nonce, Slot
@@ -29,7 +29,7 @@ from tests.unit.control.world_case import JOB, KEYS, SPEC, member, node, put
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     """A cluster with one job, two nodes, and the commands that look at it."""
     made = MemoryStore()
-    jobs.submit(made, KEYS, SPEC)
+    job_submission.submit(made, KEYS, SPEC)
     for name in "ab":
         put(made, KEYS.node(node(name).node), node(name))
     source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from elasticd.cli.jobs import status as command
 from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.main import main
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.errors import Unavailable
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.account.time_spent import JobProgress
@@ -236,7 +236,7 @@ def test_job_of_a_newer_elasticd_hides_no_other(
 ) -> None:
     """It is named in one line: below the table, or on stderr beside JSON."""
     other = JobName("other")
-    jobs.submit(store, KEYS, replace(SPEC, name=other, uid="o"))
+    job_submission.submit(store, KEYS, replace(SPEC, name=other, uid="o"))
     make_newer(store, KEYS.spec(other))
     assert main(["status"]) == 0
     shown = capfd.readouterr().out

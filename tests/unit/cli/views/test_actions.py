@@ -9,7 +9,7 @@ import pytest
 from elasticd.cli.jobs.change import drain, scale, stop
 from elasticd.cli.record_source import RecordSource
 from elasticd.cli.views.actions import Actor
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.dashboard.action import DrainRequest, ScaleRequest, StopRequest, UndrainRequest
 from elasticd.errors import CallError, NotFound
 from elasticd.records.codec import decode
@@ -24,7 +24,7 @@ from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     """One job, and two nodes."""
     made = MemoryStore()
-    jobs.submit(made, KEYS, SPEC)
+    job_submission.submit(made, KEYS, SPEC)
     for name in "ab":
         put(made, KEYS.node(node(name).node), node(name))
     source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.control.report.node_report import node_reports
 from elasticd.control.report.occupancy import (
     ClusterOccupancy,
@@ -223,7 +223,7 @@ def test_drain_that_nobody_would_take_back_is_said(namespace: str) -> None:
         put(KEYS.node(NodeId(name)), node_of(name))
     put(KEYS.drain(NodeId("a")), Drain(why="its node is cordoned", by="kubernetes/c/"))
     put(KEYS.drain(NodeId("b")), Drain())
-    jobs.submit(store, KEYS, spec_of(A))
+    job_submission.submit(store, KEYS, spec_of(A))
     report = read_job(store, KEYS, A)
     assert report is not None
     (alone,) = with_elsewhere(store, KEYS, [report], UnreadableRecords())
@@ -277,7 +277,7 @@ def test_waiting_job_is_told_of_the_others_by_its_report() -> None:
         put(KEYS.node(NodeId(name)), node_of(name))
     put(KEYS.drain(NodeId("b")), Drain())
     for job in (A, B):
-        jobs.submit(store, KEYS, spec_of(job, min_nodes=1))
+        job_submission.submit(store, KEYS, spec_of(job, min_nodes=1))
     put(KEYS.status(A), JobStatus(phase=Phase.RUNNING))
     put(KEYS.world(A), world_of("a"))
     put(KEYS.member(A, NodeId("a")), member_of("a"))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.control import jobs
+from elasticd.control import job_submission
 from elasticd.control.report.node_report import node_reports
 from elasticd.control.report.occupancy import read_cluster
 from elasticd.control.report.report import job_reports
@@ -23,7 +23,7 @@ def store() -> MemoryStore:
     """Two jobs and two nodes, and the spec of one job and the record of one node are newer."""
     made = MemoryStore()
     for name in (JOB, OTHER):
-        jobs.submit(made, KEYS, replace(SPEC, name=name, uid=name))
+        job_submission.submit(made, KEYS, replace(SPEC, name=name, uid=name))
         put(made, KEYS.member(name, NodeId("a")), member("a"))
     for each in "ab":
         put(made, KEYS.node(NodeId(each)), node(each))
@@ -72,4 +72,4 @@ def test_only_some_are_named() -> None:
 
 def test_node_that_cannot_be_read_may_have_room_for_a_job(store: MemoryStore) -> None:
     """A job is refused only if all nodes are known to be too small."""
-    jobs.check_room(store, KEYS, replace(SPEC, workers_per_node=9))
+    job_submission.check_room(store, KEYS, replace(SPEC, workers_per_node=9))

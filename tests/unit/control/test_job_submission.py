@@ -1,0 +1,127 @@
+"""How a job gets its name and its first records, on a store in memory."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from elasticd.control import job_submission, jobs
+from elasticd.errors import CallError, Refused
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName
+from elasticd.records.job import Active, JobStatus
+from elasticd.records.reason import Phase
+from elasticd.store.api import Delete, Txn
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.job_case import JOB, KEYS, NODE, SPEC, active, end, put
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStore]:
+    opened = MemoryStore()
+    yield opened
+    opened.close()
+
+
+def test_a_submitted_job_stands_pending_and_ready(store: MemoryStore) -> None:
+    """What agents need to begin is written in one transaction."""
+    job_submission.submit(store, KEYS, SPEC)
+    assert active(store) == Active(uid="one", is_ready=True)
+    assert jobs.find_spec(store, KEYS, JOB) == SPEC
+    item = store.get(KEYS.status(JOB))
+    assert item is not None and decode(JobStatus, item.value).phase is Phase.PENDING
+
+
+def test_a_name_in_use_is_refused_and_the_running_job_untouched(store: MemoryStore) -> None:
+    """The message says what to do."""
+    job_submission.submit(store, KEYS, SPEC)
+    with pytest.raises(Refused, match="choose another --job"):
+        job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
+    assert jobs.find_spec(store, KEYS, JOB).uid == "one"
+
+
+def test_an_ended_jobs_name_is_free_and_its_records_are_cleared(store: MemoryStore) -> None:
+    """A new job of the name begins without the old one's world, wants and incidents."""
+    job_submission.submit(store, KEYS, SPEC)
+    jobs.scale(store, KEYS, JOB, 2)
+    end(store)
+    job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
+    left = {item.key.removeprefix(KEYS.job(JOB)) for item in store.list(KEYS.job(JOB)).items}
+    assert left == {"spec", "status"}
+    assert jobs.find_spec(store, KEYS, JOB).uid == "two"
+
+
+def test_another_jobs_records_survive_a_submission(store: MemoryStore) -> None:
+    """`digits` is a prefix of `digits-2`, but not of its keys."""
+    other = JobName("digits-2")
+    job_submission.submit(store, KEYS, replace(SPEC, name=other))
+    job_submission.submit(store, KEYS, SPEC)
+    assert jobs.find_spec(store, KEYS, other).name == other
+
+
+def test_a_reservation_left_by_a_dead_submitter_is_taken_over(store: MemoryStore) -> None:
+    """It died between its two transactions."""
+    put(store, KEYS.active_job(JOB), Active(uid="dead", is_ready=False))
+    job_submission.submit(store, KEYS, SPEC)
+    assert active(store) == Active(uid="one", is_ready=True)
+
+
+def test_of_two_submitters_at_once_one_is_refused() -> None:
+    """The slower one's reservation was taken over; it must not write its spec."""
+
+    class Raced(MemoryStore):
+        is_raced = False
+
+        def commit(self, txn: Txn):  # type: ignore[no-untyped-def]
+            if not self.is_raced and any(isinstance(op, Delete) for op in txn.then):
+                self.is_raced = True
+                put(self, KEYS.active_job(JOB), Active(uid="two", is_ready=False))
+            return super().commit(txn)
+
+    store = Raced()
+    with pytest.raises(Refused, match="at the same moment"):
+        job_submission.submit(store, KEYS, SPEC)
+    assert store.get(KEYS.spec(JOB)) is None
+
+
+def test_joining_submits_once_and_then_follows(store: MemoryStore) -> None:
+    """Every host makes the same call with a uid of its own."""
+    local = replace(SPEC, is_local=True)
+    assert job_submission.submit_or_join(store, KEYS, local).uid == "one"
+    assert job_submission.submit_or_join(store, KEYS, replace(local, uid="two")).uid == "one"
+
+
+def test_joining_another_program_is_refused(store: MemoryStore) -> None:
+    """It says in what they differ."""
+    local = replace(SPEC, is_local=True)
+    job_submission.submit(store, KEYS, local)
+    with pytest.raises(Refused, match=r"'t\.py', not 'other\.py'"):
+        job_submission.submit_or_join(store, KEYS, replace(local, uid="two", entry="other.py"))
+
+
+def test_joining_a_job_of_the_daemons_is_refused(store: MemoryStore) -> None:
+    """They would not know this host's agent."""
+    job_submission.submit(store, KEYS, SPEC)
+    with pytest.raises(Refused, match="--join"):
+        job_submission.submit_or_join(store, KEYS, replace(SPEC, uid="two", is_local=True))
+
+
+def test_joining_waits_for_a_submitter_and_takes_over_from_a_dead_one(store: MemoryStore) -> None:
+    """The time is the caller's, so that nobody sleeps here."""
+    put(store, KEYS.active_job(JOB), Active(uid="slow", is_ready=False))
+    waits: list[float] = []
+    spec = job_submission.submit_or_join(
+        store, KEYS, replace(SPEC, is_local=True), wait_s=1.0, pause=waits.append
+    )
+    assert spec.uid == "one"
+    assert 0.9 <= sum(waits) <= 1.2
+
+
+def test_more_workers_than_any_nodes_slots_is_refused(store: MemoryStore) -> None:
+    """Only if there are nodes: a cluster that is still empty may grow."""
+    big = replace(SPEC, workers_per_node=8)
+    job_submission.check_room(store, KEYS, big)
+    put(store, KEYS.node(NODE.node), NODE)
+    job_submission.check_room(store, KEYS, replace(SPEC, workers_per_node=2))
+    with pytest.raises(CallError, match="gpu-1: 2"):
+        job_submission.check_room(store, KEYS, big)
