@@ -13,7 +13,7 @@ objects to which Gloo still refers are kept until the process ends: they sleep a
 A planned change or a failure thus costs no process. Rejected: a copy of each result by a thread of
 ours (60 us for each bucket, here it is 15); a duplicate of each socket, so that writes do not fail
 (the peer that dies is the one whose connection is reset). Not covered: `send` and `recv`, whose
-waits Gloo counts as its own, and other backends.
+waits Gloo counts as its own, `reduce_scatter` (`gloo_work.py`), and other backends.
 """
 
 import ctypes
@@ -276,7 +276,7 @@ def is_result_missing(group: Any) -> bool:
     any thread.
 
     Then other ranks of the group have not begun the collective, or cannot be reached. False where
-    this is not known: with other backends, and for `send` and `recv`.
+    this is not known: with other backends, for `send` and `recv`, and for a `reduce_scatter`.
     """
     if not isinstance(group, WakeableGroup):
         return False
@@ -288,7 +288,7 @@ def is_result_missing(group: Any) -> bool:
 
 def _has_result(begun: Any) -> bool:
     work = begun if isinstance(begun, WakeableWork) else PassedWork(begun)
-    return work.is_given_up or work.has_result()
+    return work.is_given_up or work.has_result() or work.hides_result
 
 
 def still_busy(only: Any = None, limit_s: float = math.inf) -> list[WakeableGroup]:

@@ -53,8 +53,10 @@ class LostCollectives:
 
     def _lost(self, works: list[Work], threads: int, now_s: float) -> list[Work]:
         taken_up = [work for work in works[:threads] if self._is_lost(work, now_s)]
-        # With no thread left, nobody begins what waits.
-        return works if len(taken_up) == threads else taken_up
+        # With no thread left, nobody begins what waits. One that hides its result may be over, and
+        # nobody has waited for it: it tells nothing of its thread.
+        held = sum(not work.hides_result for work in taken_up)
+        return works if held == threads else taken_up
 
     def _is_lost(self, work: Work, now_s: float) -> bool:
         seen = self._seen[work]

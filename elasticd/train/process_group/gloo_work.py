@@ -2,6 +2,10 @@
 
 Python's callers get elasticd's work, which waits in slices. torch's own code gets Gloo's work, and
 waits for its future (`ddp_group.py`): there it is enough to end the future.
+
+A reduce_scatter of Gloo's is an all_reduce whose work torch hides (its LambdaWork): it has no
+future, never says that it is completed, and waits without a limit. So it is over when a wait for it
+ends, and a thread that waits for one that Gloo has lost is not woken: its process is replaced.
 """
 
 import math
@@ -40,6 +44,11 @@ class PassedWork:
         self.is_given_up = False
         self.is_completed = inner.is_completed
 
+    @property
+    def hides_result(self) -> bool:
+        """Return False: torch's own code is given works that have a future."""
+        return False
+
     def has_result(self) -> bool:
         """Return True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
@@ -65,7 +74,20 @@ class WakeableWork(dist.Work):
         self._options = options
         self._others = others
         self._future: Any = None
+        self._has_raised = False
+        """A wait for one that hides its result has raised, so it is over."""
         self.is_given_up = False
+
+    @property
+    def hides_result(self) -> bool:
+        """Return whether only a wait tells when this collective is over, as with a
+        reduce_scatter.
+        """
+        try:
+            self._inner.get_future()
+        except RuntimeError:
+            return True
+        return False
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait until the collective is done; a timeout of 0 means for ever, as in torch.
@@ -82,6 +104,9 @@ class WakeableWork(dist.Work):
                 piece = timedelta(seconds=max(left_s, _POLL_S)) if is_short else SLICE
                 is_done = bool(self._inner.wait(piece))
             except RuntimeError:
+                if self.hides_result:  # It takes no slice for a limit, so this is its error.
+                    self._has_raised = True
+                    raise
                 if left_s <= 0.0:
                     raise
             else:
@@ -102,11 +127,13 @@ class WakeableWork(dist.Work):
 
     def has_result(self) -> bool:
         """Return True even while Gloo's thread runs what the script has attached to the future."""
-        return bool(self._inner.is_completed() or self._inner.get_future().done())
+        if self.is_completed():
+            return True
+        return not self.hides_result and bool(self._inner.get_future().done())
 
     def has_failed(self) -> bool:
         """Return whether one that is completed gave an error instead of a result."""
-        return has_failed(self._inner)
+        return self._has_raised or has_failed(self._inner)
 
     def give_up(self, *, may_end_future: bool) -> None:
         """Give the collective up: each thread that waits for it gets an exception."""
@@ -119,7 +146,7 @@ class WakeableWork(dist.Work):
             _end_beside(self._future)
 
     def is_completed(self) -> bool:
-        return bool(self._inner.is_completed())
+        return self._has_raised or bool(self._inner.is_completed())
 
     def is_success(self) -> bool:
         return bool(self._inner.is_success())

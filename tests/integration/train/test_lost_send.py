@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from elasticd.train.process_group import gloo_group
 from elasticd.train.process_group.group import Group
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
@@ -113,6 +114,30 @@ def send_and_leave(line: Connection, port: int, what: str) -> None:
     line.send("closed")
 
 
+def end_when_told(line: Connection, port: int) -> None:
+    """Begin no collective, as a rank that is killed in its backward pass."""
+    formed(1, 2, port)
+    line.send("formed")
+    line.recv()
+    os._exit(1)
+
+
+def scatter_and_go_on(line: Connection, port: int) -> None:
+    """Wait in a reduce_scatter, as FSDP2 does, for a rank that ends; then be alone."""
+    group = formed(0, 2, port)
+    line.send("formed")
+    try:
+        dist.reduce_scatter(torch.zeros(2), [torch.ones(2), torch.ones(2)])
+    except RuntimeError:
+        line.send("awake")
+    group.abort()
+    time.sleep(1.5)  # Longer than it takes until a collective counts as lost.
+    line.send([each.name for each in threading.enumerate() if each.name == "elasticd-guard"])
+    group.close()
+    formed(0, 1, 0, 2).close()
+    line.send(gloo_group.kept_count())
+
+
 # --- tests ----------------------------------------------------------------------------------------
 
 
@@ -148,6 +173,19 @@ def test_what_waits_behind_a_lost_send_ends_and_groups_can_be_destroyed(what: st
         sender.tell("the world is over")
         assert [sender.hear(PATIENCE_S), sender.hear(PATIENCE_S)] == ["awake", "closed"]
         assert sender.wait_end(PATIENCE_S) == 0
+
+
+def test_reduce_scatter_whose_peer_ends_is_left_at_once_and_nothing_is_kept() -> None:
+    """torch hides its work: its group's guard ended with torch's error, and the group stayed."""
+    with Cast() as cast:
+        _, port = cast.store()
+        rank, peer = cast.start(scatter_and_go_on, port), cast.start(end_when_told, port)
+        assert [rank.hear(PATIENCE_S), peer.hear(PATIENCE_S)] == ["formed", "formed"]
+        peer.tell("end")
+        assert rank.hear(PATIENCE_S) == "awake"
+        assert rank.hear(PATIENCE_S) == ["elasticd-guard"], "it guards until the group is closed"
+        assert rank.hear(PATIENCE_S) == 0, "no group is kept"
+        assert rank.wait_end(PATIENCE_S) == 0
 
 
 def do_what_torch_does(line: Connection, port: int) -> None:

@@ -59,6 +59,27 @@ class Inner:
         return self.is_done
 
 
+class ReduceScatter:
+    """What Gloo gives for a reduce_scatter: only a wait tells when it is over."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.waits = 0
+
+    def wait(self, limit: Any = None) -> bool:
+        self.waits += 1
+        assert self.waits < 10, "it is waited for again and again"
+        if self.error:
+            raise RuntimeError(self.error)
+        return True
+
+    def get_future(self) -> Any:
+        raise RuntimeError("Work::getFuture not implemented.")
+
+    def is_completed(self) -> bool:
+        return False
+
+
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> WakeableGroup:
     monkeypatch.setattr(gloo_group, "_busy", {})
@@ -135,6 +156,25 @@ def test_one_that_failed_is_remembered_when_it_is_let_go(
             Inner(is_done=True)
         )
     assert broken not in group._open and not group.has_all_results()
+
+
+def test_reduce_scatter_that_fails_is_over_and_let_go(group: WakeableGroup) -> None:
+    """Its work never says that it is completed, so it was waited for until it was given up."""
+    work = group._watch(ReduceScatter("closed by peer"), ())
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        work.wait()
+    assert work.is_completed() and work.has_result() and work.has_failed()
+    assert not group.has_all_results()
+    assert group.under_way() == [] and not group.has_all_results()
+
+
+def test_reduce_scatter_under_way_can_be_asked_for_its_result(group: WakeableGroup) -> None:
+    """The thread that guards an aborted group asks, and ended with torch's error."""
+    work = group._watch(ReduceScatter(), ())
+    assert not work.has_result() and work.hides_result
+    assert not group.has_all_results(), "nobody knows"
+    assert not gloo_group.is_result_missing(group), "nor is it known to be missing"
+    assert work.wait() and group.under_way() == [] and group.has_all_results()
 
 
 def test_results_are_in_doubt_where_a_group_is_none_of_ours(

@@ -13,8 +13,9 @@ OWN, KNOCK = 7, 8
 
 
 class FakeWork:
-    def __init__(self, *, has_result: bool = False) -> None:
+    def __init__(self, *, has_result: bool = False, hides_result: bool = False) -> None:
         self._has_result = has_result
+        self.hides_result = hides_result
         self.given_up: list[bool] = []
 
     def has_result(self) -> bool:
@@ -118,6 +119,14 @@ def test_what_waits_for_its_turn_is_lost_only_if_every_thread_is(place: Place) -
     place.groups = [FakeGroup(lost, FakeWork(), waiting)]
     place.look_long(losses)
     assert waiting.given_up
+
+
+def test_what_hides_its_result_tells_nothing_of_a_thread(place: Place) -> None:
+    """It may be over: a reduce_scatter that nobody has waited for."""
+    hidden, lost, waiting = FakeWork(hides_result=True), FakeWork(), FakeWork()
+    place.groups = [FakeGroup(hidden, lost, waiting)]
+    place.look_long(LostCollectives([OWN]))
+    assert hidden.given_up and lost.given_up and not waiting.given_up
 
 
 def test_group_that_is_let_go_is_kept_if_something_does_not_end(place: Place) -> None:
