@@ -11,9 +11,6 @@ resulting wish is checked against cooldown, `max_step` and the present want.
 
 from dataclasses import dataclass, field, replace
 
-from elasticd.autoscale.books import verdict as books
-from elasticd.autoscale.books.decision import SizeChange, decided
-from elasticd.autoscale.books.recall import recalled, with_gaps
 from elasticd.autoscale.compose import Wish, composed, is_size_allowed, missing_nodes, stepped_size
 from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.fit import fitted
@@ -26,6 +23,9 @@ from elasticd.autoscale.curve.size import (
 )
 from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import Hold, counted, forbidden, unmeasured
+from elasticd.autoscale.outcome import verdict as verdicts
+from elasticd.autoscale.outcome.decision import SizeChange, decided
+from elasticd.autoscale.outcome.recall import recalled, with_gaps
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
 from elasticd.autoscale.rules import goodput
@@ -92,7 +92,7 @@ def decide(
     cooling = _cooling(policy, case.memory, seen)
     found = None
     if case.open is not None and (cooling is None or stop is not None):
-        found = books.verdict(policy, case.memory, case.open, seen)
+        found = verdicts.verdict(policy, case.memory, case.open, seen)
     if stop is not None:
         if found is not None and found.outcome is not DecisionOutcome.TAKEN_BACK:
             case = _closed(case, found)
@@ -166,13 +166,13 @@ def _opened(
     curve = with_change_cost(curve, seen.change_cost_s)
     if decision is None or decision.number != memory.open_decision or decision.uid != seen.uid:
         return _Case(
-            policy=policy, curve=curve, memory=books.forgotten(memory), seen=seen, open=None
+            policy=policy, curve=curve, memory=verdicts.forgotten(memory), seen=seen, open=None
         )
     case = _Case(policy=policy, curve=curve, memory=memory, seen=seen, open=decision)
     if is_other_policy:
         why = "Another policy was set before it was known."
-        return _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why))
-    case = replace(case, memory=books.followed(memory, decision, seen))
+        return _closed(case, verdicts.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=why))
+    case = replace(case, memory=verdicts.followed(memory, decision, seen))
     # A dry run leaves the verdict to the processes that act, and goes on with the measurements.
     return replace(case, open=None) if policy.is_dry_run else case
 
@@ -187,8 +187,8 @@ def _refused(case: _Case, broken: Decision) -> _Case:
 
 
 def _with_another_job(
-    case: _Case, broken: Decision, found: books.DecisionVerdict
-) -> tuple[_Case, books.DecisionVerdict]:
+    case: _Case, broken: Decision, found: verdicts.DecisionVerdict
+) -> tuple[_Case, verdicts.DecisionVerdict]:
     """Begin anew if a size that was measured before does not bring its earlier rate.
 
     Then no earlier measurement is valid, not even that of the previous size: to go back there would
@@ -207,10 +207,10 @@ def _with_another_job(
     )
 
 
-def _closed(case: _Case, found: books.DecisionVerdict) -> _Case:
+def _closed(case: _Case, found: verdicts.DecisionVerdict) -> _Case:
     assert case.open is not None
-    done = books.closed(case.open, found)
-    return replace(case, memory=books.forgotten(case.memory), open=None, closed=done)
+    done = verdicts.closed(case.open, found)
+    return replace(case, memory=verdicts.forgotten(case.memory), open=None, closed=done)
 
 
 def _cooling(policy: Policy, memory: Memory, seen: Observation) -> Hold | None:
@@ -224,14 +224,14 @@ def _cooling(policy: Policy, memory: Memory, seen: Observation) -> Hold | None:
 
 def _awaited(case: _Case) -> Hold | None:
     policy, opened, seen = case.policy, case.open, case.seen
-    if opened is None or not books.is_awaited(policy, case.memory, opened, seen):
+    if opened is None or not verdicts.is_awaited(policy, case.memory, opened, seen):
         return None
     return HoldReason.PROBE, (
         f"Decision {opened.number}, for {counted(opened.to_nodes)}, is still being measured."
     )
 
 
-def _is_worth_it(case: _Case, broken: Decision, found: books.DecisionVerdict) -> bool:
+def _is_worth_it(case: _Case, broken: Decision, found: verdicts.DecisionVerdict) -> bool:
     """Return whether a size that did not keep its promise is still the best known size.
 
     The promise may have been too high, and the size may still be worth as much as those before it.
@@ -263,7 +263,7 @@ def _stays(broken: Decision, wish: Wish) -> bool:
 
 
 def _back(
-    case: _Case, broken: Decision, found: books.DecisionVerdict, wish: Wish
+    case: _Case, broken: Decision, found: verdicts.DecisionVerdict, wish: Wish
 ) -> SizeChange | None:
     """Return the change that takes a decision back; None if an input is missing.
 
@@ -328,7 +328,7 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
     )
     if case.open is not None:
         late = f"Decision {case.memory.decisions + 1} came before it was known."
-        case = _closed(case, books.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=late))
+        case = _closed(case, verdicts.DecisionVerdict(outcome=DecisionOutcome.UNKNOWN, why=late))
     return _done(case, change, wish.hold)
 
 

@@ -1,4 +1,4 @@
-"""The conditions that forbid a decision about a job, for all of its rules."""
+"""Holds: the conditions that forbid a decision about a job (HPA: ScalingActive is false)."""
 
 from elasticd.autoscale.evaluation_input import Observation, QueryReading
 from elasticd.autoscale.rules import target

@@ -25,7 +25,7 @@ PAGE_ROOM = 4 << 20
 """The limit in characters for all stacks of one page that is written to a file."""
 
 
-class Source(Protocol):
+class RecordPort(Protocol):
     """The part of a record source that this module needs."""
 
     @property
@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 def read_stacks(
-    source: Source, spec: JobSpec, generation: Generation, node: NodeId, known: Node | None
+    source: RecordPort, spec: JobSpec, generation: Generation, node: NodeId, known: Node | None
 ) -> str:
     """Return the stacks that a node wrote in a generation; `known` is the node's record, or None.
 
@@ -68,7 +68,7 @@ def read_stacks(
 
 
 def local_stacks_by_change(
-    source: Source, report: JobReport
+    source: RecordPort, report: JobReport
 ) -> Mapping[Generation, Mapping[NodeId, str]]:
     """Return the stacks of the ranks that hung, by the generation of the change and the node.
 
@@ -92,7 +92,7 @@ def local_stacks_by_change(
     return found
 
 
-def _local_stacks(source: Source, spec: JobSpec, generation: Generation, node: NodeId) -> str:
+def _local_stacks(source: RecordPort, spec: JobSpec, generation: Generation, node: NodeId) -> str:
     """Return the stacks from this machine's disk.
 
     Raises: NotFound: there are no such stacks; the message names the folder that was searched.
@@ -113,6 +113,6 @@ def _local_stacks(source: Source, spec: JobSpec, generation: Generation, node: N
     raise NotFound(why)
 
 
-def _mask(source: Source, spec: JobSpec) -> Mask:
+def _mask(source: RecordPort, spec: JobSpec) -> Mask:
     password = source.settings.password if source.settings is not None else ""
     return Mask(secrets_of_job(spec, os.environ, password))

@@ -28,7 +28,7 @@ from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Tx
 
 __all__ = [
     "find_spec",
-    "forget",
+    "end_unserved",
     "scale",
     "stop",
     "unpin",
@@ -131,7 +131,7 @@ def stop(
                 continue
             # No node serves the job, so none reads the wish; a node that comes now will read it.
             with suppress(Refused, NotFound):
-                forget(store, keys, job, uid=spec.uid)
+                end_unserved(store, keys, job, uid=spec.uid)
             break
     return spec
 
@@ -158,7 +158,7 @@ def wait_left(
     return True
 
 
-def forget(
+def end_unserved(
     store: Store,
     keys: Keys,
     job: JobName,

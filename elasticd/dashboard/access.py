@@ -1,4 +1,4 @@
-"""The rules for reading the dashboard's data, and for changes through the dashboard. Pure.
+"""Authentication: who may read the dashboard's data, and change jobs through it. Pure.
 
 A browser sends the requests of any open page, with all cookies of this address; so the dashboard
 has no cookies. Data and changes need a token in a header. The script of another page cannot read

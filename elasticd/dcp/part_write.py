@@ -20,7 +20,7 @@ from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.errors import CallError
 from elasticd.tensors.tensor_spec import dtype_of
 
-__all__ = ["Source", "described", "write_parts"]
+__all__ = ["TensorSource", "described", "write_parts"]
 
 IN_FLIGHT = 8
 """How many parts are in memory, and how many connections there are: half a GiB, enough to fill a
@@ -28,7 +28,7 @@ fast line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class TensorSource:
     """A box of a tensor that this rank writes, and where its values come from."""
 
     tensor: Tensor
@@ -52,7 +52,7 @@ def described(name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
 
 
 def write_parts(
-    bucket: Bucket, folder: str, sources: Sequence[Source], *, share: int, writer: str
+    bucket: Bucket, folder: str, sources: Sequence[TensorSource], *, share: int, writer: str
 ) -> tuple[tuple[Part, ...], tuple[Piece, ...]]:
     """Write what the sources have; pieces name their tensor by the source's index.
 
@@ -98,7 +98,7 @@ def write_parts(
     return parts, layout.pieces
 
 
-def _checked(source: Source) -> torch.Tensor:
+def _checked(source: TensorSource) -> torch.Tensor:
     tensor = source.resolve().detach()
     name = source.tensor.name
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
@@ -114,7 +114,7 @@ def _checked(source: Source) -> torch.Tensor:
     return tensor
 
 
-def _fill(memory: torch.Tensor, piece: Piece, source: Source, tensor: torch.Tensor) -> None:
+def _fill(memory: torch.Tensor, piece: Piece, source: TensorSource, tensor: torch.Tensor) -> None:
     size = prod(piece.shape) * DTYPE_BYTES[source.tensor.dtype]
     if not size:
         return

@@ -30,7 +30,7 @@ from elasticd.checkpoint.format.manifest import Header
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.checkpoint.storage.location import checked_url, open_bucket
 from elasticd.dcp.manifest_merge import Value, Written, merge
-from elasticd.dcp.part_write import Source, described, write_parts
+from elasticd.dcp.part_write import TensorSource, described, write_parts
 from elasticd.errors import CallError, Fenced, InvariantBroken, Refused
 from elasticd.script.save_reminder import needs_none
 from elasticd.tensors import tree
@@ -128,7 +128,7 @@ class Writer(StorageWriter):
                 f"{type(planner).__name__}.finish_plan drops what the plan's storage_data holds; "
                 "return the plan with it (dataclasses.replace)."
             )
-        sources: list[Source] = []
+        sources: list[TensorSource] = []
         values: dict[str, Value] = {}
         for item in plan.items:
             if item.type is WriteItemType.BYTE_IO:
@@ -237,10 +237,10 @@ class Writer(StorageWriter):
         return committer, Snapshot(run=run, generation=generation, step=self._step)
 
 
-def _source(item: WriteItem, planner: SavePlanner) -> Source:
+def _source(item: WriteItem, planner: SavePlanner) -> TensorSource:
     data = item.tensor_data
     assert data is not None
-    return Source(
+    return TensorSource(
         tensor=described(item.index.fqn, data.properties.dtype, data.size),
         offsets=tuple(data.chunk.offsets),
         shape=tuple(data.chunk.sizes),
@@ -254,7 +254,7 @@ def _resolved(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     return found
 
 
-def _value(item: WriteItem, planner: SavePlanner, sources: list[Source]) -> Value:
+def _value(item: WriteItem, planner: SavePlanner, sources: list[TensorSource]) -> Value:
     """Flatten a value that is no tensor; tensors in it are written like any other."""
     name = item.index.fqn
     # What `resolve_data` returns of it is pickled.
@@ -274,7 +274,7 @@ def _value(item: WriteItem, planner: SavePlanner, sources: list[Source]) -> Valu
             )
         shape = tuple(tensor.shape)
         sources.append(
-            Source(
+            TensorSource(
                 tensor=described(path, tensor.dtype, shape),
                 offsets=(0,) * len(shape),
                 shape=shape,

@@ -1,4 +1,4 @@
-"""The keeper: one process per job and node that holds what workers copied into shared memory.
+"""The keeper, a checkpoint server: one process per job and node, with the snapshots in memory.
 
 It outlives its workers, so a finished copy is not lost with its worker. It uploads, commits, finds
 what to restore, reads it back, and deletes by policy; a worker only copies memory and sends a few

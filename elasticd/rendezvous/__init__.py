@@ -9,7 +9,7 @@ stop the old workers, start the new ones, say "arrived". Nobody leads, no lock i
 write is safe to lose, to repeat and to come late.
 
 `decide` is the entry point. In `next_world/`, `plan` knows what the next world looks like, `change`
-why one is needed, and `propose` when to ask for it. `conduct/` knows what a member does about the
-present world. `invariant` checks the rules after every decision, in the simulator and live;
-`journal` records the events of an agent, so that they can be decided again.
+why one is needed, and `propose` when to ask for it. `conduct/` applies the present world on this
+node, and `facts/` are the handlers of events. `invariant` checks the rules after every decision, in
+the simulator and live; `journal` records the events of an agent, so that they can be decided again.
 """

@@ -255,7 +255,7 @@ def _ticked(state: JobState, now_s: float) -> JobState:
         if state.is_world_ended:
             return replace(state, formation_deadline_s=None)
         # Before anybody is accused: a watch may have missed an arrival.
-        state = replace(state, is_formation_late=True, formation_deadline_s=None)
+        state = replace(state, is_formation_overdue=True, formation_deadline_s=None)
         if state.has_all_members:
             state = replace(state, reread_at_s=now_s, has_all_members=False)
         return schedule_proposal(state, Reason.DID_NOT_ARRIVE, now_s=now_s)

@@ -271,7 +271,7 @@ class PlanState:
     """The plan or proposal of this agent: the next world, or a status."""
 
     formation_deadline_s: float | None = None
-    is_formation_late: bool = False
+    is_formation_overdue: bool = False
     unheard_s: float | None = None
     """Since when the next world waits for records that may tell of the state."""
     handover_s: float | None = None

@@ -353,8 +353,8 @@ class _Run:
         if self._session.has_newer(generation):
             return False  # A change is planned for a later step, and a peer has left already.
         # This comes before the abort, by which others fall out of their collectives, too.
-        is_late = isinstance(exc, GroupBroken) and exc.is_late
-        unreachable = group.unreachable() if is_late or is_peer_unreachable(exc) else ()
+        is_timed_out = isinstance(exc, GroupBroken) and exc.is_timed_out
+        unreachable = group.unreachable() if is_timed_out or is_peer_unreachable(exc) else ()
         group.abort()
         self._session.broken(f"{type(exc).__name__}: {exc}"[:500], unreachable)
         if is_broken:

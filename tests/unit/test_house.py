@@ -83,7 +83,7 @@ NO_CLASS_NAMES = re.compile(
 )
 """Words that say neither what a class is nor where the field has it: a store, a group, a socket."""
 NAMED_SO_ALL_THE_SAME = {
-    "agent/elasticd_agent/output_watch/silence.py:Heard",  # An event: a rank has written something.
+    "agent/elasticd_agent/output_monitor/silence.py:Heard",  # An event: a rank wrote something.
     "agent/elasticd_agent/pool/link.py:Link",
     "chaos/history/records.py:Told",  # Old histories are read by these names.
     "elasticd/channel/worker.py:Attached",  # A message: its name is on the wire.

@@ -16,7 +16,7 @@ from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.node.presence import Presence
-from elasticd_agent.output_watch.stdout_copy import StdoutCopy
+from elasticd_agent.output_monitor.stdout_copy import StdoutCopy
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.settings import ForwardedRanks
 from elasticd_agent.workers.fork_server_client import ForkServerClient

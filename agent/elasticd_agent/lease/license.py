@@ -1,4 +1,4 @@
-"""The consequences of this node's lease: who may write, and until when workers may run.
+"""Fencing by this node's lease: who may write, and a license: until when workers may run.
 
 The pools enforce the time limit themselves, even while this process stands still: each has a
 license, which is the lease's deadline plus its job's isolation limit. Other nodes rely on it: they

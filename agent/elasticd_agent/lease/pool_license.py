@@ -1,4 +1,4 @@
-"""The license of one job's workers: the pool enforces it, and the agent where the pool does not.
+"""The license (a watchdog timeout) of a job's workers: the pool enforces it, else the agent does.
 
 The pool ends its workers when the license is over, also while the agent stands still. If it is the
 pool that stands still (a SIGSTOP, a debugger), nobody else does so, and other nodes begin a world

@@ -27,7 +27,7 @@ from elasticd.channel.worker import (
     Stepped,
 )
 from elasticd.records.ids import Generation, JobName
-from elasticd_agent.liveness.observed_worker import Quiet, WatchedWorker
+from elasticd_agent.liveness.observed_worker import ObservedWorker, Quiet
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled, stalled
 
 __all__ = ["Frozen", "HangDetector", "ProcessSample", "Verdict"]
@@ -79,12 +79,12 @@ class HangDetector:
     """
 
     def __init__(self) -> None:
-        self._workers: dict[int, WatchedWorker] = {}
+        self._workers: dict[int, ObservedWorker] = {}
         self._looked_s: float | None = None
 
     def watch(self, pid: int, *, job: JobName, limit_s: float) -> None:
         """Begin to watch this worker; `limit_s` is how long it may make no progress."""
-        self._workers[pid] = WatchedWorker(pid=pid, job=job, limit_s=limit_s)
+        self._workers[pid] = ObservedWorker(pid=pid, job=job, limit_s=limit_s)
 
     def forget(self, pid: int) -> None:
         self._workers.pop(pid, None)
@@ -161,9 +161,9 @@ class HangDetector:
             worker.heard_s, worker.quiet = now_s, None
             worker.moved_s = min(now_s, worker.moved_s + gap_s)
 
-    def _worlds(self) -> Iterable[list[WatchedWorker]]:
+    def _worlds(self) -> Iterable[list[ObservedWorker]]:
         """Group the workers whose numbers can be compared: those of one job and one generation."""
-        worlds: dict[tuple[JobName, Generation], list[WatchedWorker]] = {}
+        worlds: dict[tuple[JobName, Generation], list[ObservedWorker]] = {}
         for worker in self._workers.values():
             if worker.in_loop is not None:
                 worlds.setdefault((worker.job, worker.formed), []).append(worker)
@@ -199,7 +199,7 @@ def _sampled(quiet: Quiet | None, sample: ProcessSample | None, now_s: float) ->
     return quiet
 
 
-def _frozen(worker: WatchedWorker, now_s: float) -> list[Frozen]:
+def _frozen(worker: ObservedWorker, now_s: float) -> list[Frozen]:
     quiet, beat = worker.quiet, worker.beat
     silent_s = now_s - worker.heard_s
     signalled_s = quiet.signalled_s if quiet is not None else None

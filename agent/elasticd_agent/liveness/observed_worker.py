@@ -6,7 +6,7 @@ from elasticd.channel.worker import Beat
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.member import StallLimit
 
-__all__ = ["Quiet", "WatchedWorker"]
+__all__ = ["Quiet", "ObservedWorker"]
 
 HUSH_S = 60.0
 """The pause between false alarms to the other nodes, since each is a write to etcd."""
@@ -29,7 +29,7 @@ class Quiet:
 
 
 @dataclass(slots=True, kw_only=True)
-class WatchedWorker:
+class ObservedWorker:
     pid: int
     job: JobName
     limit_s: float

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from elasticd.records.ids import Generation
 from elasticd.records.member import StallLimit
-from elasticd_agent.liveness.observed_worker import WatchedWorker
+from elasticd_agent.liveness.observed_worker import ObservedWorker
 
 __all__ = ["Resumed", "Stalled", "stalled"]
 
@@ -64,7 +64,7 @@ class Resumed:
     pid: int
 
 
-def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resumed]:
+def stalled(world: Sequence[ObservedWorker], now_s: float) -> list[Stalled | Resumed]:
     """Return the workers, among comparable ones, that stand still and are last.
 
     Each is named once for each limit that it passes, and once when it goes on.
@@ -99,11 +99,11 @@ def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resu
     return found
 
 
-def _is_in_collective(worker: WatchedWorker) -> bool:
+def _is_in_collective(worker: ObservedWorker) -> bool:
     return worker.beat is not None and worker.beat.is_in_collective
 
 
-def _resumed(world: Sequence[WatchedWorker]) -> list[Stalled | Resumed]:
+def _resumed(world: Sequence[ObservedWorker]) -> list[Stalled | Resumed]:
     found: list[Stalled | Resumed] = []
     for worker in world:
         if worker.has_resumed:
@@ -113,7 +113,7 @@ def _resumed(world: Sequence[WatchedWorker]) -> list[Stalled | Resumed]:
 
 
 def _limit_passed(
-    worker: WatchedWorker, waiting: Sequence[WatchedWorker], now_s: float
+    worker: ObservedWorker, waiting: Sequence[ObservedWorker], now_s: float
 ) -> StallLimit | None:
     """Return the longest limit that a worker passed; `waiting` are the workers here that wait for
     it.
@@ -140,7 +140,7 @@ def _limit_passed(
 
 
 def _verdict(
-    worker: WatchedWorker, idle_s: float, limit: StallLimit, *, is_waited_for: bool
+    worker: ObservedWorker, idle_s: float, limit: StallLimit, *, is_waited_for: bool
 ) -> Stalled:
     beat = worker.beat
     assert beat is not None
@@ -157,7 +157,7 @@ def _verdict(
     )
 
 
-def _returned_early(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled] | None:
+def _returned_early(world: Sequence[ObservedWorker], now_s: float) -> list[Stalled] | None:
     """Return the worker that left `train` while others are in a collective; None if none did."""
     returned = [w for w in world if w.beat is not None and w.beat.has_returned]
     if not returned:

@@ -24,7 +24,7 @@ from elasticd_agent.loop.effect_thread import EffectThread
 from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.loop.owner_watchdog import OwnerWatchdog
 from elasticd_agent.node.readiness import Readiness
-from elasticd_agent.output_watch.stdout_copy import StdoutCopy
+from elasticd_agent.output_monitor.stdout_copy import StdoutCopy
 from elasticd_agent.settings import AgentSettings
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from elasticd_agent.liveness.hang_detector import Frozen, Verdict
 from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
 from elasticd_agent.liveness.stack_dump import stacks_path
-from elasticd_agent.output_watch.silence import Heard, Silent
-from elasticd_agent.output_watch.stdout_copy import JobForwarding
-from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
+from elasticd_agent.output_monitor.output_monitor import OutputLimits, OutputMonitor
+from elasticd_agent.output_monitor.silence import Heard, Silent
+from elasticd_agent.output_monitor.stdout_copy import JobForwarding
 from elasticd_agent.workers.worker_process import WorkerProcess, hang_of, standing_of
 
 __all__ = ["HangReporter", "is_final", "output_limits"]
@@ -71,7 +71,7 @@ class HangReporter:
         self._examined = Generation(0)
         self._feed = feed
         self._has_steps = has_steps
-        self.outputs = OutputWatch(
+        self.outputs = OutputMonitor(
             output or OutputLimits(),
             lambda news: post(partial(self._judge_output, news)),
             steps_told,

@@ -19,7 +19,7 @@ from elasticd_agent.liveness.kill_notice import Killed, notify_of_kill
 from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_answer import RankState
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.output_watch.stdout_copy import JobForwarding
+from elasticd_agent.output_monitor.stdout_copy import JobForwarding
 from elasticd_agent.pod.orphans import Children
 from elasticd_agent.side_processes.side_processes import SideProcesses
 from elasticd_agent.worker_setup.worker_setup import WorkerSetup

@@ -152,10 +152,10 @@ class QueryEvaluation:
         with self._news:
             self._is_over = True
             self._left.clear()
-            is_late = time.monotonic() >= self._deadline_s
+            is_overdue = time.monotonic() >= self._deadline_s
             for call, asked in self._under_way.items():
                 call.abort()
-                if is_late and len(asked.texts) == 1 and asked.texts[0] not in self._found:
+                if is_overdue and len(asked.texts) == 1 and asked.texts[0] not in self._found:
                     self._known.slow.update(asked.texts)
                     self._known.vectors.difference_update(asked.texts)
             self._learn()

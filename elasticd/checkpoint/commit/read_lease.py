@@ -81,7 +81,7 @@ def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Ite
         ended.set()
         if renewer.is_alive():
             renewer.join(END_S)
-        _forget(bucket, name)
+        _delete(bucket, name)
 
 
 def leases(bucket: ReadableBucket) -> list[ReadLease]:
@@ -129,8 +129,8 @@ def _renew(bucket: Bucket, name: str, number: int, renew_s: float, ended: thread
     while not ended.wait(renew_s):
         with contextlib.suppress(ElasticdError):  # The next one may work.
             _write(bucket, name, number)
-    # A write that came through after the reader's own `_forget`.
-    _forget(bucket, name)
+    # A write that came through after the reader's own `_delete`.
+    _delete(bucket, name)
 
 
 def _write(bucket: Bucket, name: str, number: int) -> None:
@@ -146,6 +146,6 @@ def _write(bucket: Bucket, name: str, number: int) -> None:
             return
 
 
-def _forget(bucket: Bucket, name: str) -> None:
+def _delete(bucket: Bucket, name: str) -> None:
     with contextlib.suppress(ElasticdError):  # Then it ends by its time.
         bucket.delete([name])

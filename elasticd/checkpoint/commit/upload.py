@@ -1,4 +1,8 @@
-"""Uploads one holder's share from memory to the bucket: parts in parallel, then its fragment."""
+"""Uploads one holder's share from memory to the bucket: parts in parallel, then its fragment.
+
+How many parts at a time is the size of the caller's pool: `KeeperSettings.parallel`, in
+`elasticd.keeper.assembly`.
+"""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait

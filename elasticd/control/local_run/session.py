@@ -249,7 +249,7 @@ class LocalRun:
         name, status = self._spec.name, JobStatus()
         # All hosts may have left at once; then no other host can free the name.
         with suppress(ElasticdError):
-            jobs.forget(self._store, self._keys, name, uid=self._spec.uid)
+            jobs.end_unserved(self._store, self._keys, name, uid=self._spec.uid)
         with suppress(ElasticdError):
             item = self._store.get(self._keys.status(name))
             status = decode(JobStatus, item.value) if item is not None else status

@@ -106,8 +106,8 @@ class KubernetesWatch:
                 self._version = None
                 # If a server calls its own newest version too old, the watch must not list in a
                 # tight loop.
-                is_late = time.monotonic() > began_s + self._times.short_s
-                pause_s = 0.0 if is_late else self._backoff.next_s()
+                is_overdue = time.monotonic() > began_s + self._times.short_s
+                pause_s = 0.0 if is_overdue else self._backoff.next_s()
             except ElasticdError as exc:
                 self.trouble = str(exc)
                 pause_s = self._backoff.next_s(exc.retry_after_s if isinstance(exc, Busy) else 0.0)

@@ -1,1 +1,1 @@
-"""What a member does about the world that stands. Pure."""
+"""Applies the agreed world on this node: a member stops, starts and reports its workers. Pure."""

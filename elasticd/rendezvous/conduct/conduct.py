@@ -1,4 +1,4 @@
-"""What a member does about the world that stands: stop, start, say "arrived", leave, say goodbye.
+"""Applies the world on this node: a member stops, starts, says "arrived", leaves, says goodbye.
 
 It is level-triggered: each step compares what is with what should be, and may run at any time. So
 it does not matter which event came first, twice or not at all.

@@ -1,1 +1,1 @@
-"""Turns facts into state: what etcd, the workers and the other nodes reported. Pure."""
+"""Event handlers: each turns a fact from etcd, a worker or another node into state. Pure."""

@@ -171,7 +171,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         oldest=None,
         is_oldest_asked=False,
         formed_s=None,
-        is_formation_late=False,
+        is_formation_overdue=False,
         unheard_s=None,
         handover_s=None,
         formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s + due_s,
@@ -228,7 +228,7 @@ def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
         if seen is not None and is_candidate(state, seen):
             return schedule_proposal(state, Reason.JOINED, now_s=now_s)
         return state
-    reason, _ = change_of_node(state, world, node, is_late=False)
+    reason, _ = change_of_node(state, world, node, is_overdue=False)
     if reason is None and not state.is_world_ended:
         if seen is not None and seen.member.standstill is not None:
             return schedule_proposal(state, Reason.WORKER_HUNG, now_s=now_s)
@@ -303,7 +303,7 @@ def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | 
 def _with_time_to_form(state: JobState, now_s: float) -> JobState:
     """Restart the world's time to form, because its nodes could not use the rest of that time."""
     deadline_s = now_s + state.spec.formation_timeout_s
-    return replace(state, is_formation_late=False, formation_deadline_s=deadline_s)
+    return replace(state, is_formation_overdue=False, formation_deadline_s=deadline_s)
 
 
 def _arrival(state: JobState, seen: SeenMember | None) -> int:

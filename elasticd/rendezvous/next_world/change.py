@@ -95,20 +95,20 @@ class WorldChange:
         return Cause.NODE_LOSS if self.is_of_slot else self.reason.cause
 
 
-def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | None:
+def find_change(state: JobState, target: int, is_overdue: bool) -> WorldChange | None:
     """Compare the world with the members; None if it may stand. It costs one pass over both.
 
-    `target` is the wished number of nodes; `is_late` says that the formation's deadline passed.
+    `target` is the wished number of nodes; `is_overdue` says that the formation's deadline passed.
     """
     world = state.world
     if world is None:
         return WorldChange(reason=Reason.FIRST_WORLD)
-    is_late = is_late and not state.is_world_ended  # Nobody is to arrive there any more.
+    is_overdue = is_overdue and not state.is_world_ended  # Nobody is to arrive there any more.
     # A step that is not made by then will not be: nobody is to blame for it but who is gone.
-    is_stuck = is_late and world.at_step is not None
+    is_stuck = is_overdue and world.at_step is not None
     is_end = is_ending(state, world)
     found, lost, is_orderly = _of_nodes(
-        state, world, is_late=is_late and not is_stuck, is_end=is_end
+        state, world, is_overdue=is_overdue and not is_stuck, is_end=is_end
     )
     if state.is_world_ended and state.status is not None:
         # Declared over for want of members: whoever is here now may go on. It keeps the reason
@@ -138,7 +138,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> WorldChange | No
 
 
 def _of_nodes(
-    state: JobState, world: World, *, is_late: bool, is_end: bool
+    state: JobState, world: World, *, is_overdue: bool, is_end: bool
 ) -> tuple[Found, dict[NodeId, Reason], bool]:
     """Return what happened to the nodes of the world, which are lost, and whether all is in order.
 
@@ -148,7 +148,7 @@ def _of_nodes(
     lost: dict[NodeId, Reason] = {}
     is_orderly = True
     changes = {
-        node.node: change_of_node(state, world, node, is_late=is_late) for node in world.nodes
+        node.node: change_of_node(state, world, node, is_overdue=is_overdue) for node in world.nodes
     }
     # Who is lost anyway is out of everybody's reach, and nobody else's fault.
     well = {name for name, (reason, _) in changes.items() if reason in (None, _BROKEN)}
@@ -198,7 +198,7 @@ def _severity(reason: Reason) -> int:
 
 
 def change_of_node(
-    state: JobState, world: World, node: WorldNode, *, is_late: bool
+    state: JobState, world: World, node: WorldNode, *, is_overdue: bool
 ) -> tuple[Reason | None, Failure | None]:
     """Return what happened to one node of the world; (None, None) if it is as it should be."""
     if is_finished(state, world, node):
@@ -223,7 +223,7 @@ def change_of_node(
         return Reason.WORKER_KILLED, None
     if member.broken == world.generation:
         return Reason.COLLECTIVE_BROKEN, None
-    if is_late and member.arrived < world.generation and not member.is_paused:
+    if is_overdue and member.arrived < world.generation and not member.is_paused:
         return Reason.DID_NOT_ARRIVE, None
     return None, None
 

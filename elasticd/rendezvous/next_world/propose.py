@@ -144,16 +144,16 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
     if final is not None:
         return _write_status(state, final)
     target = target_nodes(state.spec, state.wants)
-    is_late = state.is_formation_late and state.formed_s is None
+    is_overdue = state.is_formation_overdue and state.formed_s is None
     own = desired_member(state)
     view = _with_own(state, own)
-    change = find_change(view, target, is_late)
+    change = find_change(view, target, is_overdue)
     final = status_if_trained(state)
-    if change is None and state.is_formation_late:
+    if change is None and state.is_formation_overdue:
         # Nobody is to blame. Else it stays known until another world is seen: the proposal may
         # lose a race, or have to wait.
         next_s = now_s + state.spec.formation_timeout_s
-        state = replace(state, is_formation_late=False, formation_deadline_s=next_s)
+        state = replace(state, is_formation_overdue=False, formation_deadline_s=next_s)
     if change is None and final is None:
         return _say_mode(state)
     if change is not None and pending_s is not None and not change.reason.is_planned:

@@ -130,7 +130,7 @@ class Group:
         try:
             self._form(deadline_s)
         except BaseException as exc:
-            is_late = not self._is_aborted and (self._is_late() or is_of_silent_host(exc))
+            is_timed_out = not self._is_aborted and (self._is_timed_out() or is_of_silent_host(exc))
             self.close()
             # Its frames hold the store and half a group, which would live as long as the error.
             traceback.clear_frames(exc.__traceback__)
@@ -138,7 +138,7 @@ class Group:
             if is_said or not isinstance(exc, Exception):
                 raise
             raise GroupBroken.while_formed(
-                self.generation, exc, is_aborted=self._is_aborted, is_late=is_late
+                self.generation, exc, is_aborted=self._is_aborted, is_timed_out=is_timed_out
             ) from exc
         finally:
             self._deadline_s = None
@@ -313,7 +313,7 @@ class Group:
                 self._known |= {loop.listener.inode for loop in loops}
                 self._ends = GlooConnections(self._links)
             if self._nccl is not None:
-                self._nccl.connect(lambda: self._is_aborted or self._is_late())
+                self._nccl.connect(lambda: self._is_aborted or self._is_timed_out())
 
     def _await_others(self) -> None:
         """Wait, but not for long, until all ranks leave: no abort may come before."""
@@ -339,7 +339,7 @@ class Group:
             gathered = gather(
                 self._store, rank=self.rank, size=self.size, deadline_s=deadline_s, kind=kind
             )
-        gathered.check(self.generation, self.rank, kind, is_late=not self._is_aborted)
+        gathered.check(self.generation, self.rank, kind, is_timed_out=not self._is_aborted)
         soon_s = time.monotonic() + self._connect_limit_s
         if self._deadline_s is not None and soon_s < self._deadline_s:
             self._deadline_s = soon_s
@@ -355,7 +355,7 @@ class Group:
         pause_s, over_s = _FIRST_PAUSE_S, 0.0
         losses: LostCollectives | None = None
         while not self._is_closed:
-            if not self._is_aborted and not self._is_late():
+            if not self._is_aborted and not self._is_timed_out():
                 self._changed.wait(self._left_s())
                 self._changed.clear()
                 continue
@@ -382,7 +382,7 @@ class Group:
     def _left_s(self) -> float | None:
         return None if self._deadline_s is None else self._deadline_s - time.monotonic()
 
-    def _is_late(self) -> bool:
+    def _is_timed_out(self) -> bool:
         return (left_s := self._left_s()) is not None and left_s <= 0.0
 
     def _shut(self) -> None:

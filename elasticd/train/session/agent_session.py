@@ -130,8 +130,8 @@ class AgentSession:
 
     def delivered(self) -> None:
         if self._wanted is not None:
-            is_late = time.monotonic() - self._heard_at_s >= DIRTY_PATIENCE_S
-            if is_late or not self._is_dirty():  # Between two optimizers' steps nobody leaves.
+            is_overdue = time.monotonic() - self._heard_at_s >= DIRTY_PATIENCE_S
+            if is_overdue or not self._is_dirty():  # Between two optimizers' steps nobody leaves.
                 self.check(self.step)
         self.batches += 1
 
@@ -308,8 +308,8 @@ class AgentSession:
         wanted, final_save = self._wanted, self._final_save
         if wanted is None:
             return True
-        is_late = final_save is not None and final_save.is_late
-        return wanted.at_step is not None and not self._is_urgent and not is_late
+        is_overdue = final_save is not None and final_save.is_overdue
+        return wanted.at_step is not None and not self._is_urgent and not is_overdue
 
     def _is_due(self, step: int) -> bool:
         """Return whether the world is to be left after this step, or was to be left before it."""

@@ -51,7 +51,7 @@ class FinalSave:
         """Why the step that the ranks left after is not durable; empty if it is."""
 
     @property
-    def is_late(self) -> bool:
+    def is_overdue(self) -> bool:
         """Return True once the time for the save is over."""
         return time.monotonic() >= self.until_s
 

@@ -32,7 +32,7 @@ class Arrivals(NamedTuple):
     odd: tuple[int, ...] = ()
     """The ranks that train on another kind of device than most."""
 
-    def check(self, generation: int, rank: int, kind: str, *, is_late: bool) -> None:
+    def check(self, generation: int, rank: int, kind: str, *, is_timed_out: bool) -> None:
         """Raise unless all ranks are here and alike; this one has `rank` and `kind`.
 
         Raises: GroupBroken: some other ranks did not come in time, or are unlike the rest and end.
@@ -43,7 +43,7 @@ class Arrivals(NamedTuple):
                 f"Generation {generation} was not formed in time: these ranks did not come: "
                 f"{_listed(self.missing)}.",
                 self.missing,
-                is_late=is_late,
+                is_timed_out=is_timed_out,
             )
         if rank in self.odd:
             raise EnvironmentProblem(

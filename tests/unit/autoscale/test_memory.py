@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from elasticd.autoscale.books.recall import recalled, with_gaps
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.outcome.recall import recalled, with_gaps
 from elasticd.records.autoscale.held import HoldReason
 from elasticd.records.autoscale.memory import Memory, Proposed, Resized, shifted
 from elasticd.records.autoscale.policy import MetricKind, Policy, TargetMetric, TargetRule

@@ -113,7 +113,7 @@ def test_job_that_took_the_name_meanwhile_is_not_given_up() -> None:
     store = Raced()
     job_submission.submit(store, KEYS, SPEC)
     with pytest.raises(NotFound, match="another one has its name"):
-        jobs.forget(store, KEYS, JOB)
+        jobs.end_unserved(store, KEYS, JOB)
     assert active(store) == Active(uid="two", is_ready=True)
     store.close()
 
@@ -154,7 +154,7 @@ def test_a_dry_run_changes_nothing(store: MemoryStore) -> None:
     jobs.scale(store, KEYS, JOB, 3, is_dry_run=True)
     jobs.stop(store, KEYS, JOB, is_dry_run=True)
     node_drain.drain(store, KEYS, NODE.node, is_dry_run=True)
-    jobs.forget(store, KEYS, JOB, is_dry_run=True)
+    jobs.end_unserved(store, KEYS, JOB, is_dry_run=True)
     assert store.list(KEYS.root).items == before.items
     with pytest.raises(CallError):
         jobs.scale(store, KEYS, JOB, 9, is_dry_run=True)
@@ -184,9 +184,9 @@ def test_a_job_that_nobody_serves_can_be_forgotten(store: MemoryStore) -> None:
     job_submission.submit(store, KEYS, SPEC)
     join(store)
     with pytest.raises(Refused, match="gpu-1"):
-        jobs.forget(store, KEYS, JOB)
+        jobs.end_unserved(store, KEYS, JOB)
     store.commit(Txn(then=(Delete(key=KEYS.member(JOB, NODE.node)),)))
-    jobs.forget(store, KEYS, JOB)
+    jobs.end_unserved(store, KEYS, JOB)
     assert active(store) is None
     item = store.get(KEYS.status(JOB))
     assert item is not None and decode(JobStatus, item.value).phase is Phase.STOPPED
@@ -195,7 +195,7 @@ def test_a_job_that_nobody_serves_can_be_forgotten(store: MemoryStore) -> None:
 def test_a_bare_reservation_can_be_forgotten(store: MemoryStore) -> None:
     """It has no spec; only the name is taken."""
     put(store, KEYS.active_job(JOB), Active(uid="dead", is_ready=False))
-    jobs.forget(store, KEYS, JOB)
+    jobs.end_unserved(store, KEYS, JOB)
     assert active(store) is None
 
 

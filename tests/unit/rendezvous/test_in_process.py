@@ -32,13 +32,13 @@ from tests.unit.rendezvous.cases import (
 from tests.unit.rendezvous.trainers import kept, paced, stall, trainer, training
 
 
-def change_of(told: Told, target: int = 4, *, is_late: bool = False) -> Reason | None:
-    found = find_change(told.state, target, is_late)
+def change_of(told: Told, target: int = 4, *, is_overdue: bool = False) -> Reason | None:
+    found = find_change(told.state, target, is_overdue)
     return found.reason if found is not None else None
 
 
-def planned(told: Told, target: int = 4, *, is_late: bool = False) -> World | Wait:
-    change = find_change(told.state, target, is_late)
+def planned(told: Told, target: int = 4, *, is_overdue: bool = False) -> World | Wait:
+    change = find_change(told.state, target, is_overdue)
     assert change is not None
     return plan_world(told.state, change, now_s=told.now_s)
 
@@ -147,12 +147,12 @@ def test_agreed_step_that_is_not_made_in_time_accuses_nobody() -> None:
     world = kept(2, 0, 1, at_step=9, reason=Reason.JOINED, restarts=1)
     told = unformed(training(1), world, trainer(0), trainer(1))
     assert change_of(told) is None
-    assert change_of(told, is_late=True) is Reason.COLLECTIVE_BROKEN
-    following = planned(told, is_late=True)
+    assert change_of(told, is_overdue=True) is Reason.COLLECTIVE_BROKEN
+    following = planned(told, is_overdue=True)
     assert isinstance(following, World)
     assert following.at_step is None and len(following.nodes) == 2
     told.member(trainer(1, is_paused=True))
-    assert change_of(told, is_late=True) is None
+    assert change_of(told, is_overdue=True) is None
 
 
 @pytest.mark.parametrize("is_listed", [False, True])

@@ -143,8 +143,8 @@ class ZygoteSupervisor:
         for each in (self._serving, self._making):
             if each is not None:
                 self._read_reports(each, now_s)
-        is_late = self._making is not None and now_s - self._making.heard_s > SILENCE_LIMIT_S
-        if is_late and self._making is not None:
+        is_overdue = self._making is not None and now_s - self._making.heard_s > SILENCE_LIMIT_S
+        if is_overdue and self._making is not None:
             self._discard(self._making)
         if self._next is None or self._making is not None or now_s < self._due_s:
             return

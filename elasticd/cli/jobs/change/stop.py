@@ -80,7 +80,7 @@ def _await_end(job: str, until_s: float, output: CommandReport, values: Values) 
 def _forget(job: str, output: CommandReport, values: Values) -> None:
     with job_source(values, job) as (source, name):
         check_live(source, job)
-        jobs.forget(source.store, source.keys, name, is_dry_run=output.is_dry_run)
+        jobs.end_unserved(source.store, source.keys, name, is_dry_run=output.is_dry_run)
     output(f"job {job} is given up", job=job)
 
 

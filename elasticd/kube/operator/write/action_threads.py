@@ -192,8 +192,8 @@ class ActionThreads:
                 if is_quick and is_whole and all(not one.ends_its_group for one in ended):
                     self._slow.pop(about, None)
                 self._ended += ended
-                is_late = look.is_over
-            if is_late:
+                is_overdue = look.is_over
+            if is_overdue:
                 self._wake()
 
     def _do(self, look: _Look, about: str, ended: list[Done]) -> None:

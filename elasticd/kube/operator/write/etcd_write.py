@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from elasticd.control.jobs import forget
+from elasticd.control.jobs import end_unserved
 from elasticd.errors import Fenced, NotFound, Refused
 from elasticd.kube.resource.job_records import OPERATOR
 from elasticd.records.codec import decode, encode
@@ -53,7 +53,7 @@ def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str, may_
     if may_end and not store.list(keys.members(job)).items:
         # No node reads the want; a node that joins at this moment reads it.
         with suppress(Refused, NotFound):
-            forget(store, keys, job, uid=uid, who="the operator on Kubernetes")
+            end_unserved(store, keys, job, uid=uid, who="the operator on Kubernetes")
 
 
 def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> None:

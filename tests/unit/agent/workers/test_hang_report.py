@@ -14,7 +14,7 @@ from elasticd_agent.liveness.hang_detector import Frozen
 from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
 from elasticd_agent.liveness.stack_dump import SuspectWorker
-from elasticd_agent.output_watch.silence import Heard, Silent
+from elasticd_agent.output_monitor.silence import Heard, Silent
 from elasticd_agent.worker_setup.worker_env import worker_files
 from elasticd_agent.workers.exit_report import ExitReport
 from elasticd_agent.workers.hang_report import HangReporter, is_final

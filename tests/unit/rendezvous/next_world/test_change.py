@@ -11,10 +11,10 @@ from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.cases import failure, member, name, proposer, result, running
 
 
-def reason_of(*members: Member, is_late: bool = False) -> Reason | None:
+def reason_of(*members: Member, is_overdue: bool = False) -> Reason | None:
     told = proposer(1, 2)
     told.members(*members)
-    change = find_change(told.state, 3, is_late)
+    change = find_change(told.state, 3, is_overdue)
     return change.reason if change is not None else None
 
 
@@ -67,7 +67,7 @@ def test_member_that_has_not_arrived_is_only_accused_when_it_is_late() -> None:
     """Before the deadline it is just starting."""
     slow = member(2)
     assert reason_of(*WELL[:2], slow) is None
-    assert reason_of(*WELL[:2], slow, is_late=True) is Reason.DID_NOT_ARRIVE
+    assert reason_of(*WELL[:2], slow, is_overdue=True) is Reason.DID_NOT_ARRIVE
 
 
 def test_finished_node_is_no_loss() -> None:
@@ -75,7 +75,7 @@ def test_finished_node_is_no_loss() -> None:
     told = proposer(1, 2)
     told.tell(ev.ResultSeen(result=result(2, 1)))
     told.members(*WELL[:2])
-    assert find_change(told.state, 3, is_late=False) is None
+    assert find_change(told.state, 3, is_overdue=False) is None
 
 
 def test_result_of_another_generation_finishes_nothing() -> None:
@@ -83,7 +83,7 @@ def test_result_of_another_generation_finishes_nothing() -> None:
     told = proposer(1, 2)
     told.tell(ev.ResultSeen(result=result(2, 0)))
     told.members(*WELL[:2])
-    change = find_change(told.state, 3, is_late=False)
+    change = find_change(told.state, 3, is_overdue=False)
     assert change is not None and change.reason is Reason.NODE_LOST
 
 
@@ -92,7 +92,7 @@ def test_goodbye_is_not_a_loss_but_a_leave() -> None:
     told = proposer(1, 2)
     told.tell(ev.ResultSeen(result=result(2, 1, code=None, has_left=True)))
     told.members(*WELL[:2])
-    change = find_change(told.state, 3, is_late=False)
+    change = find_change(told.state, 3, is_overdue=False)
     assert change is not None and change.reason is Reason.NODE_LEFT
     assert change.lost == {name(2): Reason.NODE_LEFT}
 
@@ -102,7 +102,7 @@ def test_world_that_is_finishing_is_not_changed_for_its_size() -> None:
     told = proposer(1)
     told.tell(ev.ResultSeen(result=result(1, 1)))
     told.members(*WELL)
-    assert find_change(told.state, 3, is_late=False) is None
+    assert find_change(told.state, 3, is_overdue=False) is None
 
 
 def test_resumed_job_keeps_the_reason_that_stopped_it() -> None:
@@ -111,7 +111,7 @@ def test_resumed_job_keeps_the_reason_that_stopped_it() -> None:
     waiting = replace_status(Reason.WORKER_FAILED)
     told.status(waiting)
     told.members(*[member(i, nonce=2) for i in range(3)])
-    change = find_change(told.state, 3, is_late=False)
+    change = find_change(told.state, 3, is_overdue=False)
     assert change is not None and change.reason is Reason.WORKER_FAILED
     assert change.culprit == waiting.failure
 

@@ -27,14 +27,14 @@ from tests.unit.rendezvous.cases import (
 )
 
 
-def planned(told: Told, target: int = 4, *, is_late: bool = False) -> World | Wait:
-    change = find_change(told.state, target, is_late)
+def planned(told: Told, target: int = 4, *, is_overdue: bool = False) -> World | Wait:
+    change = find_change(told.state, target, is_overdue)
     assert change is not None
     return plan_world(told.state, change, now_s=told.now_s)
 
 
-def next_world(told: Told, target: int = 4, *, is_late: bool = False) -> World:
-    found = planned(told, target, is_late=is_late)
+def next_world(told: Told, target: int = 4, *, is_overdue: bool = False) -> World:
+    found = planned(told, target, is_overdue=is_overdue)
     assert isinstance(found, World), found
     return found
 
@@ -293,7 +293,7 @@ def test_node_that_did_not_arrive_is_left_out() -> None:
     """Rule 8: the others go on."""
     told = proposer(1, 2)
     told.members(member(0, arrived=1), member(1, arrived=1), member(2))
-    found = next_world(told, is_late=True)
+    found = next_world(told, is_overdue=True)
     assert found.lost == (name(2),) and found.reason is Reason.DID_NOT_ARRIVE
 
 

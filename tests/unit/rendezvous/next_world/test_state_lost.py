@@ -51,7 +51,7 @@ def ends(index: int, failed: Failure) -> object:
 
 def change_after(told: Told, *members: object) -> WorldChange:
     told.members(*members)  # type: ignore[arg-type]
-    change = find_change(told.state, 3, is_late=False)
+    change = find_change(told.state, 3, is_overdue=False)
     assert change is not None
     return change
 

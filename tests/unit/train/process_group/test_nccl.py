@@ -366,10 +366,10 @@ def test_rank_without_its_gpu_ends_with_a_sentence_and_the_others_say_who() -> N
     """Before any of them connects: their backends' keys differ, so they would wait for nothing."""
     gathered = Arrivals(odd=(2,))
     with pytest.raises(EnvironmentProblem, match=r"trains on a CPU.*nvidia-smi"):
-        gathered.check(3, 2, "cpu", is_late=True)
+        gathered.check(3, 2, "cpu", is_timed_out=True)
     with pytest.raises(GroupBroken, match=r"do not train on a GPU.*: 2\."):
-        gathered.check(3, 0, "cuda", is_late=True)
-    Arrivals().check(3, 0, "cuda", is_late=True)
+        gathered.check(3, 0, "cuda", is_timed_out=True)
+    Arrivals().check(3, 0, "cuda", is_timed_out=True)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -73,7 +73,7 @@ def test_it_is_over_when_the_snapshot_is_durable(case: Case) -> None:
     questions = case.keeper.of(ms.WaitDurable)
     assert [each.snapshot for each in questions] == [Snapshot(run=2, generation=4, step=9)] * 2
     assert case.final_save.sentence(9) == "saved at step 9, nothing is lost"
-    assert not case.final_save.is_late
+    assert not case.final_save.is_overdue
 
 
 def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
@@ -82,7 +82,7 @@ def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
     begun_s = case.clock.now_s
     assert case.wait_until_durable() == (9, 4, NOT_IN_TIME)
     assert case.clock.now_s == begun_s + WITHIN_S
-    assert case.final_save.is_late
+    assert case.final_save.is_overdue
 
 
 def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
@@ -96,7 +96,7 @@ def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
 def test_reason_of_the_keeper_is_told_at_once(case: Case) -> None:
     case.answers = [ms.Durability(is_durable=False, why="The bucket is full.")]
     assert case.wait_until_durable(restored_step=3) == (9, 3, "The bucket is full")
-    assert not case.final_save.is_late
+    assert not case.final_save.is_overdue
 
 
 def test_nobody_waits_for_a_snapshot_that_is_not_of_all(case: Case) -> None:

@@ -132,7 +132,7 @@ def test_group_whose_store_is_silent_is_late(monkeypatch: pytest.MonkeyPatch) ->
         late = Group(entered(1, 3, port, 2), backend="gloo", timeout_s=LIMIT_S)
         with pytest.raises(GroupBroken, match="cannot be reached") as told:
             late.form()
-    assert told.value.is_late
+    assert told.value.is_timed_out
 
 
 def test_rank_that_waits_for_others_hears_of_a_store_that_falls_silent(

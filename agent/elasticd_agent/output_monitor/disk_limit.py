@@ -1,4 +1,4 @@
-"""Keeps the room that a log takes on the disk below a limit, and loses no byte that is written.
+"""Keeps a log below a limit on disk without log rotation, and loses no byte that is written.
 
 A worker writes into its log directly, through as many descriptors as its C libraries and children
 have. To rename the file would leave them writing into the old one; to copy and truncate it would

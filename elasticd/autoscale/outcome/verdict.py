@@ -12,10 +12,10 @@ throughput: `supply` judges growth that a supply asked for, and `benefit` judges
 
 from dataclasses import dataclass, replace
 
-from elasticd.autoscale.books.benefit import Benefit, benefit, idle_benefit
-from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.hold import counted, unmeasured
+from elasticd.autoscale.outcome.benefit import Benefit, benefit, idle_benefit
+from elasticd.autoscale.outcome.supply import supplied
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy

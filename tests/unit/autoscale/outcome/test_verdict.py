@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticd.autoscale.books.verdict import followed, verdict
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.evaluation_input import MeasuredWindow, QueryReading
+from elasticd.autoscale.outcome.verdict import followed, verdict
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.held import HoldReason

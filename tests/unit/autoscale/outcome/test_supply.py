@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.outcome.supply import supplied
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.autoscale.simulator.run import Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import JobCurve, JobScenario, NodeCount
@@ -13,7 +13,7 @@ from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
-from tests.unit.autoscale.books.test_verdict import DECISION, SEEN
+from tests.unit.autoscale.outcome.test_verdict import DECISION, SEEN
 
 FLAT, LINEAR = Shape(a=0.5, b=0.0), Shape(b=2.0)
 SPEED = TargetMetric(name="speed", query="speed", target=12.0, kind=MetricKind.SUPPLY)

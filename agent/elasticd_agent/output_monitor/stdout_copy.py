@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from elasticd.records.ids import JobName
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.output_watch.followed_log import FollowedLog
+from elasticd_agent.output_monitor.followed_log import FollowedLog
 from elasticd_agent.settings import ForwardedRanks
 
 if TYPE_CHECKING:  # An agent is up before it knows of jobs.

@@ -1,6 +1,6 @@
 """Whether the workers of a job here have written nothing for too long."""
 
-from elasticd_agent.output_watch.silence import Heard, News, OutputSilence, Silent
+from elasticd_agent.output_monitor.silence import Heard, News, OutputSilence, Silent
 
 
 def told(silence: OutputSilence, sizes: list[dict[int, int]]) -> list[tuple[int, News]]:

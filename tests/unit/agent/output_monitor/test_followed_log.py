@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd_agent.output_watch.disk_limit import HEAD_BYTES, keep_below
-from elasticd_agent.output_watch.followed_log import LINE_BYTES, LOOK_BYTES, FollowedLog
+from elasticd_agent.output_monitor.disk_limit import HEAD_BYTES, keep_below
+from elasticd_agent.output_monitor.followed_log import LINE_BYTES, LOOK_BYTES, FollowedLog
 
 
 @pytest.fixture

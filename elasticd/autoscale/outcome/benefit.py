@@ -8,10 +8,10 @@ there is no verdict, and nothing is taken back: a queue may take hours to become
 of these rules proposes again by itself.
 """
 
-from elasticd.autoscale.books.supply import LEAST_SHARE, asked_for_more, value_before
 from elasticd.autoscale.evaluation_input import Observation
 from elasticd.autoscale.explain.quantity import number, percent
 from elasticd.autoscale.hold import counted
+from elasticd.autoscale.outcome.supply import LEAST_SHARE, asked_for_more, value_before
 from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.policy import IdleRule, MetricKind, Policy, TargetMetric, TargetRule
 

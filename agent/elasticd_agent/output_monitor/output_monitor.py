@@ -17,12 +17,12 @@ from threading import Event, Lock, Thread
 from elasticd.control.logs.log_times import times_line
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.loop.clock import now_s
-from elasticd_agent.output_watch.disk_limit import keep_below
-from elasticd_agent.output_watch.silence import News, OutputSilence
-from elasticd_agent.output_watch.stdout_copy import JobForwarding
+from elasticd_agent.output_monitor.disk_limit import keep_below
+from elasticd_agent.output_monitor.silence import News, OutputSilence
+from elasticd_agent.output_monitor.stdout_copy import JobForwarding
 from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
-__all__ = ["OutputLimits", "OutputWatch"]
+__all__ = ["OutputLimits", "OutputMonitor"]
 
 LOOK_S = 1.0
 NOTE_S = 2.0
@@ -52,7 +52,7 @@ class _Watched:
     noted_s: float = -NOTE_S
 
 
-class OutputWatch:
+class OutputMonitor:
     """Watches one job's output. Its thread calls `on_news`, begins with the first process, and ends
     with `close`.
     """

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.autoscale.books.benefit import benefit
-from elasticd.autoscale.books.verdict import verdict
 from elasticd.autoscale.decide import decide
 from elasticd.autoscale.evaluation_input import QueryReading
+from elasticd.autoscale.outcome.benefit import benefit
+from elasticd.autoscale.outcome.verdict import verdict
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, DecisionOutcome, Rule
 from elasticd.records.autoscale.policy import (
@@ -20,7 +20,7 @@ from elasticd.records.autoscale.policy import (
     TargetRule,
 )
 from elasticd.records.ids import Generation
-from tests.unit.autoscale.books.test_verdict import DECISION, MEMORY, POLICY, SEEN, window
+from tests.unit.autoscale.outcome.test_verdict import DECISION, MEMORY, POLICY, SEEN, window
 
 QUEUE = TargetMetric(name="queue", query="q", target=10.0, kind=MetricKind.LOAD)
 SHARE = replace(QUEUE, is_per_node=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from elasticd.records.ids import Generation, JobName, Rank
-from elasticd_agent.output_watch import stdout_copy as module
-from elasticd_agent.output_watch.followed_log import LOOK_BYTES
-from elasticd_agent.output_watch.stdout_copy import JobForwarding, StdoutCopy
-from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
+from elasticd_agent.output_monitor import stdout_copy as module
+from elasticd_agent.output_monitor.followed_log import LOOK_BYTES
+from elasticd_agent.output_monitor.output_monitor import OutputLimits, OutputMonitor
+from elasticd_agent.output_monitor.stdout_copy import JobForwarding, StdoutCopy
 from elasticd_agent.settings import ForwardedRanks
 from elasticd_agent.worker_setup.worker_env import WorkerFiles, prepared_files, worker_files
 from tests.fixtures.patience import patience_s
@@ -252,12 +252,12 @@ def test_the_watch_of_a_job_tells_of_its_processes(
 ) -> None:
     """Who it watches is followed, and its end brings the lines that are there."""
     target = StdoutCopy(ForwardedRanks.RANK_0, pipe[1])
-    watch = OutputWatch(OutputLimits(), lambda news: None, forwarding=target.of(JOB))
+    monitor = OutputMonitor(OutputLimits(), lambda news: None, forwarding=target.of(JOB))
     files = files_in(tmp_path)
-    watch.watch(3, files)
+    monitor.watch(3, files)
     files.out.write_text("to the end")
-    watch.forget(3)
-    watch.close()
+    monitor.forget(3)
+    monitor.close()
     target.close(patience_s(10.0))
     assert stdout() == "[x rank0] to the end\n"
 
