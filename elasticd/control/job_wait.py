@@ -32,20 +32,22 @@ def follow_to_end(
     is_private: bool,
     until_s: float,
     has_ended: Callable[[], bool] = lambda: False,
+    is_given_up: Callable[[], bool] = lambda: False,
     on_news: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
 ) -> JobStatus | None:
     """Return how the job ended; None at `until_s`, or if a private etcd (`is_private`) is gone.
 
     `has_ended` returns true if a local run is over: its etcd may end before the watch reports the
-    job's end. `on_news` is called with each piece of news on the way. `until_s` is a time of
-    `now_s`, in seconds.
+    job's end. If `is_given_up` returns true, nobody wants to know the end any more: the result is
+    None. `on_news` is called with each piece of news on the way. `until_s` is a time of `now_s`, in
+    seconds.
 
     Raises: NotFound: there is no such job, or its records were removed during the wait.
     """
     follower = Follower(store, keys, find_spec(store, keys, job), now_s=now_s)
     try:
-        while (rest_s := until_s - now_s()) > 0.0:
+        while (rest_s := until_s - now_s()) > 0.0 and not is_given_up():
             news = follower.next(min(TURN_S, rest_s))
             if news is not None:
                 on_news(news)

@@ -234,7 +234,7 @@ class WarmPool:
             process = self._start()
         except (OSError, ValueError) as exc:
             self._sock.close()
-            self._on_message(PoolNotStarted(message=_why(exc)))
+            self._on_message(PoolNotStarted(message=_why(exc, self._log_path.parent)))
             return
         try:
             if process is not None:
@@ -325,10 +325,10 @@ class WarmPool:
         self._children.end(process.pid)
 
 
-def _why(exc: OSError | ValueError) -> str:
-    """Return a sentence on which file is wrong, and why."""
-    if isinstance(exc, OSError) and exc.filename:
-        return f"{exc.filename}: {exc.strerror}"
+def _why(exc: OSError | ValueError, folder: Path) -> str:
+    """Return a sentence on which file is wrong, and why; `folder` is the one that is written to."""
+    if isinstance(exc, OSError) and (exc.filename or exc.errno in (errno.ENOSPC, errno.EDQUOT)):
+        return f"{exc.filename or folder}: {exc.strerror}"  # A write does not know its file's name.
     return str(exc)
 
 

@@ -90,7 +90,7 @@ def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now_unix_s))
     lines = [f"Job {job}, as of {when}: made by elasticd {__version__} from {source}.", ""]
     if report is not None:
-        lines.append(words.ending(report.status))
+        lines.append(words.standing_of(report))
         if report.status.failure is not None and words.is_failed(report.status):
             lines += words.failure_lines(report.status.failure)
         lines.append("")

@@ -30,14 +30,17 @@ def follow_job(
     screen: Screen,
     *,
     wanted: LogSlice | None = None,
+    needs_reader: bool = False,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> JobStatus:
     """Show the output that `choice` picks of each world until the job ends; return how it ended.
 
     `wanted` is the part of the present generation's output that is shown; None shows all of it.
-    Later generations are shown in full.
+    Later generations are shown in full. With `needs_reader` it also ends with the reader of the
+    pipe to which the output goes.
 
     Raises:
+        BrokenPipeError: that reader has ended, as in `elasticd logs -f JOB | head`.
         KeyboardInterrupt: the user pressed Ctrl-C; the job does not notice.
         NotFound: the job's records were removed, or its run was killed.
     """
@@ -66,10 +69,17 @@ def follow_job(
         on_news(news)
 
     try:
-        status = end_of(values, report.spec.name, until_s=math.inf, on_news=take)
+        status = end_of(
+            values,
+            report.spec.name,
+            until_s=math.inf,
+            is_given_up=lambda: needs_reader and not screen.has_reader,
+            on_news=take,
+        )
     finally:
         tail.finish(OUTPUT_END_S)
-    assert status is not None, "without a limit it returns when the job is over"
+    if status is None:
+        raise BrokenPipeError
     return status
 
 

@@ -79,6 +79,7 @@ def logs(
                 lambda world: RankChoice(ranks=frozenset(_ranks(rank, on, world))),
                 Screen(),
                 wanted=wanted,
+                needs_reader=True,
             )
         else:
             ranks = _ranks(rank, on, report.world)

@@ -76,11 +76,12 @@ def end_of(
     job: str,
     *,
     until_s: float,
+    is_given_up: Callable[[], bool] = lambda: False,
     on_news: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobStatus | None:
-    """Return how the job ended, or None if it has not ended at `until_s`.
+    """Return how the job ended; None if it has not ended at `until_s`, or when `is_given_up`.
 
     Raises:
         NotFound: there is no such job; or its records were removed or its run was killed during the
@@ -103,6 +104,7 @@ def end_of(
                     is_private=is_private,
                     until_s=until_s,
                     has_ended=source.has_ended,
+                    is_given_up=is_given_up,
                     on_news=on_news,
                     now_s=now_s,
                 )
@@ -111,7 +113,7 @@ def end_of(
         except Unavailable:
             if not is_known:
                 raise
-        if now_s() >= until_s:
+        if now_s() >= until_s or is_given_up():
             return None
         pause(REOPEN_S)
 

@@ -52,6 +52,8 @@ class Screen:
         self._is_json, self._is_quiet = is_json, is_quiet
         self.is_live = not (is_json or is_quiet) and can_draw(sys.stderr, term)
         """Whether progress is one line that is drawn again and again."""
+        self.has_reader = True
+        """False once a worker's output met a pipe whose reader has ended."""
         self._line = TerminalLine(
             lambda data: _write(sys.stderr, data), lambda: width_of(sys.stderr)
         )
@@ -73,7 +75,8 @@ class Screen:
 
     def output(self, stream: int, data: bytes) -> None:
         """Print the output of a worker."""
-        self._put(sys.stdout if stream == OUT else sys.stderr, data)
+        if not self._put(sys.stdout if stream == OUT else sys.stderr, data):
+            self.has_reader = False
 
     def progress(self, parts: list[LinePart], rank: RankProgress | None, speed: Speed) -> None:
         """Show the training's progress: in a terminal as the last line, otherwise as a new line."""
@@ -117,12 +120,11 @@ class Screen:
     def _json(self, event: str, plain: object) -> None:
         self._put(sys.stderr, json.dumps({"event": event, "data": plain}).encode() + b"\n")
 
-    def _put(self, stream: TextIO | None, data: bytes) -> None:
+    def _put(self, stream: TextIO | None, data: bytes) -> bool:
         if not self.is_live:
-            _write(stream, data)
-            return
+            return _write(stream, data)
         with self._line.above(data, is_terminal=_is_terminal(stream)):
-            _write(stream, data)
+            return _write(stream, data)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -131,14 +133,15 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return False
 
 
-def _write(stream: TextIO | None, data: bytes) -> None:
-    """Write all bytes of `data`, or as many as can be written.
+def _write(stream: TextIO | None, data: bytes) -> bool:
+    """Write all bytes of `data`, or as many as can be written; return False if the stream is a pipe
+    whose reader has ended.
 
     The function bypasses Python's buffer: bytes left in the buffer fail again when the process
     ends, and would turn the exit code of a job that succeeded into 120.
     """
     if stream is None:  # The stream was closed when this process began.
-        return
+        return True
     try:
         stream.flush()
         file = getattr(stream.buffer, "raw", stream.buffer)
@@ -148,8 +151,11 @@ def _write(stream: TextIO | None, data: bytes) -> None:
             if written is None:  # It is non-blocking, and its reader slow.
                 select.select([], [file], [])
             rest = rest[written or 0 :]
+    except BrokenPipeError:
+        return False
     except (OSError, ValueError):
         pass
+    return True
 
 
 def summary_plain(report: JobReport, log_folder: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def can_draw(stream: TextIO | None, term: str) -> bool:
 class TerminalLine:
     """Draws the line. Several threads may call it; `write` gets the bytes for the terminal."""
 
-    def __init__(self, write: Callable[[bytes], None], width: Callable[[], int]) -> None:
+    def __init__(self, write: Callable[[bytes], object], width: Callable[[], int]) -> None:
         self._write, self._width = write, width
         self._lock = RLock()
         self._make: Callable[[int], str] | None = None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from elasticd.cli.terminal.time_words import shares_line
 from elasticd.control.follow import EtcdAway, EtcdBack, JobEnded, Waiting, WorldFormed
@@ -80,6 +81,14 @@ def news_line(news: RunNews) -> str:
             )
         case JobEnded(status=status):
             return ending(status)
+
+
+def standing_of(report: JobReport) -> str:
+    """Return how a job ended or stands; of one without a world, for what it waits."""
+    status = report.status
+    if status.phase in (Phase.PENDING, Phase.WAITING):
+        status = replace(status, message=report.message)
+    return ending(status)
 
 
 def ending(status: JobStatus) -> str:
@@ -252,7 +261,10 @@ def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
     if spec.checkpoint is None or not ranks:
         return []
     age_s = newest_checkpoint_age_s(ranks)
-    said = f"the newest is {duration(age_s)} old" if age_s is not None else "none is durable yet"
+    # A keeper knows its own: after a restore on another node the storage has older ones.
+    said = "none is durable since rank 0's keeper began; `elasticd checkpoint ls` shows older ones"
+    if age_s is not None:
+        said = f"the newest is {duration(age_s)} old"
     held_up = (
         "snapshots wait until an upload is done, since a node has no memory for a third buffer: "
         "give it more, or raise --checkpoint-upload-every"

@@ -9,7 +9,7 @@ __all__ = ["SENTENCES"]
 
 SENTENCES = Sentences(
     change=words.timeline,
-    ending=lambda report: words.ending(report.status),
+    ending=words.standing_of,
     late=lambda report, node: late_sentence(node, is_over=report.status.phase.is_final),
     autoscale=autoscale_view,
 )

@@ -111,7 +111,7 @@ def tell_why(
     for line in late_history(report.late, is_over=report.status.phase.is_final):
         click.echo(line)
     tell_sizes(report)
-    click.echo(words.ending(report.status))
+    click.echo(words.standing_of(report))
     for line in (*words.standing(ranks), *words.training_lines(report)):
         click.echo(line)
     if words.is_failed(report.status) and report.status.failure is not None:

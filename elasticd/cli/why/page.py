@@ -76,7 +76,7 @@ def why_page(
     spec = report.spec
     parts = [
         f"<h1>{escape(spec.name)}</h1>",
-        f'<p class="said">{escape(words.ending(report.status))}</p>',
+        f'<p class="said">{escape(words.standing_of(report))}</p>',
         f'<p class="said">{escape(" ".join((spec.entry, *spec.args)))}</p>',
         _paragraph(f"{_submitted(report)}this page was written at {_moment(written_unix_s)}"),
     ]

@@ -154,12 +154,15 @@ def test_agent_ends_while_a_folder_hangs(
     assert not runner.workers._pool._thread.is_alive() and not started
 
 
+@pytest.mark.parametrize("file", ["/run/stuck", None])
 def test_folder_that_cannot_be_used_is_said_and_tried_again(
-    site: Site, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    site: Site, disk: Disk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str | None
 ) -> None:
-    """Whoever asks the job what it waits for is told why, until it has passed."""
+    """Whoever asks the job what it waits for is told why, until it has passed. The system names no
+    file where a write found no room; then the folder is named.
+    """
     monkeypatch.setattr("elasticd_agent.job.runner.POOL_RETRY_S", 0.5)
-    disk.error = OSError(28, "No space left on device", "/run/stuck")
+    disk.error = OSError(28, "No space left on device", file)
     disk.is_back.set()
     told: list[str] = []
 
@@ -182,7 +185,8 @@ def test_folder_that_cannot_be_used_is_said_and_tried_again(
 
     site.play(scene)
     watch.close()
-    assert set(told) == {"/run/stuck: No space left on device"}
+    where = file or next(tmp_path.rglob(f"{STUCK}/agents"))
+    assert set(told) == {f"{where}: No space left on device"}
 
 
 def test_job_for_which_no_thread_is_left_is_begun_later(

@@ -2,6 +2,9 @@
 
 import os
 import resource
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -146,6 +149,23 @@ def test_following_begins_with_what_is_wanted_and_goes_on_with_everything(
     assert [line[2] for line in lines] == ["2.1.3", "last"]
     day, at, _ = lines[1]
     assert time.mktime(time.strptime(f"{day} {at}", "%Y-%m-%d %H:%M:%S")) >= int(now_s)
+
+
+def test_following_ends_with_the_reader_of_the_pipe(
+    store: MemoryStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `elasticd logs -f JOB | head -1`: nobody reads the rest, however long the job lasts."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(2)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    job_end = threading.Timer(20.0, end, (store,))
+    job_end.start()
+    try:
+        with os.fdopen(writing, "w") as pipe, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", pipe)
+            assert main(["logs", JOB, "-f"]) == 128 + signal.SIGPIPE
+    finally:
+        job_end.cancel()
 
 
 def test_what_was_dropped_is_passed_over_and_said(

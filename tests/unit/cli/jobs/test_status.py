@@ -55,7 +55,13 @@ def test_job_is_shown_with_who_submitted_it_and_its_processes(
     ("ages_s", "said"),
     [
         ((70.0, 12.0, None), "checkpoint: the newest is 12 s old; file:///ckpt\n"),
-        ((None,), "checkpoint: none is durable yet; file:///ckpt\n"),
+        (
+            (None,),
+            (
+                "checkpoint: none is durable since rank 0's keeper began; "
+                "`elasticd checkpoint ls` shows older ones; file:///ckpt\n"
+            ),
+        ),
         ((), None),
     ],
 )

@@ -12,11 +12,12 @@ import pytest
 from elasticd.cli.main import main
 from elasticd.records.account.incident import Incident
 from elasticd.records.account.time_spent import JobProgress, TimeSpent
-from elasticd.records.ids import Generation, Life, NodeId
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, put
+from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put
 
 
 @pytest.fixture
@@ -98,6 +99,30 @@ def test_the_changes_are_written_as_a_trace(
     assert main(["why", JOB, "--trace", str(target)]) == 0
     assert str(target) in capfd.readouterr().out
     assert json.loads(target.read_text())["traceEvents"]
+
+
+def test_job_without_a_world_says_for_what_it_waits(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As `status` does: a node that cannot start workers is named, with its reason."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.PENDING))
+    why = "/var/runs/j/agents: No space left on device"
+    failure = Failure(
+        node=NodeId("a"),
+        incarnation=Incarnation("i"),
+        host="host-a",
+        generation=Generation(0),
+        rank=Rank(0),
+        local_rank=0,
+        slot=Slot(0),
+        nonce=Nonce(0),
+        exception=why,
+    )
+    put(store, KEYS.member(JOB, NodeId("a")), replace(member("a"), slots=(), failure=failure))
+    assert main(["why", JOB]) == 0
+    said = capfd.readouterr().out
+    assert "job pending: waiting for 1 more node: 0 of at least 1 ready" in said
+    assert f"; a cannot start workers: {why}\n" in said
 
 
 def test_all_of_it_is_written_as_a_page(
