@@ -41,7 +41,9 @@ class Loaders:
         self._waits_from: list[DataPosition] | None = None
         """The committed positions at the first commit that waits for its optimizer's step; None if
         none waits."""
-        self._is_told = self._is_loss_told = False
+        self._began: tuple[int, int] | None = None
+        """The epoch that began last, and the step at which it first did."""
+        self._is_told = self._is_loss_told = self._is_restart_told = False
 
     def expect(self, epochs: int, steps: int, left: int) -> None:
         """Take note of where the script means to end; `left` is the number of epochs until then.
@@ -60,6 +62,24 @@ class Loaders:
                 each for each in self._checks if not isinstance(each, _ExhaustedEpochs)
             ]
             self._checks.append(_ExhaustedEpochs(self._cores, left))
+
+    def begin_epoch(self, epoch: int, step: int) -> int:
+        """Take note that an epoch begins at this step, and return its number.
+
+        Without a loader it begins anew after each change of world: that is said once.
+        """
+        if self._began is None or self._began[0] != epoch:
+            self._began = (epoch, step)
+        done = step - self._began[1]
+        if done and not self.named and not self._is_restart_told:
+            self._is_restart_told = True
+            sys.stderr.write(
+                f"elasticd: epoch {epoch} begins anew after {done} of its steps, since the state "
+                "has no elasticd.Loader: unless the script skips what it has trained on, the same "
+                "samples are trained on again, and no summary counts them. Loop over an "
+                "elasticd.Loader in the state.\n"
+            )
+        return epoch
 
     def add(self, name: str, loader: Loader) -> None:
         """Add a loader, or replace one of an earlier generation."""

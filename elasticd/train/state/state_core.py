@@ -291,7 +291,7 @@ class StateCore:
     @uninterruptible
     def _passes(self, count: int) -> Iterator[int]:
         while self.epoch + self.loaders.held < count:
-            yield self.epoch + self.loaders.held
+            yield self.loaders.begin_epoch(self.epoch + self.loaders.held, self.step)
             session = self._inside("epochs()")
             epoch = self.epoch + self.loaders.held + 1
             if epoch < count and self._holds(epoch):

@@ -1,6 +1,7 @@
 """Gradients that wait over the end of an epoch: a failure before their step makes them again."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -197,3 +198,34 @@ def test_what_cannot_be_made_again_is_said_once(
     said = capsys.readouterr().err
     assert said.count("Make a step with the last batches of each epoch") == 1, said
     assert core_of(state).data_totals.samples == 10 * (EPOCHS + 1)
+
+
+@pytest.mark.parametrize("has_loader", [False, True])
+def test_epoch_that_begins_anew_without_a_loader_is_said_once(
+    has_loader: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a script with batches of torch's own DataLoader elasticd does not know the position."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = {"data": Loader(ROWS, 2)} if has_loader else {}
+    state: Any = State(model=model, optimizer=optimizer, **data)
+
+    def step(x: torch.Tensor) -> None:
+        state.optimizer.zero_grad()
+        state.model(x[:, None]).sum().backward()
+        state.optimizer.step()
+        state.commit()
+
+    def train(fails: bool) -> None:
+        for epoch in state.epochs(2):
+            for x in state.data if has_loader else ROWS.split(2):
+                step(x)
+                if epoch == 1 and fails:
+                    raise Interrupted
+
+    for fails in (True, True, False):
+        with suppress(Interrupted), entered(state):
+            train(fails)
+    told = capsys.readouterr().err
+    assert told.count("epoch 1 begins anew after 1 of its steps") == (not has_loader)
+    assert told.count("begins anew") == (not has_loader)
