@@ -207,7 +207,7 @@ def test_epoch_that_begins_anew_without_a_loader_is_said_once(
     """Of a script with batches of torch's own DataLoader elasticd does not know the position."""
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    data = {"data": Loader(ROWS, 2)} if has_loader else {}
+    data: Any = {"data": Loader(ROWS, 2)} if has_loader else {}
     state: Any = State(model=model, optimizer=optimizer, **data)
 
     def step(x: torch.Tensor) -> None:
@@ -218,7 +218,7 @@ def test_epoch_that_begins_anew_without_a_loader_is_said_once(
 
     def train(fails: bool) -> None:
         for epoch in state.epochs(2):
-            for x in state.data if has_loader else ROWS.split(2):
+            for x in state.data if has_loader else ROWS.reshape(-1, 2):
                 step(x)
                 if epoch == 1 and fails:
                     raise Interrupted
