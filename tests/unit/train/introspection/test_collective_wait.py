@@ -158,6 +158,9 @@ def test_collective_counts_the_time_for_which_it_is_waited_for(
         def is_completed(self) -> bool:
             return False
 
+        def get_future(self) -> torch.futures.Future[None]:
+            return torch.futures.Future()
+
     monkeypatch.setattr("elasticd.train.process_group.gloo_work.step_wait", wait)
     monkeypatch.setattr("elasticd.train.process_group.gloo_work.time.monotonic", clock)
     assert WakeableWork(Inner(), None, {}).wait()
