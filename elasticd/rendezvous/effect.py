@@ -110,9 +110,15 @@ class WriteIncident:
 class Withdraw:
     """Say goodbye: delete the member record and put the result, in one step; the answer is
     WithdrawalDone.
+
+    An incarnation that was in no world leaves the result of the node's earlier incarnation as it
+    is: the standing world may count on its exits. A world that names this one meanwhile refuses the
+    goodbye, since its members must read that this one has left.
     """
 
     result: Result
+    world_revision: int | None
+    """The revision of the world that we know; None once the job is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

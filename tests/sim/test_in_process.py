@@ -59,6 +59,7 @@ SEEDS = {
     100039263: "an agreed step was given up a moment after a pause that outlasted its time",
     161006311: "a lost event hid a world for twelve seconds, in which its ranks trained without it",
     161025056: "after an outage nobody knew that a standby has the state",
+    790003161: "a node was drained twice at the end, and its second goodbye hid its rank's exit 0",
     20442: "a drain below min, at the end, made all nodes begin from nothing",
 }
 

@@ -3,6 +3,7 @@
 from typing import cast
 
 from elasticd.records.ids import Incarnation, NodeId
+from elasticd.records.member import Result
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from tests.sim.etcd import Delete, Etcd, ModifiedAt, Op, Put, UnchangedSince, When
@@ -23,10 +24,20 @@ def commit(etcd: Etcd, name: NodeId, effect: fx.Effect, lease: int | None) -> ob
             return etcd.commit([Put("result", name, result)])
         case fx.WriteIncident(incident=incident):
             return etcd.commit([Put("incident", f"{incident.generation:08d}/{name}", incident)])
-        case fx.Withdraw(result=result):
-            return etcd.commit([Delete("member", name), Put("result", name, result)])
+        case fx.Withdraw():
+            return _withdraw(etcd, name, effect)
         case _:
             raise AssertionError(effect)
+
+
+def _withdraw(etcd: Etcd, name: NodeId, effect: fx.Withdraw) -> object:
+    result, item = effect.result, etcd.get("result", name)
+    earlier = cast(Result, item.value) if item is not None else None
+    if result.generation or earlier is None or earlier.incarnation == result.incarnation:
+        return etcd.commit([Delete("member", name), Put("result", name, result)])
+    revision = effect.world_revision
+    when = [] if revision is None else [ModifiedAt("world", "", revision)]
+    return etcd.commit([Delete("member", name)], when)
 
 
 def _propose(etcd: Etcd, name: NodeId, effect: fx.ProposeWorld, lease: int | None) -> object:

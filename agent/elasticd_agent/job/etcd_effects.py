@@ -130,8 +130,8 @@ class EtcdEffects:
                 self._held()
                 self.store.commit(Txn(then=(self._put_incident(incident),)))
                 return ev.EffectDone(name="WriteIncident", ok=True)
-            case fx.Withdraw(result=result):
-                self._withdraw(result)
+            case fx.Withdraw():
+                self._withdraw(effect)
                 return ev.WithdrawalDone(ok=True)
             case fx.FindOldest(count=count):
                 return ev.OldestFound(nodes=self._oldest(count))
@@ -156,22 +156,37 @@ class EtcdEffects:
                 return
         raise Unavailable(f"Others write {key} at the same time.")
 
-    def _withdraw(self, result: Result) -> None:
+    def _withdraw(self, effect: fx.Withdraw) -> None:
         """Say goodbye. The record is deleted only as it was read: a call that etcd carries out
         late, when the lease is over, must not delete what another life of the node wrote since.
         """
         self._held()
+        result = effect.result
         key = self.keys.member(self.job, result.node)
         item = self.store.get(key)
-        then: tuple[Put | Delete, ...] = (
-            Put(key=self.keys.result(self.job, result.node), value=encode(result)),
-        )
+        when = [ModifiedAt(key=key, revision=item.mod_revision if item is not None else 0)]
+        then: list[Put | Delete] = []
         if item is not None and _is_of(item, result.incarnation):
-            then = (Delete(key=key), *then)
-        same = ModifiedAt(key=key, revision=item.mod_revision if item is not None else 0)
+            then.append(Delete(key=key))
+        if not self._has_earlier_result(result):
+            then.append(Put(key=self.keys.result(self.job, result.node), value=encode(result)))
+        elif effect.world_revision is not None:
+            world = self.keys.world(self.job)
+            when.append(ModifiedAt(key=world, revision=effect.world_revision))
         self._held()
-        if not self.store.commit(Txn(when=(same,), then=then)).succeeded:
+        if not self.store.commit(Txn(when=tuple(when), then=tuple(then))).succeeded:
             raise Unavailable("Others write this member's record at the same time.")
+
+    def _has_earlier_result(self, result: Result) -> bool:
+        """Return whether `result` is of an incarnation that was in no world, and the node's earlier
+        one has left a result.
+        """
+        if result.generation:
+            return False
+        item = self.store.get(self.keys.result(self.job, result.node))
+        with suppress(NotSupported):
+            return item is not None and decode(Result, item.value).incarnation != result.incarnation
+        return True
 
     def _put_incident(self, incident: Incident) -> Put:
         key = self.keys.incident(self.job, incident.generation, incident.node)

@@ -231,7 +231,9 @@ def _leave(state: JobState, now_s: float) -> Step:
     if state.retry_at_s is not None and now_s < state.retry_at_s:
         return state, ()
     state = with_stage(state, Stage.WITHDRAWING)
-    return state, (Withdraw(result=desired_result(state, has_left=True)),)
+    revision = None if state.is_over else state.world_revision
+    result = desired_result(state, has_left=True)
+    return state, (Withdraw(result=result, world_revision=revision),)
 
 
 def retirement(state: JobState) -> Step:

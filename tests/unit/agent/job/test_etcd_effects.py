@@ -130,7 +130,7 @@ def _next_world(told: Told, etcd: Etcd, spot: int) -> None:
         generation=effect.world.generation,
         has_left=True,
     )
-    etcd.perform(fx.Withdraw(result=left))
+    etcd.perform(fx.Withdraw(result=left, world_revision=None))
 
 
 def _incident(world: World, node: NodeId) -> Incident:
@@ -285,7 +285,7 @@ def test_goodbye_that_comes_late_leaves_the_record_of_another_life(is_seen: bool
     """The lease may be over by then: what is deleted is not under it."""
     etcd = Etcd(Late())
     put_member(etcd.store, life=2 if is_seen else 1)
-    goodbye = fx.Withdraw(result=result(0, 1, code=None, has_left=True))
+    goodbye = fx.Withdraw(result=result(0, 1, code=None, has_left=True), world_revision=None)
     if not is_seen:
         assert isinstance(etcd.store, Late)
         etcd.store.is_late = True
@@ -336,9 +336,52 @@ def test_record_that_etcd_writes_late_undoes_no_newer_one(is_refused_proposal: b
     assert etcd.perform(fx.WriteMember(member=ready)) == _written(ready)
     etcd.store.repeat(0)
     assert record_of(etcd.store) == ready
-    etcd.perform(fx.Withdraw(result=result(0, 1, code=None, has_left=True)))
+    etcd.perform(fx.Withdraw(result=result(0, 1, code=None, has_left=True), world_revision=None))
     etcd.store.repeat(-2)
     assert record_of(etcd.store) is None
+
+
+def _goodbye_of_an_incarnation(generation: int, *, world_revision: int | None) -> fx.Withdraw:
+    left = dataclasses.replace(
+        result(0, generation, code=None, has_left=True), incarnation=incarnation(0, life=2)
+    )
+    return fx.Withdraw(result=left, world_revision=world_revision)
+
+
+def _result_in(etcd: Etcd) -> Result:
+    item = etcd.store.get(KEYS.result(JOB, name(0)))
+    assert item is not None
+    return decode(Result, item.value)
+
+
+def test_incarnation_that_was_in_no_world_leaves_the_result_of_the_one_before() -> None:
+    """A node was drained twice as its job ended: the exit 0 of its rank was known to nobody, and
+    the job trained anew.
+    """
+    etcd = Etcd()
+    etcd.perform(fx.Withdraw(result=result(0, 1, has_left=True), world_revision=0))
+    put_member(etcd.store, life=2)
+    goodbye = _goodbye_of_an_incarnation(0, world_revision=0)
+    assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=True)
+    assert etcd.store.get(KEYS.member(JOB, name(0))) is None
+    assert _result_in(etcd) == result(0, 1, has_left=True)
+    assert etcd.perform(_goodbye_of_an_incarnation(2, world_revision=0)) == ev.WithdrawalDone(
+        ok=True
+    )
+    assert _result_in(etcd).generation == 2, "it was in a world: the one before is history"
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_incarnation_leaves_no_world_that_named_it_without_a_word(is_over: bool) -> None:
+    """Without its result, the members of that world would wait until its lease has run out."""
+    etcd = Etcd()
+    etcd.perform(fx.WriteResult(result=result(0, 1)))
+    etcd.store.commit(Txn(then=(Put(key=KEYS.world(JOB), value=encode(world(2, 0, 1))),)))
+    goodbye = _goodbye_of_an_incarnation(0, world_revision=None if is_over else 0)
+    assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=is_over)
+    known = etcd.revision(KEYS.world(JOB))
+    again = dataclasses.replace(goodbye, world_revision=known)
+    assert etcd.perform(again) == ev.WithdrawalDone(ok=True)
 
 
 def test_result_that_etcd_writes_late_undoes_no_newer_one() -> None:

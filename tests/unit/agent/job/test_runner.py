@@ -237,7 +237,9 @@ def test_the_account_is_written_again_before_the_goodbye(monkeypatch: pytest.Mon
     """Whoever takes it over then knows that nothing is missing."""
     scene = Scene(monkeypatch)
     scene.runner.workers.final_saves = FinalSaves(scene.runner.workers.attached, is_wanted=False)
-    scene.runner._perform(fx.Withdraw(result=desired_result(scene.runner.state, has_left=True)))
+    scene.runner._perform(
+        fx.Withdraw(result=desired_result(scene.runner.state, has_left=True), world_revision=None)
+    )
     scene.done()
     (spent,) = scene.store.list(KEYS.times_spent(JOB)).items
     assert decode(TimeSpent, spent.value).is_last
