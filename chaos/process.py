@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chaos.error import ChaosError
 
-__all__ = ["Mark", "Process", "adopt_orphans", "boottime_s", "send"]
+__all__ = ["Mark", "Process", "adopt_orphans", "boottime_s", "is_stopped", "send"]
 
 RUN, NODE, LIFE = "CHAOS_RUN", "CHAOS_NODE", "CHAOS_LIFE"
 WORKER = b"ELASTICD_WORKER="
@@ -111,13 +111,25 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped the process (state T); a debugger's stop is state t."""
+    with suppress(OSError):
+        return _state((Path("/proc") / str(pid) / "stat").read_text(errors="replace")) == "T"
+    return False
+
+
+def _state(stat: str) -> str:
+    """Return the state of a process from its /proc/PID/stat; its name may hold parentheses."""
+    return stat[stat.rindex(")") + 2]
+
+
 def _read(folder: Path, wanted: bytes) -> Process | None:
     entries = (folder / "environ").read_bytes().split(b"\0")
     if wanted not in entries:
         return None
     text = (folder / "stat").read_text(errors="replace")
     name = text[text.index("(") + 1 : text.rindex(")")]
-    if text[text.rindex(")") + 2] in "ZX":
+    if _state(text) in "ZX":
         return None
     values = {
         key: value

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from chaos.ended_life import EndedLives
 from chaos.error import ChaosError, NotNow
 from chaos.history.records import (
     Began,
     Ended,
     GaveUp,
     LeftBehind,
-    Outlived,
     Record,
     Struck,
     Undone,
@@ -85,9 +85,7 @@ class Runner:
         self._file = (site.folder / RUNNER_FILE).open("a")
         self._undos: list[tuple[float, int, Fault, Blow]] = []
         self._order = itertools.count()
-        self._dying: dict[tuple[str, int], float] = {}
-        """Lives of agents that are over while workers of theirs may run; since when."""
-        self._seen_dead: set[tuple[str, int]] = set()
+        self._lives = EndedLives()
         self._began_s = boottime_s()
         self._watch: StatusWatch | None = None
         self._why: WhyWatch | None = None
@@ -328,24 +326,11 @@ class Runner:
     def _look_at_lives(self, *, is_last: bool = False) -> None:
         """Note agents that ended, and how long workers of theirs went on."""
         now_s = boottime_s()
-        for node in self._site.nodes:
-            key = (node.name, node.life)
-            if node.life and node.exit_code is not None and key not in self._seen_dead:
-                self._seen_dead.add(key)
-                self._dying[key] = now_s
-                if not node.is_ending:
-                    self._agent_ended(node)
-        if not self._dying:
-            return
-        nodes = {node.name: node for node in self._site.nodes}
-        for key, since_s in list(self._dying.items()):
-            pids = nodes[key[0]].workers_of(key[1])
-            if pids and not is_last:
-                continue
-            del self._dying[key]
-            self._note(
-                Outlived(at_s=now_s, node=key[0], life=key[1], after_s=now_s - since_s, pids=pids)
-            )
+        for node in self._lives.begin(self._site.nodes, now_s):
+            if not node.is_ending:
+                self._agent_ended(node)
+        for outlived in self._lives.look(now_s, is_last=is_last):
+            self._note(outlived)
 
     def _agent_ended(self, node: Node) -> None:
         why = f"the agent of {node.name} ended by itself with {node.exit_code}"

@@ -210,7 +210,9 @@ class Outlived:
     life: int
     after_s: float
     pids: tuple[int, ...]
-    """The processes that still ran when the runner ended the wait."""
+    """The processes that were still there when the runner ended the wait."""
+    stopped_s: float = 0.0
+    """How long of this all of them were stopped by a signal, and did nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

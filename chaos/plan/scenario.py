@@ -115,7 +115,7 @@ class Verdict:
     full_s: float = 60.0
     """The most time from a fault's undoing to a commit at full size."""
     outlive_s: float = 3.0
-    """How long a worker may outlive its agent."""
+    """How long a worker may run on after its agent."""
     may_start_over: bool = False
     """All copies of the state may die at once; there are no checkpoints yet."""
     account_within: float = 0.01

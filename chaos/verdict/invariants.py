@@ -197,12 +197,13 @@ def _generations_grow(history: History, lineage: Lineage) -> Finding:
 def _nobody_outlives(history: History, want: Verdict) -> Finding:
     return finding_of(
         "I8",
-        f"no worker outlives its agent by more than {want.outlive_s:g} s",
+        f"no worker runs on for more than {want.outlive_s:g} s after its agent",
         len(history.outlived),
         (
-            f"workers of {one.node} went on for {one.after_s:.2f} s after their agent: {one.pids}"
+            f"workers of {one.node} went on for {one.after_s - one.stopped_s:.2f} s after their "
+            f"agent: {one.pids}"
             for one in history.outlived
-            if one.pids or one.after_s > want.outlive_s
+            if one.pids or one.after_s - one.stopped_s > want.outlive_s
         ),
     )
 

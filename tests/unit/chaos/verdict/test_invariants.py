@@ -143,6 +143,23 @@ def test_a_worker_that_outlives_its_agent_breaks_i8(pids: tuple[int, ...], after
     assert broken(play) == {"I8"}
 
 
+def test_time_in_which_workers_were_stopped_does_not_break_i8() -> None:
+    """All processes of a node were stopped for 6 s, the guardian of its pool too, and its agent was
+    killed: nobody was there to end its workers, which did nothing.
+    """
+    play = right()
+    stood = Outlived(at_s=107.0, node="n1", life=1, after_s=5.99, pids=(), stopped_s=5.95)
+    play.records.append(stood)
+    assert broken(play) == set()
+
+
+def test_worker_that_was_stopped_and_then_runs_on_breaks_i8() -> None:
+    play = right()
+    ran_on = Outlived(at_s=110.0, node="n1", life=1, after_s=9.2, pids=(), stopped_s=6.0)
+    play.records.append(ran_on)
+    assert broken(play) == {"I8"}
+
+
 def test_a_late_recovery_breaks_i9() -> None:
     play = Play()
     play.generation(1, [11, 12], base=0, steps=5)
