@@ -9,6 +9,7 @@ from functools import lru_cache
 from threading import Lock, Timer
 
 from elasticd.checkpoint.commit.committer import Committer, read_manifest
+from elasticd.checkpoint.commit.damage_mark import check_marked_block, mark_damage
 from elasticd.checkpoint.commit.fetch import extents, fetch
 from elasticd.checkpoint.commit.log import CommitLog, LogState
 from elasticd.checkpoint.commit.read_lease import ReadLease, leases, reading
@@ -48,6 +49,8 @@ class CheckpointFinder:
     def find(self, below: int) -> Found:
         """Return the newest checkpoint with a good manifest, and the ones that were passed over.
 
+        Where another rank found a block damaged, that block is read here too.
+
         Raises:
             Refused: the URL holds the checkpoints of another job.
         """
@@ -60,7 +63,7 @@ class CheckpointFinder:
             if below and entry.number >= below:
                 continue
             try:
-                self._manifest(entry.number)
+                check_marked_block(self._bucket, self._manifest(entry.number))
             except Damaged as exc:
                 notes.append(f"The checkpoint of {entry.snapshot} is damaged: {exc}")
                 continue
@@ -68,10 +71,10 @@ class CheckpointFinder:
             return Found(number=entry.number, snapshot=entry.snapshot, notes=tuple(notes))
         return Found(number=0, notes=(*notes, *log.passed_over(0)))
 
-    def open(self, generation: int, step: int) -> int:
+    def open(self, generation: int, step: int, origin: int | None = None) -> int:
         """Write into the log, at once, that a generation began; return the run."""
         committer = replace(self._committer, bucket=self._bucket, log=CommitLog(self._bucket))
-        return committer.open(generation, step)
+        return committer.open(generation, step, origin)
 
     def join(
         self, generation: int, timeout_s: float, tell_lost: Callable[[], None] = lambda: None
@@ -193,8 +196,14 @@ class CheckpointFinder:
         manifest = self._manifest(number)
         every, _, size = extents(manifest, selected(manifest, pieces))
         memory = SharedMemory.new(size, touch=False)
-        with reading(self._bucket, number):
-            fetch(self._bucket, manifest, every, memory.view, self._pool)
+        try:
+            with reading(self._bucket, number):
+                fetch(self._bucket, manifest, every, memory.view, self._pool)
+        except Damaged as exc:
+            if exc.block is not None:
+                with contextlib.suppress(ElasticdError):  # Then the next start finds it again.
+                    mark_damage(self._bucket, manifest.header.snapshot, exc.block)
+            raise
         return memory
 
     def close(self) -> None:
@@ -219,7 +228,9 @@ def _origin(log: CommitLog, newest: int, log_state: LogState) -> int:
         made = entry.snapshot
         is_opening = entry.kind is LogEntryKind.OPENED
         if is_opening and (made.run, made.generation) == (log_state.run, log_state.generation):
-            is_before = True
+            if entry.origin is not None:
+                return entry.origin
+            is_before = True  # An older elasticd wrote it: the newest of the step is meant.
         elif is_before and entry.kind is LogEntryKind.COMMITTED:
             if made.step == log_state.start_step:
                 return entry.number

@@ -78,7 +78,7 @@ class Saver:
         self._metrics = metrics or Metrics(committer.job, "")
         self._changed = Condition()
         self._jobs: dict[Snapshot, SnapshotSave] = {}
-        self._to_open: list[tuple[int, int]] = []
+        self._to_open: list[tuple[int, int, int | None]] = []
         self._run = self._generation = 0
         self._durable: Snapshot | None = None
         self._has_read_back = False
@@ -87,7 +87,7 @@ class Saver:
 
     # --- for the connections' threads -----------------------------------------------------------
 
-    def open(self, generation: int, step: int, run: int) -> int:
+    def open(self, generation: int, step: int, run: int, origin: int | None = None) -> int:
         """Have a generation's beginning written into the log; return the run, 0 if it is not known
         yet.
         """
@@ -95,7 +95,7 @@ class Saver:
             self._generation = max(self._generation, generation)
             self._run = run or self._run
             if self._run:
-                self._to_open.append((generation, step))
+                self._to_open.append((generation, step, origin))
                 with suppress(RuntimeError):  # No thread can be had: the next save writes it.
                     Thread(target=self._open_all, name="opener", daemon=True).start()
             return self._run
@@ -225,9 +225,9 @@ class Saver:
     def _open_all(self) -> None:
         with self._changed:
             waiting, self._to_open = self._to_open, []
-        for generation, step in waiting[-1:]:
+        for generation, step, origin in waiting[-1:]:
             try:
-                self._committer.open(generation, step)
+                self._committer.open(generation, step, origin)
             except ElasticdError as exc:
                 # A newer one was opened meanwhile, or the next commit meets the same trouble.
                 log.warning("generation.not_opened", generation=generation, why=str(exc))

@@ -143,9 +143,10 @@ class Service:
     def _do(self, worker: int, question: Any) -> Answer:
         match question:
             case ms.Open():
-                run = self.saver.open(question.generation, question.step, question.run)
+                generation, step, origin = question.generation, question.step, question.origin
+                run = self.saver.open(generation, step, question.run, origin)
                 if not run:
-                    run = self.finder.open(question.generation, question.step)
+                    run = self.finder.open(generation, step, origin)
                     self.saver.use_run(run)
                 return ms.Opened(run=run), None
             case ms.Plans():

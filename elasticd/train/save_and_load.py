@@ -149,7 +149,7 @@ class _Job:
 
     def save(self, value: Any, step: int) -> bool:
         if not self._saving.run:
-            self._begin(0)
+            self._begin(0, 0)
         if step <= self._saving.saved_step:
             raise CallError(
                 f"elasticd.checkpoint.save was called with step {step} after step "
@@ -198,12 +198,13 @@ class _Job:
         try:
             return self._fill(client, joined.number, into)
         except Damaged as exc:
-            # The generation has begun, so the ranks cannot agree on another one any more.
+            # The generation has begun, so the ranks cannot agree on another one any more. The
+            # keeper has marked the damage for the next start.
             raise Damaged(
                 f"Rank {self._rank} cannot load checkpoint {joined.number}, which rank 0 has "
-                f"loaded: {exc} Rank 0 reads nothing of what is damaged, so it takes the same one "
-                f"at each start: `elasticd checkpoint rm URL {joined.number} --force` gives it up, "
-                "and the one before is taken."
+                f"loaded: {exc} At the next start rank 0 reads this part too, and takes the "
+                "checkpoint before if it is damaged. If it takes the same one again, `elasticd "
+                f"checkpoint rm URL {joined.number} --force` gives it up."
             ) from exc
 
     def _load_first(
@@ -222,7 +223,7 @@ class _Job:
             for note in found.notes:
                 self._saving.say(note)
             if not found.number:
-                self._begin(0)
+                self._begin(0, 0)
                 return None
             try:
                 loaded = self._fill(client, found.number, into)
@@ -232,14 +233,16 @@ class _Job:
                 self._saving.say(notes[-1])
                 below = found.number
                 continue
-            self._begin(loaded[1])
+            self._begin(loaded[1], found.number)
             return loaded
 
-    def _begin(self, step: int) -> None:
-        """Open the generation on rank 0; the others learn of it."""
+    def _begin(self, step: int, origin: int) -> None:
+        """Open the generation on rank 0, which has loaded the checkpoint of this number (0: none);
+        the others learn of it.
+        """
         client = self._saving.client
         if self._rank == 0:
-            question = ms.Open(generation=self._generation, step=step)
+            question = ms.Open(generation=self._generation, step=step, origin=origin)
             self._saving.run = client.ask(question, ms.Opened).run
         else:
             wait = ms.Join(generation=self._generation, timeout_s=JOIN_LIMIT_S)

@@ -43,8 +43,11 @@ class Committer:
     job: str
     """The job whose checkpoints these are; the same over all its runs."""
 
-    def open(self, generation: int, step: int) -> int:
+    def open(self, generation: int, step: int, origin: int | None = None) -> int:
         """Write down that a generation began at this step; return the run it belongs to.
+
+        `origin` is the number of the checkpoint that it went on from, where ranks ask for it; 0 if
+        it began anew.
 
         Raises:
             Refused: the URL holds the checkpoints of another job.
@@ -82,6 +85,7 @@ class Committer:
                 kept=kept,
                 at_unix_s=time.time(),
                 former=former[-FORMER_LIMIT:],
+                origin=origin,
             )
 
         self.log.append(make)

@@ -11,11 +11,20 @@ from dataclasses import dataclass
 from math import prod
 
 from elasticd.checkpoint.format.checksum import block_sum
-from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.json_read import Damaged, DamagedBlock
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, DTYPE_BYTES, Manifest, Part, Piece
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 
-__all__ = ["Extent", "Fetching", "extents", "fetch", "read_back", "size_of", "verify"]
+__all__ = [
+    "Extent",
+    "Fetching",
+    "extents",
+    "fetch",
+    "read_back",
+    "read_block",
+    "size_of",
+    "verify",
+]
 
 TRIES = 3
 REQUEST_BYTES = 16 << 20
@@ -147,13 +156,20 @@ def read_back(bucket: ReadableBucket, manifest: Manifest) -> None:
     Raises: Damaged: a block is gone, too short, or wrong.
     """
     folder = manifest.header.snapshot.folder
-    memory = memoryview(bytearray(BLOCK_BYTES))
     for part in {each.name: each for each in manifest.parts[:1] + manifest.parts[-1:]}.values():
         if part.size:
-            block = (part.size - 1) // BLOCK_BYTES
-            start = block * BLOCK_BYTES
-            extent = Extent(part=0, first_block=block, start=start, size=part.size - start, at=0)
-            _fetch_one(bucket, folder, part, extent, memory)
+            read_block(bucket, folder, part, (part.size - 1) // BLOCK_BYTES)
+
+
+def read_block(bucket: ReadableBucket, folder: str, part: Part, block: int) -> None:
+    """Read one block of a part, to see whether it is as it was written.
+
+    Raises: Damaged: the block is gone, too short, or wrong.
+    """
+    start = block * BLOCK_BYTES
+    size = min(BLOCK_BYTES, part.size - start)
+    extent = Extent(part=0, first_block=block, start=start, size=size, at=0)
+    _fetch_one(bucket, folder, part, extent, memoryview(bytearray(size)))
 
 
 def _close(found: list[Extent], part: int, run: list[int], part_bytes: int, at: int) -> int:
@@ -169,20 +185,22 @@ def _fetch_one(
 ) -> None:
     place = memory[extent.at : extent.at + extent.size]
     name = f"{folder}/{part.name}"
-    why = ""
+    why, block = "", extent.first_block
     for _ in range(TRIES):
         try:
             count = bucket.read_into(name, extent.start, place)
         except ObjectMissing as exc:
-            raise Damaged(f"{name} is gone.") from exc
+            raise Damaged(f"{name} is gone.", block=DamagedBlock(part.name, block)) from exc
         if count < extent.size:
+            block = extent.first_block + count // BLOCK_BYTES
             why = f"{name} ends after {extent.start + count} of {part.size} bytes."
             continue
         wrong = _wrong_block(part, extent, place)
         if wrong is None:
             return
+        block = wrong
         why = f"{name} is not as it was written: the checksum of its block {wrong} differs."
-    raise Damaged(why)
+    raise Damaged(why, block=DamagedBlock(part.name, block))
 
 
 def _wrong_block(part: Part, extent: Extent, place: memoryview) -> int | None:

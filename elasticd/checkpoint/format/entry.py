@@ -64,6 +64,9 @@ class LogEntry:
     back."""
     committed: int = 0
     """The number of the newest checkpoint up to this entry, kept or not; 0 if there was none."""
+    origin: int | None = None
+    """In an entry that opens a generation: the number of the checkpoint that it went on from; 0 if
+    it began anew, None if whoever wrote the entry did not say."""
     former: tuple[str, ...] = ()
     """In an entry that opens a generation: the uids of the runs before, which may not write any
     more."""
@@ -92,6 +95,7 @@ class LogEntry:
                 "opened": self.opened,
                 "committed": self.committed,
                 "former": self.former,
+                **({} if self.origin is None else {"origin": self.origin}),
             }
         )
 
@@ -134,4 +138,5 @@ class LogEntry:
             opened=json_read.integer(fields, "opened", number),
             committed=json_read.integer(fields, "committed", number),
             former=tuple(former),
+            origin=json_read.integer(fields, "origin", number) if "origin" in fields else None,
         )

@@ -7,13 +7,14 @@ would still be JSON, and a reader would believe an entry or a checksum that nobo
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from elasticd.checkpoint.format.checksum import text_sum
 from elasticd.errors import ElasticdError
 
 __all__ = [
     "Damaged",
+    "DamagedBlock",
     "check_integer",
     "document",
     "integer",
@@ -34,8 +35,21 @@ _SEAL = b',"sum":"%s"}'
 _SEAL_BYTES = len(_SEAL % (b"0" * 32))
 
 
+class DamagedBlock(NamedTuple):
+    """A block of a checkpoint's part, which is not as it was written."""
+
+    part: str
+    """The part's name inside its folder."""
+    number: int
+
+
 class Damaged(ElasticdError):
     """What was read is not what was written, or was never complete: use another checkpoint."""
+
+    def __init__(self, message: str, *, block: DamagedBlock | None = None) -> None:
+        super().__init__(message)
+        self.block = block
+        """The first damaged block; None where no part was read."""
 
 
 def with_checksum(plain: Mapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ __all__ = [
     "STEPS",
     "TRIALS",
     "Snapshot",
+    "damage_name",
     "entry_name",
     "fragment_name",
     "is_part_name",
@@ -76,6 +77,11 @@ def fragment_name(snapshot: Snapshot, share: int, holder: int) -> str:
 def loss_name(snapshot: Snapshot, share: int, holder: int) -> str:
     """Return the name of the object in which a keeper says that one holder never gets a share."""
     return f"{snapshot.folder}/{share:05d}-{holder}-lost.json"
+
+
+def damage_name(snapshot: Snapshot) -> str:
+    """Return the name of the object in which a keeper says which block of a part is damaged."""
+    return f"{snapshot.folder}/damage.json"
 
 
 def part_name(share: int, holder: int, writer: str, index: int) -> str:

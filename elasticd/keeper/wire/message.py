@@ -40,6 +40,9 @@ class Open:
     run: int = 0
     """The run; 0 to find it out, which takes requests to the storage; otherwise it is written down
     later."""
+    origin: int | None = None
+    """The number of the checkpoint that the generation went on from, which Join asks for; 0 if it
+    began anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

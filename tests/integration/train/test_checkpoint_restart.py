@@ -123,6 +123,28 @@ def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> N
         assert runs.weights() == before
 
 
+def test_part_that_is_damaged_and_only_rank_1_reads_costs_one_start(tmp_path: Path) -> None:
+    """Rank 0 reads its own part only, and takes the newest. Rank 1 fails, and its keeper says in
+    the storage where: so the next generation goes on from the checkpoint before.
+    """
+    runs = Restarts(tmp_path / "run")
+    flags = ("--sharded", "--patient", "--steps", "6")
+    assert runs.run(*flags).code == 0
+    (folder,) = (tmp_path / "saved" / "steps").glob(f"{6:012d}-*")
+    part = max(folder.glob("00001-0-*.bin"), key=lambda path: path.stat().st_size)
+    data = bytearray(part.read_bytes())
+    data[0] ^= 1
+    part.write_bytes(data)
+    ended = runs.run(*flags)
+    assert ended.code == 0, ended.err
+    assert [word["loaded"] for word in runs.words() if "loaded" in word][-1] == 4
+    said = [path.read_text() for path in (runs.place.runs / "job").glob("gen-*/rank-?.err")]
+    assert "Rank 1 cannot load checkpoint" in "".join(said)
+    assert "The checkpoint of step 6 (run 1, generation 1) is damaged: steps/" in "".join(said)
+    assert_whole(runs.url)
+    runs.place.mark.wait_none_left()
+
+
 def test_what_is_saved_last_is_durable_when_the_run_ends(tmp_path: Path) -> None:
     """The keeper stands still until the run says that it waits for it, and is not ended."""
     place = LocalRun(tmp_path, shares_server=True)

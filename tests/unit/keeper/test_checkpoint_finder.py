@@ -143,6 +143,31 @@ def test_join_takes_the_newest_of_two_checkpoints_of_a_step(tmp_path: Path) -> N
     assert finder_of(later, uid="second").join(2, PATIENCE_S).number == 5
 
 
+def test_join_takes_what_rank_0_took_of_two_checkpoints_of_a_step(tmp_path: Path) -> None:
+    """A generation went back behind a checkpoint and saved its step once more. The newer one is
+    damaged where only rank 0 reads, so the others could load it, or a person gave it up."""
+    maker = Maker.of(tmp_path, steps=2)
+    maker.open(2, 10)
+    newer = maker.save(20)
+    assert newer.number == 5
+    spoil(tmp_path, newer.snapshot.manifest)
+    finder = finder_of(maker)
+    loaded = finder.find(0)
+    assert (loaded.number, step_of(loaded.snapshot)) == (3, 20)
+    finder.open(3, 20, loaded.number)
+    assert finder.join(3, PATIENCE_S).number == 3
+
+
+def test_join_begins_anew_with_rank_0_whatever_was_saved_at_step_0(tmp_path: Path) -> None:
+    """A person gave it up: rank 0 finds none, and its entry is still in the log."""
+    maker = Maker.of(tmp_path)
+    remove(maker.bucket, CommitLog(maker.bucket), [maker.save(0).number], is_forced=True)
+    finder = finder_of(maker)
+    assert finder.find(0).number == 0
+    finder.open(2, 0, 0)
+    assert finder.join(2, PATIENCE_S).number == 0
+
+
 def test_join_after_a_later_generation_or_run_is_fenced(tmp_path: Path) -> None:
     """Whoever is so late is of no world any more, and is told at once."""
     maker = Maker.of(tmp_path, steps=1)
@@ -237,6 +262,41 @@ def test_fetched_pieces_are_verified_and_a_lease_is_held(tmp_path: Path) -> None
     with pytest.raises(Damaged, match=r"given up|gone"):
         good.fetch(2, pieces)
     assert leased(maker.bucket) == frozenset()
+
+
+def test_damage_that_another_rank_finds_is_found_at_the_next_start(tmp_path: Path) -> None:
+    """Rank 0 reads no part, and would take the newest again and again. What is not damaged any
+    more is taken, whatever was said."""
+    maker = Maker.of(tmp_path, steps=2)
+    finder = finder_of(maker)
+    manifest = Manifest.from_json(bytes(finder.manifest(3).view))
+    pieces = tuple(all_rows(index, piece) for index, piece in enumerate(manifest.pieces))
+    name = f"{manifest.header.snapshot.folder}/{manifest.parts[-1].name}"
+    spoil(tmp_path, name)
+    assert finder_of(maker).find(0).number == 3
+    with pytest.raises(Damaged):
+        finder.fetch(3, pieces)
+    found = finder_of(maker).find(0)
+    assert found.number == 2
+    why = f"{name} is not as it was written: the checksum of its block 0 differs."
+    assert found.notes == (f"The checkpoint of step 20 (run 1, generation 1) is damaged: {why}",)
+    spoil(tmp_path, name)
+    assert finder_of(maker).find(0).number == 3
+
+
+def test_damage_is_raised_though_it_cannot_be_marked(tmp_path: Path) -> None:
+    maker = Maker.of(tmp_path, steps=1)
+    manifest = Manifest.from_json(bytes(finder_of(maker).manifest(2).view))
+    spoil(tmp_path, f"{manifest.header.snapshot.folder}/{manifest.parts[0].name}")
+
+    def before(verb: str, name: str) -> None:
+        if verb == "replace" and name.endswith("damage.json"):
+            raise Refused("no permission")
+
+    maker.bucket = Meddling(maker.bucket, before)
+    pieces = tuple(all_rows(index, piece) for index, piece in enumerate(manifest.pieces))
+    with pytest.raises(Damaged, match="checksum of its block 0 differs"):
+        finder_of(maker).fetch(2, pieces)
 
 
 def test_fetched_memory_is_shared_for_a_moment_and_freed(

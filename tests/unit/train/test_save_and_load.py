@@ -69,7 +69,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 def test_save_without_load_opens_the_generation_at_its_start(node: Node) -> None:
     """Once, whatever is saved later."""
     assert save(state_of(3), 3) and save(state_of(4), 4)
-    assert node.of(ms.Open) == [ms.Open(generation=2, step=0)]
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=0, origin=0)]
     assert node.of(ms.Find) == []
     assert [each.snapshot for each in node.keeper.taken] == [
         snapshot_of(3, generation=2), snapshot_of(4, generation=2)
@@ -203,7 +203,7 @@ def test_process_that_has_no_keeper_or_rank_is_told(
 def test_load_of_nothing_is_none(node: Node) -> None:
     """And the generation is open."""
     assert load() is None
-    assert node.of(ms.Open) == [ms.Open(generation=2, step=0)]
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=0, origin=0)]
     assert save(state_of(1), 1)
 
 
@@ -213,7 +213,7 @@ def test_load_gives_the_newest(node: Node) -> None:
     loaded = load()
     assert loaded is not None and loaded[1] == 7
     assert same(loaded[0], state_of(7))
-    assert node.of(ms.Open) == [ms.Open(generation=2, step=7)]
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=7, origin=17)]
     with pytest.raises(CallError, match="steps must grow"):
         save(state_of(7), 7)
     assert save(state_of(8), 8)
@@ -281,7 +281,7 @@ def test_damaged_checkpoint_falls_back(node: Node, capsys: pytest.CaptureFixture
     loaded = load()
     assert loaded is not None and loaded[1] == 5
     assert same(loaded[0], state_of(5))
-    assert node.of(ms.Open) == [ms.Open(generation=2, step=5)]
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=5, origin=15)]
     assert capsys.readouterr().err == (
         "elasticd: The checkpoint of step 9 (run 1, generation 1) is damaged: checkpoint 19 is "
         "damaged\n"
@@ -351,7 +351,7 @@ def test_keeper_is_told_what_can_be_lost_with_the_processes_of_its_node(
 def test_rank_that_alone_reads_what_is_damaged_says_how_to_give_it_up(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 0 has begun from it, and does so again at each start."""
+    """Rank 0 has begun from it; its next start goes back, unless the damage cannot be marked."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     node.stock.store(5, 9)
@@ -361,6 +361,7 @@ def test_rank_that_alone_reads_what_is_damaged_says_how_to_give_it_up(
         load()
     said = str(caught.value)
     assert "Rank 1 cannot load checkpoint 19" in said and "checkpoint 19 is damaged" in said
+    assert "At the next start rank 0 reads this part too" in said
     assert "`elasticd checkpoint rm URL 19 --force`" in said
 
 

@@ -59,6 +59,13 @@ def test_entry_of_another_number_is_none() -> None:
         LogEntry.from_json(entry(3).to_json(), 4)
 
 
+@pytest.mark.parametrize("origin", [None, 0, 2])
+def test_checkpoint_that_a_generation_went_on_from_is_read_back(origin: int | None) -> None:
+    """None: an older elasticd wrote the entry. 0: the generation began anew."""
+    made = replace(entry(3, LogEntryKind.OPENED), origin=origin)
+    assert LogEntry.from_json(made.to_json(), 3) == made
+
+
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 400])
 def test_number_that_is_none_is_damaged(number: bytes) -> None:
     """Python's JSON takes them."""
@@ -78,6 +85,7 @@ def test_number_that_is_none_is_damaged(number: bytes) -> None:
         {"job": None}, {"manifest_sum": []}, {"nbytes": -5}, {"nbytes": 10**30},
         {"at_unix_s": "now"}, {"at_unix_s": 10**400}, {"at_unix_s": True}, {"former": None},
         {"former": [1]}, {"former": ["x"] * (FORMER_LIMIT + 1)}, {"former": ...},
+        {"origin": -1}, {"origin": 4}, {"origin": True}, {"origin": "2"},
     ],
     ids=lambda fields: str(fields)[:40],
 )  # fmt: skip
