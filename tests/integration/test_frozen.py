@@ -16,6 +16,7 @@ from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.liveness import stack_dump
 from elasticd_agent.liveness.proc_sample import read_sample
 from elasticd_agent.liveness.stack_dump import SuspectWorker, stacks_path
+from elasticd_agent.liveness.stopped_start import StoppedStarts
 from tests.fixtures.patience import patience_s
 from tests.fixtures.stopped import stopped
 from tests.fixtures.watched_node import WatchedNode
@@ -40,6 +41,37 @@ def test_stopped_process_is_frozen(node: WatchedNode) -> None:
     assert "stopped" in verdict.why
     node.assert_none_frozen(2.0)
     assert other != pid
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_process_that_is_stopped_before_it_calls_run_is_frozen(
+    node: WatchedNode, others: int
+) -> None:
+    """Whether or not other workers send heartbeats; one that only takes its time is not."""
+    limit_s = 3.0
+    node.monitor._starts = StoppedStarts(limit_s=limit_s, pause_s=0.2)
+    for _ in range(others):
+        node.start("wait")
+    slow, pid = node.prepare(), node.prepare()
+    began_s = time.monotonic()
+    node.assert_none_frozen(1.0)
+    os.kill(pid, signal.SIGSTOP)
+    verdict = node.frozen()
+    assert (verdict.pid, verdict.has_run) == (pid, False)
+    assert "before it called elasticd.run" in verdict.why
+    assert time.monotonic() - began_s >= 1.0 + limit_s - 0.2
+    node.assert_none_frozen(2 * limit_s)
+    assert slow != pid
+
+
+def test_heartbeats_are_judged_at_once_while_another_worker_starts(node: WatchedNode) -> None:
+    """The looks at a start are seldom; they do not make those at heartbeats seldom."""
+    node.monitor._starts = StoppedStarts(limit_s=1000.0, pause_s=500.0)
+    node.prepare()
+    time.sleep(0.5)
+    pid = node.start("wait")
+    os.kill(pid, signal.SIGSTOP)
+    assert node.frozen().pid == pid
 
 
 def test_process_that_sleeps_with_the_gil_is_frozen(node: WatchedNode) -> None:

@@ -10,6 +10,9 @@ if a signal stopped it, else after one, and after five where it may wait for a d
 
 *Stalled*: it lives, but no number of its beats changes:
 `elasticd_agent/liveness/progress_timeout.py`.
+
+A worker that has not sent its first beat is not judged here, but by
+`elasticd_agent/liveness/stopped_start.py`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,6 +70,8 @@ class Frozen:
 
     pid: int
     why: str
+    has_run: bool = True
+    """False if it has not called `elasticd.run`: it is in no world, and no stacks are asked for."""
 
 
 Verdict: TypeAlias = Frozen | Stalled | Resumed

@@ -68,7 +68,8 @@ class WorkerSockets:
     first. A script of restart mode that reports its progress never attaches, so its end is not
     reported. The thread also calls `tick`, each time after it has read everything that had come:
     so the hang detector, which counts silence, never takes unread messages for silence. `tick`
-    returns in how many seconds it wants to be called again; None for after the next message.
+    returns in how many seconds it wants to be called again; None for after the next message. A call
+    of `request_tick` has it called sooner.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class WorkerSockets:
         """The name of the abstract socket, without the zero byte at its begin."""
         self._on_message, self._tick = on_message, tick
         self._tick_at_s: float | None = None
-        self._has_heard = False
+        self._has_heard = self._is_tick_requested = False
         self._lock = Lock()
         self._allowed: set[int] = set()
         self._attached: dict[int, _WorkerSocket] = {}
@@ -104,6 +105,12 @@ class WorkerSockets:
         """This process is a worker: hear it, also if it connected a moment ago."""
         with self._lock:
             self._allowed.add(pid)
+        self._selector.wake()
+
+    def request_tick(self) -> None:
+        """Have `tick` called soon, also if nothing is heard."""
+        with self._lock:
+            self._is_tick_requested = True
         self._selector.wake()
 
     def forget(self, pid: int) -> None:
@@ -205,8 +212,10 @@ class WorkerSockets:
 
     def _tick_if_due(self) -> None:
         has_heard, self._has_heard = self._has_heard, False
+        with self._lock:
+            is_requested, self._is_tick_requested = self._is_tick_requested, False
         at_s = now_s()
-        if has_heard if self._tick_at_s is None else self._tick_at_s <= at_s:
+        if is_requested or (has_heard if self._tick_at_s is None else self._tick_at_s <= at_s):
             pause_s = self._tick()
             self._tick_at_s = None if pause_s is None else at_s + pause_s
 

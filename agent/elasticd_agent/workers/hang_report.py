@@ -6,6 +6,7 @@ down the stacks of its own workers when the next world says that one hung.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -84,6 +85,8 @@ class HangReporter:
         slot, nonce = process.slot, process.nonce
         if isinstance(verdict, Resumed):
             return ev.WorkerResumed(slot=slot, nonce=nonce)
+        if isinstance(verdict, Frozen) and not verdict.has_run:
+            return self._stopped_at_start(name, process, verdict.why)
         if isinstance(verdict, Frozen) or verdict.has_returned or verdict.is_waited_for:
             return self._hung(name, process, verdict)
         # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
@@ -156,6 +159,18 @@ class HangReporter:
         note = culprit.exception if culprit is not None else ""
         name = suspects[0] if suspects else ""
         self._examine(generation, name, note, is_frozen=False, is_silent=culprit is None)
+
+    def _stopped_at_start(self, name: str, process: WorkerProcess, why: str) -> ev.Event:
+        """End a worker that has not called `elasticd.run`, and will not by itself: its slot gets
+        another.
+        """
+        slot, nonce = process.slot, process.nonce
+        if self._has_steps(_pid(process)):
+            return ev.WorkerResumed(slot=slot, nonce=nonce)  # It went on at the last moment.
+        log.warning("worker.stopped_at_start", slot=slot, pid=process.pid, why=why)
+        self._kill(name)
+        failure = replace(self._failure(name), exception=why)
+        return ev.WorkerFailed(slot=slot, nonce=nonce, failure=failure)
 
     def _hung(self, name: str, process: WorkerProcess, verdict: Frozen | Stalled) -> ev.Event:
         """Take a worker out of the world at once; it is killed when its stacks are written."""

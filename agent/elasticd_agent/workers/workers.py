@@ -279,14 +279,13 @@ class Workers:
     def _on_pool_message(self, message: _Message | PoolNotStarted | None) -> None:
         """Pass on a message of the pool, or of a kill; a thread that listens to them calls this."""
         if isinstance(message, PoolNotStarted):
-            trouble = PoolTrouble(why=message.message)
-            self._post(lambda: self._break(trouble))
+            self._post(partial(self._break, PoolTrouble(why=message.message)))
             return
         reports = self._exit_files.of(message)
         self._post(lambda: self._handle(message, reports))
 
     def _handle(self, message: _Message | None, reports: Mapping[str, ExitReport]) -> None:
-        spec = self._spec
+        job, limit_s = self._spec.name, self._spec.progress_timeout_s
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
                 log.info("pool.ready", import_seconds=round(import_s, 2), can_fork=can_fork)
@@ -306,7 +305,8 @@ class Workers:
                 process.pid = pid
                 notify_of_kill(message, self._on_pool_message)
                 self.attached.expect(pid, process.slot, process.nonce)
-                self._monitor.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
+                is_prepared = process.generation == 0
+                self._monitor.expect(pid, job=job, limit_s=limit_s, is_prepared=is_prepared)
                 self._hang_reporter.outputs.watch(pid, process.files)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):

@@ -117,6 +117,25 @@ def test_worker_that_stands_still_is_for_all_nodes_to_judge(node: Node) -> None:
     assert resumed == ev.WorkerResumed(slot=Slot(0), nonce=Nonce(1))
 
 
+def test_worker_that_was_stopped_before_run_is_ended_with_its_cause(node: Node) -> None:
+    """It is in no world whose ranks could be asked for their stacks."""
+    node.has_steps = False
+    verdict = Frozen(pid=10, why="It is stopped by a signal.", has_run=False)
+    event = node.reporter.judged("1.0.1", verdict)
+    assert isinstance(event, ev.WorkerFailed)
+    assert (event.slot, event.nonce) == (Slot(0), Nonce(1))
+    assert (event.failure.signal, event.failure.is_hung) == ("SIGKILL", False)
+    assert event.failure.exception == "It is stopped by a signal."
+    assert node.killed == ["1.0.1"] and node.monitor.asked == []
+
+
+def test_worker_that_called_run_at_the_last_moment_lives(node: Node) -> None:
+    verdict = Frozen(pid=10, why="It is stopped by a signal.", has_run=False)
+    event = node.reporter.judged("1.0.1", verdict)
+    assert event == ev.WorkerResumed(slot=Slot(0), nonce=Nonce(1))
+    assert node.killed == []
+
+
 def test_it_stood_still_in_the_generation_that_it_is_in(node: Node) -> None:
     """And not in the one that it was told to enter at a later step."""
     node.processes["1.0.1"].generation = Generation(2)
