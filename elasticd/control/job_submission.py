@@ -29,7 +29,9 @@ def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
     """Write the job to etcd as pending; the agents do the rest.
 
     Raises: Refused: a job of that name runs, or another process submits one at this moment.
+    NotSupported: the spec is too large for a record.
     """
+    record = encode(spec)  # What is refused here must not have cost an ended job its records.
     revision = _reserve(store, keys, spec)
     is_ours = ModifiedAt(key=keys.active_job(spec.name), revision=revision)
     cleared = store.commit(
@@ -45,7 +47,7 @@ def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
         Txn(
             when=(is_ours,),
             then=(
-                Put(key=keys.spec(spec.name), value=encode(spec)),
+                Put(key=keys.spec(spec.name), value=record),
                 Put(key=keys.status(spec.name), value=encode(JobStatus(uid=spec.uid))),
                 Put(
                     key=keys.active_job(spec.name),

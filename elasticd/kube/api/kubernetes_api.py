@@ -9,6 +9,7 @@ from elasticd.kube.api.connection import ApiServerConnection
 from elasticd.kube.api.event import EVENTS, event_body, event_name, now_text
 from elasticd.kube.api.failure import Gone
 from elasticd.kube.api.port import (
+    ELASTIC_JOBS,
     FIELD_MANAGER,
     EventNote,
     Object,
@@ -23,6 +24,9 @@ from elasticd.kube.api.watch import KubernetesWatch, WatchTimes
 __all__ = ["KubernetesApi"]
 
 PAGE = 500
+JOBS_PAGE = 50
+"""The page of a listing of ElasticJobs, which hold files of users: each may have 1.5 MB, and an
+operator parses a page as a whole."""
 LIST_TRIES = 3
 """The number of times that a listing of several pages begins again because the API server has
 forgotten its version."""
@@ -53,9 +57,10 @@ class KubernetesApi:
             "labelSelector": labels,
             "fieldSelector": f"metadata.name={name}" if name else "",
         }
+        page = JOBS_PAGE if kind == ELASTIC_JOBS else PAGE
         for _ in range(LIST_TRIES - 1):
             try:
-                return self._listed(kind, namespace, chosen, PAGE)
+                return self._listed(kind, namespace, chosen, page)
             except Gone:
                 continue
         return self._listed(kind, namespace, chosen, 0)

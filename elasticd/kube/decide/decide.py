@@ -13,6 +13,7 @@ from elasticd.kube.decide.action import (
     AddFinalizer,
     ApplyStatus,
     DeleteObject,
+    RemoveFinalizer,
     StopJob,
     TellEvent,
     WriteJob,
@@ -109,8 +110,12 @@ def _by_uid(seen: ObservedCluster) -> dict[str, tuple[JobName, JobRecords]]:
 
 def _decide_object(look: _Look, seen: ObservedCluster) -> Iterator[Action]:
     if look.job.deleted_unix_s is not None:
-        yield from delete(look.job, look.name, look.found, seen)
-        is_kept = bool(look.job.finalizers)  # Perhaps only by another controller's finalizer.
+        actions = tuple(delete(look.job, look.name, look.found, seen))
+        yield from actions
+        # Perhaps only another controller's finalizer keeps it. Without ours it may be gone now, and
+        # nothing can be written to it.
+        is_kept = bool(look.job.finalizers)
+        is_kept &= not any(isinstance(each, RemoveFinalizer) for each in actions)
         if look.found is not None and is_kept and not _is_revived(look, look.found):
             yield from _report(look, _standing(look, look.found))
     elif look.found is not None and _is_revived(look, look.found):

@@ -1,12 +1,13 @@
 """How a job gets its name and its first records, on a store in memory."""
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from elasticd.control import job_submission, jobs
-from elasticd.errors import CallError, Refused
+from elasticd.errors import CallError, NotSupported, Refused
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Active, JobStatus
@@ -49,6 +50,17 @@ def test_an_ended_jobs_name_is_free_and_its_records_are_cleared(store: MemorySto
     left = {item.key.removeprefix(KEYS.job(JOB)) for item in store.list(KEYS.job(JOB)).items}
     assert left == {"spec", "status"}
     assert jobs.find_spec(store, KEYS, JOB).uid == "two"
+
+
+def test_spec_that_no_record_holds_costs_an_ended_job_nothing(store: MemoryStore) -> None:
+    """Its records would be deleted, and its name be reserved, for a job that cannot be."""
+    job_submission.submit(store, KEYS, SPEC)
+    end(store)
+    before = {item.key: item.value for item in store.list("").items}
+    args = (secrets.token_hex(3_000_000),)
+    with pytest.raises(NotSupported, match="over the limit"):
+        job_submission.submit(store, KEYS, replace(SPEC, uid="two", args=args))
+    assert {item.key: item.value for item in store.list("").items} == before
 
 
 def test_another_jobs_records_survive_a_submission(store: MemoryStore) -> None:

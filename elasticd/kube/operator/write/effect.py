@@ -78,7 +78,10 @@ class Effects:
         if isinstance(action, ToEtcd):
             self._to_etcd(action)
         else:
-            self._to_api(action)
+            try:
+                self._to_api(action)
+            except NotFound as exc:
+                raise Fenced(str(exc)) from exc
 
     # --- private ------------------------------------------------------------------------------
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.checkpoint.storage.location import checked_options, checked_url
-from elasticd.errors import CallError
+from elasticd.errors import CallError, NotSupported
 from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES, SPEC, Field, Form
 from elasticd.kube.resource.schema.rule import RULES
 from elasticd.kube.resource.spec import ElasticJobSpec
 from elasticd.records.checkpoint import read_bandwidth, read_every, read_upload_every
+from elasticd.records.compression import RECORD_LIMIT_BYTES, compressed
 
 __all__ = ["wrong"]
 
@@ -26,6 +27,10 @@ SHOWN = 60
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FILE_NAME_LIMIT = 253
 FREE_DEPTH_LIMIT = 8
+LABEL_NAME_LIMIT = 253 + 1 + 63
+"""The longest name of a label in Kubernetes: prefix, slash, name."""
+SPEC_LIMIT_BYTES = RECORD_LIMIT_BYTES - 8192
+"""The size limit of a spec, compressed if it is long: the job's record has fields beside it."""
 
 
 def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
@@ -42,7 +47,7 @@ def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
             check(spec)
         except CallError as exc:
             return str(exc)
-    return ""
+    return _size(given)
 
 
 # --- the form of each field -------------------------------------------------------------------
@@ -146,6 +151,21 @@ def _rules(given: Mapping[str, Any]) -> str:
 # --- what no schema can say -------------------------------------------------------------------
 
 
+def _command(spec: ElasticJobSpec) -> None:
+    if spec.command and not spec.command[0]:
+        raise CallError("spec.command[0] is empty: it is the program to run.")
+
+
+def _labels(spec: ElasticJobSpec) -> None:
+    """Refuse names that no node can have: the job would wait for ever."""
+    for name in spec.node_selector:
+        if not name or "=" in name or len(name) > LABEL_NAME_LIMIT:
+            raise CallError(
+                f"spec.nodeSelector {_shown(name)} is no name of a label: write it as in "
+                "nvidia.com/gpu.product."
+            )
+
+
 def _files(spec: ElasticJobSpec) -> None:
     for name in spec.files:
         parts = name.split("/")
@@ -211,4 +231,28 @@ def _policy(spec: ElasticJobSpec) -> None:
             )
 
 
-_CHECKS: tuple[Callable[[ElasticJobSpec], None], ...] = (_files, _env, _checkpoint, _policy)
+def _size(given: Mapping[str, Any]) -> str:
+    """Return the error in the size of a whole spec, which is one record of etcd; the policy is
+    another record.
+    """
+    rest = {name: value for name, value in given.items() if name != "autoscale"}
+    try:
+        nbytes = len(compressed(json.dumps(rest, separators=(",", ":")).encode(), "spec"))
+    except NotSupported:
+        nbytes = RECORD_LIMIT_BYTES
+    if nbytes <= SPEC_LIMIT_BYTES:
+        return ""
+    return (
+        f"spec is over {SPEC_LIMIT_BYTES:,} bytes even when it is compressed, and etcd takes no "
+        "more as one record: put files into the image, or on a volume."
+    )
+
+
+_CHECKS: tuple[Callable[[ElasticJobSpec], None], ...] = (
+    _command,
+    _labels,
+    _files,
+    _env,
+    _checkpoint,
+    _policy,
+)

@@ -232,6 +232,16 @@ def test_a_long_list_comes_in_pages(server: ApiServer) -> None:
     assert "limit" not in server.asked[-1][2]
 
 
+def test_page_of_objects_with_files_is_a_short_one(server: ApiServer) -> None:
+    """An ElasticJob may have 1.5 MB, and 500 of them are parsed as one document."""
+    api = KubernetesApi(server.connection())
+    limits = []
+    for kind in (NODES, ELASTIC_JOBS):
+        api.list(kind)
+        limits.append(int(server.asked[-1][2]["limit"]))
+    assert limits == [500, 50]
+
+
 @pytest.mark.parametrize(
     ("refusal", "kind", "words"),
     [

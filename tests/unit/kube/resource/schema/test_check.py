@@ -1,12 +1,17 @@
 """Each field wrong in turn, with the sentence that a person reads."""
 
 import random
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from elasticd.errors import NotSupported
 from elasticd.kube.resource.elastic_job import elastic_job
+from elasticd.kube.resource.job_spec import job_spec
 from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES, Form, all_fields
+from elasticd.records.codec import encode
+from elasticd.records.ids import JobName
 
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
 GOOD: dict[str, Any] = {
@@ -153,6 +158,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("autoscale.policy", f"max_nodes = 9\n{POLICY}", "max_nodes = 9 is outside of spec.nodes 1:4"),
     ("nodes", {"min": 2, "max": 2}, "spec.autoscale: the job runs on exactly 2 nodes"),
     ("nodeSelector", ["a"], "is not a map of names and values."),
+    ("nodeSelector", {"": "a"}, "spec.nodeSelector '' is no name of a label"),
+    ("nodeSelector", {"a=b": "c"}, "spec.nodeSelector 'a=b' is no name of a label"),
+    ("nodeSelector", {"a" * 318: "b"}, "is no name of a label"),
     ("nodeSelector", {"a": 1}, "spec.nodeSelector['a'] '1' is not a text"),
     ("priority", "high", "spec.priority 'high' is not a whole number."),
     ("priority", 1 << 31, "spec.priority 2147483648 is above 2147483647"),
@@ -173,6 +181,28 @@ def test_what_is_wrong_is_said_in_one_sentence(path: str, value: Any, sentence: 
 def test_python_is_not_for_a_command() -> None:
     spec = {"command": ["a"], "python": "/usr/bin/python3"}
     assert said(spec).startswith("spec.python and spec.command contradict each other")
+
+
+def test_command_without_a_program_is_refused() -> None:
+    """A worker would fail at its start, as often as the job may."""
+    assert said({"command": ["", "x"]}) == "spec.command[0] is empty: it is the program to run."
+    assert said({"command": ["x", ""]}) == ""
+
+
+@pytest.mark.parametrize("count", [44, 60])
+def test_spec_without_room_in_one_record_is_refused(count: int) -> None:
+    """Each part keeps its limit, and etcd takes no record of all of them, as the encoder says."""
+    draw = random.Random(1)
+    letters = "".join(map(chr, range(35, 92)))
+    env = [
+        {"name": f"A{n}", "value": "".join(draw.choices(letters, k=8_000))} for n in range(count)
+    ]
+    files = {"a.py": "".join(draw.choices(letters, k=FILES_LIMIT_BYTES))}
+    spec = {"script": "a.py", "env": env, "files": files}
+    job = elastic_job({"metadata": {"name": "x"}, "spec": spec})
+    with pytest.raises(NotSupported) if job.wrong else nullcontext():
+        encode(job_spec(job, JobName("x")))
+    assert ("etcd takes no more" in job.wrong) is (count == 60)
 
 
 def test_every_field_stands_in_the_table_of_wrong_ones() -> None:
