@@ -100,12 +100,14 @@ def elasticd() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     _prepare_streams()
+    streams = sys.stdout, sys.stderr
     try:
         code = elasticd.main(
             args=list(argv) if argv is not None else None,
             prog_name="elasticd",
             standalone_mode=False,
         )
+        sys.stdout.flush()  # The interpreter's own flush would not say what went wrong.
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as exc:
         print(exc.format_message(), file=sys.stderr)  # noqa: T201
@@ -125,9 +127,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # The reader of a pipe has ended, as in `elasticd logs JOB | head`.
-        _silence(sys.stdout)
-        return 128 + signal.SIGPIPE
+        return _without_reader()
+    except SystemExit as exc:
+        # click and rich make a 1 of a broken pipe; click puts something else in stdout's place.
+        if sys.stdout is streams[0] and not isinstance(exc.__context__, BrokenPipeError):
+            raise
+        sys.stdout, sys.stderr = streams
+        return _without_reader()
     except OSError as exc:
         # This is not our bug: a full disk, no free descriptors, or a deleted folder.
         what = f"{exc.strerror or exc}{f': {exc.filename}' if exc.filename else ''}"
@@ -188,6 +194,12 @@ def _of_script(exc: click.UsageError) -> str:
     if is_run and isinstance(exc, click.NoSuchOption):
         return " Flags of the script itself come after it: `elasticd run [FLAGS] SCRIPT [ARGS]`."
     return ""
+
+
+def _without_reader() -> int:
+    """Return the exit code if the reader of a pipe has ended, as in `elasticd logs JOB | head`."""
+    _silence(sys.stdout)
+    return 128 + signal.SIGPIPE
 
 
 def _silence(stream: TextIO) -> None:

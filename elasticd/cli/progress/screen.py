@@ -23,8 +23,9 @@ from elasticd.control.logs.console import OUT
 from elasticd.control.report.report import JobReport
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import to_plain
-from elasticd.records.job import JobStatus
+from elasticd.records.job import JobSpec, JobStatus
 from elasticd.records.reason import Phase
+from elasticd.store.api import StoreSettings
 
 __all__ = ["Screen"]
 
@@ -68,6 +69,23 @@ class Screen:
     def note(self, text: str) -> None:
         if not self._is_quiet and not self._is_json:
             self.line(text)
+
+    def submitted(self, text: str, spec: JobSpec, store: StoreSettings, cluster: str) -> None:
+        """Print that a job was submitted which this process does not follow.
+
+        For programs it is an object on stdout: no worker writes there, and nothing else comes.
+        """
+        if not self._is_json:
+            self.note(text)
+            return
+        plain = {
+            "job": spec.name,
+            "uid": spec.uid,
+            "etcd": list(store.endpoints),
+            "cluster": cluster,
+            "message": text,
+        }
+        self._put(sys.stdout, json.dumps(plain).encode() + b"\n")
 
     def line(self, text: str) -> None:
         # An exception of a script may contain a file name with undecodable bytes.

@@ -35,7 +35,7 @@ from elasticd.control.logs.output import HttpFetch, Tail
 from elasticd.control.progress import AskRanks, read_goodput
 from elasticd.control.report.report import JobReport, job_report, read_job
 from elasticd.control.same_job import ignored_flags
-from elasticd.errors import ElasticdError, Unavailable
+from elasticd.errors import ElasticdError, NotFound, Unavailable
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import encode
 from elasticd.records.ids import NodeId
@@ -159,10 +159,10 @@ class Foreground:
                 return 128 + self._interrupt.number
             job_submission.submit(store, self._keys, self._spec)
             if self._policy is not None:
-                set_policy(store, self._keys, self._spec, self._policy)
+                self._set_policy(store, self._policy)
             told = f"job {name} submitted; `elasticd status {name}` shows it"
             if self._request.is_detached:
-                self._screen.note(told)
+                self._screen.submitted(told, self._spec, self._request.store, self._request.cluster)
                 return 0
             self._screen.note(f"{told}; Ctrl-C stops it (--detach leaves it running)")
             fetch = HttpFetch(self._request.store)
@@ -172,6 +172,24 @@ class Foreground:
         return exit_code(status, self._interrupt.number)
 
     # --- private ------------------------------------------------------------------------------
+
+    def _set_policy(self, store: Store, policy: Policy) -> None:
+        """Give the submitted job its policy.
+
+        Raises: ElasticdError: etcd does not take it; the message says what becomes of the job.
+        """
+        try:
+            set_policy(store, self._keys, self._spec, policy)
+        except NotFound:
+            # It needs none any more; how it ended is told by whoever follows it.
+            self._screen.note(f"job {self._spec.name} was over before it had its policy")
+        except ElasticdError as exc:
+            name, path = self._spec.name, self._request.autoscale
+            raise type(exc)(
+                f"{exc} Job {name} was submitted and goes on; whether it has its policy is not "
+                f"known: `elasticd autoscale set {name} {path}` gives it one, and `elasticd stop "
+                f"{name}` ends it."
+            ) from exc
 
     def _follow(
         self,

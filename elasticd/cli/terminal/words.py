@@ -262,7 +262,10 @@ def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
         return []
     age_s = newest_checkpoint_age_s(ranks)
     # A keeper knows its own: after a restore on another node the storage has older ones.
-    said = "none is durable since rank 0's keeper began; `elasticd checkpoint ls` shows older ones"
+    said = (
+        "none is durable since rank 0's keeper began; if there are older ones, `elasticd "
+        "checkpoint ls` shows them"
+    )
     if age_s is not None:
         said = f"the newest is {duration(age_s)} old"
     held_up = (

@@ -201,7 +201,12 @@ class LocalRun:
             pass  # The job has just ended; the follower reports it.
         except Unavailable as exc:
             if self._agents is None:
-                raise Unavailable(f"{exc} The job was not told to stop and goes on.") from exc
+                # The wish may have been written before the answer was lost.
+                name = self._spec.name
+                raise Unavailable(
+                    f"{exc} Whether the job was told to stop is not known, so it may go on: "
+                    f"`elasticd stop {name}` tells it again."
+                ) from exc
             self._tell(EtcdAway(message=str(exc)))
             self._agents.signal(signal.SIGTERM)
 

@@ -1,6 +1,8 @@
 """How the command line answers: one plain sentence, the right exit code, no traceback."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -265,3 +267,27 @@ def test_the_agents_way_in_is_light() -> None:
         timeout=patience_s(60.0),
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [["--version"], ["run", "--help"], ["status"], ["status", JOB], ["top", "--once"], ["nodes"]],
+    ids=" ".join,
+)
+def test_reader_of_a_pipe_that_has_gone_is_told_as_a_shell_tells_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, call: list[str]
+) -> None:
+    """As in `elasticd status JOB | head -1`. click and rich each end the process with 1."""
+    store, folder = MemoryStore(), JobFolder(here / "elasticd-runs", JOB)
+    put(store, KEYS.spec(JOB), SPEC)
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.SUCCEEDED))
+    folder.path.mkdir(parents=True)
+    archive(store.list(KEYS.root).items, folder.records)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with monkeypatch.context() as patch:
+        pipe = os.fdopen(writing, "w")
+        patch.setattr(sys, "stdout", pipe)
+        assert main(call) == 128 + signal.SIGPIPE
+        assert sys.stdout is pipe
+        pipe.close()  # Nothing is left in it that would fail.

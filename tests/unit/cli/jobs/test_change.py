@@ -1,52 +1,22 @@
 """What `scale`, `drain` and `stop` say, for people and for programs."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from elasticd.cli.jobs import wait
-from elasticd.cli.jobs.change import drain, prune, scale, stop
 from elasticd.cli.main import main
-from elasticd.cli.record_source import RecordSource
-from elasticd.control import job_submission, jobs
+from elasticd.control import jobs
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode
-from elasticd.records.ids import JobName, Nonce, Slot
+from elasticd.records.ids import Nonce, Slot
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import SlotOffer
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, member, node, put
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
-    """A cluster with one job, two nodes, and the commands that look at it."""
-    made = MemoryStore()
-    job_submission.submit(made, KEYS, SPEC)
-    for name in "ab":
-        put(made, KEYS.node(node(name).node), node(name))
-    source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)
-
-    @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
-        yield source, JobName(job)
-
-    @contextmanager
-    def all_of_them(values: object) -> Iterator[list[RecordSource]]:
-        yield [source]
-
-    for module in (scale, stop, wait):
-        monkeypatch.setattr(module, "job_source", one)
-    for module in (drain, prune):
-        monkeypatch.setattr(module, "sources", all_of_them)
-    return made
 
 
 def test_several_names_are_done_in_one_call(

@@ -59,7 +59,7 @@ def test_job_is_shown_with_who_submitted_it_and_its_processes(
             (None,),
             (
                 "checkpoint: none is durable since rank 0's keeper began; "
-                "`elasticd checkpoint ls` shows older ones; file:///ckpt\n"
+                "if there are older ones, `elasticd checkpoint ls` shows them; file:///ckpt\n"
             ),
         ),
         ((), None),

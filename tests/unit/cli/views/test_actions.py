@@ -1,46 +1,16 @@
 """What a page asks for is done as the commands do it, and told in the terminal too."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import pytest
 
-from elasticd.cli.jobs.change import drain, scale, stop
-from elasticd.cli.record_source import RecordSource
 from elasticd.cli.views.actions import Actor
-from elasticd.control import job_submission
 from elasticd.dashboard.action import DrainRequest, ScaleRequest, StopRequest, UndrainRequest
 from elasticd.errors import CallError, NotFound
 from elasticd.records.codec import decode
-from elasticd.records.ids import JobName, NodeId, checked_name
+from elasticd.records.ids import NodeId
 from elasticd.records.job import Want
 from elasticd.records.member import Drain
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
-    """One job, and two nodes."""
-    made = MemoryStore()
-    job_submission.submit(made, KEYS, SPEC)
-    for name in "ab":
-        put(made, KEYS.node(node(name).node), node(name))
-    source = RecordSource(store=made, keys=KEYS, run_folder=tmp_path)
-
-    @contextmanager
-    def one(values: object, job: str) -> Iterator[tuple[RecordSource, JobName]]:
-        yield source, JobName(checked_name("job", job))
-
-    @contextmanager
-    def all_of_them(values: object) -> Iterator[list[RecordSource]]:
-        yield [source]
-
-    for module in (scale, stop):
-        monkeypatch.setattr(module, "job_source", one)
-    monkeypatch.setattr(drain, "sources", all_of_them)
-    return made
+from tests.unit.control.world_case import JOB, KEYS
 
 
 def test_what_is_asked_for_stands_in_etcd(

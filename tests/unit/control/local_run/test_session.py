@@ -22,6 +22,7 @@ from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, S
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase
+from elasticd.store.api import Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, end, node, put, world
 
@@ -163,6 +164,22 @@ def test_a_job_that_does_not_stop_in_time_is_an_error() -> None:
     case.session._tell = receive
     with pytest.raises(Unavailable, match="did not within"):
         case.session.run()
+
+
+def test_stop_whose_answer_was_lost_is_not_told_as_one_that_was_not_asked_for() -> None:
+    """The wish stood in etcd, and the call said "The job was not told to stop and goes on"."""
+    case = Case(None, is_private=False)
+    commit = case.store.commit
+
+    def lose_answer(txn: Txn) -> TxnResult:
+        commit(txn)
+        raise Unavailable("etcd does not answer.")
+
+    case.store.commit = lose_answer  # type: ignore[method-assign]
+    case.interrupt.take(signal.SIGINT, None)
+    with pytest.raises(Unavailable, match="is not known, so it may go on: `elasticd stop j`"):
+        case.session.run()
+    assert case.has_stop()
 
 
 def test_a_private_job_without_enough_agents_fails_with_their_last_words() -> None:

@@ -1,4 +1,4 @@
-"""A cluster in memory, at which the commands of this folder look."""
+"""A cluster in memory, at which the commands look and which they change."""
 
 import importlib
 from collections.abc import Iterator
@@ -13,13 +13,17 @@ from elasticd.records.ids import JobName, checked_name
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import KEYS, SPEC, node, put
 
-ROOM = "elasticd.cli.jobs"
-OPENERS = ("status", "nodes", "wait", "attach", "logs")
+OPENERS = (
+    *(f"elasticd.cli.jobs.{name}" for name in ("status", "nodes", "wait", "attach", "logs")),
+    *(f"elasticd.cli.jobs.change.{name}" for name in ("scale", "stop", "drain", "prune")),
+    "elasticd.cli.why.command",
+)
+"""The modules that open records."""
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
-    """One job, two nodes, and every command of the room opened on them."""
+    """One job, two nodes, and every command that opens records opened on them."""
     made = MemoryStore()
     job_submission.submit(made, KEYS, SPEC)
     for name in "ab":
@@ -34,7 +38,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[RecordSource]]:
         yield [source]
 
-    for name in (*(f"{ROOM}.{opener}" for opener in OPENERS), "elasticd.cli.why.command"):
+    for name in OPENERS:
         module = importlib.import_module(name)
         monkeypatch.setattr(module, "job_source", one, raising=False)
         monkeypatch.setattr(module, "sources", all_of_them, raising=False)
