@@ -23,11 +23,11 @@ CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-torch test-kube test-docker kube-up kube-down check
-.PHONY: extras gpu bench picture soak mutants clean
+.PHONY: help venv demo test test-slow test-torch test-kube test-kube-ci test-docker kube-up kube-down
+.PHONY: check extras gpu bench picture soak mutants clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
 
 venv: $(VENV)/.dev $(VENV)/.azurite ## a virtual environment with everything that the tests need
 
@@ -51,6 +51,11 @@ test-torch: ## the same with another torch, in an environment of its own: TORCH=
 test-kube: $(VENV)/.dev ## the tests against a real Kubernetes, which it builds once (Debian 12, root)
 	$(BIN)/python -m tests.kube.testbed build
 	$(BIN)/python -m pytest tests/kube $(PYTEST_ARGS)
+
+# Which they are, and why, stands in tests/kube/ci_selection.py.
+test-kube-ci: $(VENV)/.dev ## of these the part that CI runs, in a quarter of an hour (Debian 12, root)
+	$(BIN)/python -m tests.kube.testbed build
+	$(BIN)/python -m pytest tests/kube -m in_ci $(PYTEST_ARGS)
 
 test-docker: $(VENV)/.dev ## build the images, run them and the stack on real engines (Debian 12, root)
 	$(BIN)/python -m pytest tests/containers $(PYTEST_ARGS)

@@ -2,14 +2,33 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.fixtures.manifests import KUSTOMIZE
+from tests.kube.ci_selection import is_in_ci, unknown_names
 from tests.kube.operator_run import CHAOS, OPERATOR, OperatorRun
 from tests.kube.testbed.cluster import Cluster
 from tests.kube.testbed.control.api_server import ApiServer
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what CI runs, before `-m in_ci` is looked at.
+
+    Raises:
+        UsageError: CI is to run a test that is not there.
+    """
+    ours = [item for item in items if item.path.parent == Path(__file__).parent]
+    names = [f"{item.path.name}::{item.nodeid.partition('::')[2]}" for item in ours]
+    for item, name in zip(ours, names, strict=True):
+        if is_in_ci(name):
+            item.add_marker(pytest.mark.in_ci)
+    is_whole = not any("::" in word for word in config.args)
+    if is_whole and config.option.markexpr == "in_ci" and (unknown := unknown_names(names)):
+        raise pytest.UsageError(f"tests/kube/ci_selection.py names no test: {', '.join(unknown)}")
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +49,15 @@ def elasticd_api(kube_api: ApiServer) -> ApiServer:
     return kube_api
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(
     elasticd_api: ApiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorRun]:
-    """An operator with an etcd of its own, for many tests: each uses a namespace of its own."""
+    """An operator with an etcd of its own, for the tests of one module, each in its own namespace.
+
+    It ends with the module: it fills in fields of every ElasticJob of the server, and other modules
+    write some and expect them back as they wrote them.
+    """
     folder = tmp_path_factory.mktemp("operator")
     with (
         EmbeddedEtcd(folder / "etcd", env=os.environ) as etcd,

@@ -9,6 +9,7 @@ from typing import Any
 
 from elasticd.kube.api.port import ELASTIC_JOBS
 from tests.fixtures.manifests import KUSTOMIZE
+from tests.fixtures.patience import patience_s
 from tests.kube.testbed.cluster import NODES, Cluster
 from tests.kube.testbed.daemon import wait_until
 from tests.kube.testbed.image.store import IMAGES
@@ -62,14 +63,14 @@ class ElasticCluster:
             "daemonset/elasticd-agent",
             "deployment/elasticd-operator",
         ):
-            self.ours("rollout", "status", each, "--timeout=110s")
+            self.ours("rollout", "status", each, _limit(110))
         if self._runs is not None:  # Afterwards: nothing trains here yet that a rollout could harm.
             self.ours("patch", "daemonset/elasticd-agent", "--patch", _SLOW_ROLLOUT)
 
     def down(self) -> None:
         """Take it away again, jobs first: without an operator they would stay."""
-        self.kubectl("delete", "ej", "--all", "--all-namespaces", "--timeout=60s")
-        self.kubectl("delete", "-k", str(self._overlay()), "--timeout=100s")
+        self.kubectl("delete", "ej", "--all", "--all-namespaces", _limit(60))
+        self.kubectl("delete", "-k", str(self._overlay()), _limit(100))
 
     def kubectl(self, *words: str, stdin: str = "", is_checked: bool = True) -> str:
         return self.cluster.api.kubectl(*words, stdin=stdin, is_checked=is_checked)
@@ -124,8 +125,8 @@ class ElasticCluster:
         found: Mapping[str, Any] = json.loads(self.cluster.api.get(path) or b"{}").get("status", {})
         return found
 
-    def wait_complete(self, name: str, *, limit_s: int = 120) -> None:
-        self.kubectl("wait", "--for=condition=Complete", f"ej/{name}", f"--timeout={limit_s}s")
+    def wait_complete(self, name: str, *, limit_s: int = 110) -> None:
+        self.kubectl("wait", "--for=condition=Complete", f"ej/{name}", _limit(limit_s))
 
     def changes(self, name: str) -> Sequence[Mapping[str, Any]]:
         """Return what `elasticd why` tells of each world of a job."""
@@ -181,6 +182,11 @@ class ElasticCluster:
         }
         (folder / "kustomization.yaml").write_text(json.dumps(text))
         return folder
+
+
+def _limit(quiet_s: int) -> str:
+    """Return the option that ends a hang of kubectl, before its process is ended for it."""
+    return f"--timeout={patience_s(quiet_s):.0f}s"
 
 
 def _runs_patch(folder: Path) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.kube.testbed.package import FOR_BUILD, Missing, require
+from tests.kube.testbed.package import FOR_BUILD, BuildFailed, Missing, require
 
 __all__ = ["PROGRAMS", "VERSION", "build_programs", "cache_folder", "program"]
 
@@ -50,6 +50,7 @@ def build_programs() -> None:
 
     Raises:
         Missing: they cannot be built here; the message says what is missing.
+        BuildFailed: nothing is missing, and the build failed.
     """
     folder = cache_folder() / "bin"
     if _complete(folder):
@@ -142,8 +143,11 @@ def _fetch(work: Path, log: Path) -> None:
         "-oAcquire::Retries=3",
         *(f"-o{key}={value}" for key, value in options.items()),
     ]
-    _run([*apt, "update"], work, log, os.environ)
-    _run([*apt, "source", "kubernetes", _REFLECT], work, log, os.environ)
+    try:
+        _run([*apt, "update"], work, log, os.environ)
+        _run([*apt, "source", "kubernetes", _REFLECT], work, log, os.environ)
+    except BuildFailed as error:
+        raise Missing(f"apt does not bring Kubernetes' source. {error}") from None
 
 
 def _unpacked(work: Path, package: str) -> Path:
@@ -198,4 +202,4 @@ def _run(command: Sequence[str], cwd: Path, log: Path, environment: Mapping[str,
         )
     if done.returncode:
         tail = " / ".join(log.read_text(errors="replace").strip().splitlines()[-5:])
-        raise Missing(f"Kubernetes could not be built, `{command[0]}` failed ({log}): {tail}")
+        raise BuildFailed(f"Kubernetes could not be built, `{command[0]}` failed ({log}): {tail}")

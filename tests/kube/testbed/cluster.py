@@ -14,6 +14,7 @@ from tests.kube.testbed.control.api_server import ApiServer
 from tests.kube.testbed.control.plane import ControlPlane
 from tests.kube.testbed.daemon import wait_until
 from tests.kube.testbed.image.store import ImageStore
+from tests.kube.testbed.kernel import require_kernel, require_room
 from tests.kube.testbed.network import Network
 from tests.kube.testbed.node import Node
 from tests.kube.testbed.package import FOR_NODES, Missing, require
@@ -55,15 +56,25 @@ class Cluster:
         """Its API server; `api.kubectl(...)` is an administrator's kubectl."""
         return self.control_plane.api
 
+    def check(self) -> None:
+        """See that this machine can have a cluster; installs programs, and starts nothing.
+
+        Raises:
+            Missing: the machine lacks a program, a right of root, memory or disk.
+        """
+        self._require_programs()
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        require_room(cache_folder())
+        require_kernel(cache_folder(), self._images.init)
+
     def prepare(self) -> None:
         """Build and pack what is kept for every cluster; starts nothing.
 
         Raises:
             Missing: the machine lacks a program, or the right to make namespaces.
+            BuildFailed: the build of Kubernetes failed.
         """
-        if os.geteuid() != 0:
-            raise Missing("A cluster with nodes makes namespaces and mounts: run it as root.")
-        require(FOR_NODES)
+        self._require_programs()
         build_programs()
         self._images.prepare()
 
@@ -157,6 +168,11 @@ class Cluster:
         self.api.patch(
             f"/api/v1/nodes/{node}/status", {"status": {"capacity": {"nvidia.com/gpu": str(gpus)}}}
         )
+
+    def _require_programs(self) -> None:
+        if os.geteuid() != 0:
+            raise Missing("A cluster with nodes makes namespaces and mounts: run it as root.")
+        require(FOR_NODES)
 
     def _is_ready(self, node: str) -> bool:
         answer = self.api.get(f"/api/v1/nodes/{node}")

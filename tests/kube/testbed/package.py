@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["FOR_BUILD", "FOR_NODES", "Missing", "require"]
+__all__ = ["FOR_BUILD", "FOR_NODES", "BuildFailed", "Missing", "require"]
 
 FOR_BUILD = {
     "go": "golang-go",
@@ -40,6 +40,10 @@ _APT = ("apt-get", "-oDPkg::Lock::Timeout=600", "-oAcquire::Retries=3")
 
 class Missing(Exception):
     """The machine lacks something that the testbed needs; the message says what, and what to do."""
+
+
+class BuildFailed(Exception):
+    """Kubernetes could not be built from its source though nothing was missing; says why."""
 
 
 def require(needed: Mapping[str, str]) -> None:

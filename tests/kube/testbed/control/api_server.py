@@ -11,6 +11,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.fixtures.patience import patience_s
 from tests.kube.testbed.binary import build_programs, program
 from tests.kube.testbed.control.etcd import Etcd
 from tests.kube.testbed.control.kubeconfig import (
@@ -170,7 +171,7 @@ class ApiServer:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=_KUBECTL_LIMIT_S,
+            timeout=patience_s(_KUBECTL_LIMIT_S),
             check=False,
         )
         if is_checked:
