@@ -29,7 +29,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from elasticd.errors import CallError
+from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.process_group.compiler_skip import hide_from_compilers
 from elasticd.train.process_group.gloo_work import (
@@ -249,7 +249,15 @@ def prepare(env: MutableMapping[str, str]) -> None:
     """Let Gloo connect a group's ranks when the group is made, and not in their first collective:
     what ends a wait, and what tells that a peer is gone, looks at the connections that there are
     then.
+
+    Raises: EnvironmentProblem: torch is told to use another transport than TCP.
     """
+    transport = env.get("GLOO_DEVICE_TRANSPORT", "TCP")
+    if transport != "TCP":  # torch takes no other word for it, not even an empty one.
+        raise EnvironmentProblem(
+            f"GLOO_DEVICE_TRANSPORT is {transport!r}, and elasticd.run ends the waits of Gloo over "
+            "plain TCP only: unset it, or set it to TCP."
+        )
     env["TORCH_GLOO_LAZY_INIT"] = "0"
 
 

@@ -6,7 +6,10 @@ from the libraries. A store client's socket is connected to the store's address.
 registered in an epoll instance together with a pipe and with the listening socket of the same
 group; the kernel lists an instance's sockets in /proc/self/fdinfo. That tells Gloo's sockets from
 all others of the process, also while they still connect, also those of groups that the script made
-itself.
+itself. A server of the script's may have a pipe and one listener, too: one on libuv (uvloop, a
+TCPStore of torch's own) or on Python's `select.epoll` (Twisted). These register each descriptor
+under its own number, and Gloo registers the address of an object, which no number of a descriptor
+can be.
 
 The module closes no descriptor that it did not make, and each shutdown goes to a duplicate whose
 inode was compared, so that a number that was closed and given out again does no harm.
@@ -43,6 +46,7 @@ _LISTEN = 10
 """TCP_LISTEN in the first byte of tcp_info; shutting such a socket of Gloo's ends the process."""
 
 _KNOCK_LIMIT_S = 0.2
+_LOWER_HALF = (1 << 32) - 1
 _MAPPED = "::ffff:"
 _DIRECTORY = "/proc/self/fd"
 
@@ -75,7 +79,7 @@ def gloo_loops(known: Collection[int]) -> list[GlooLoop]:
     for number, (_, kind) in descriptors.items():
         if kind != "epoll":
             continue
-        members = [each for each in _epoll_members(number) if each in descriptors]
+        members = [each for each in _gloo_members(number) if each in descriptors]
         if not any(descriptors[each][1] == "pipe" for each in members):
             continue
         listeners: list[OpenSocket] = []
@@ -181,12 +185,16 @@ def _descriptors() -> Iterator[tuple[int, int, str]]:
             continue  # Closed meanwhile.
 
 
-def _epoll_members(number: int) -> list[int]:
+def _gloo_members(number: int) -> list[int]:
+    """Return the descriptors in an epoll instance; none if it cannot be one of Gloo's."""
     try:
         with open(f"/proc/self/fdinfo/{number}") as file:
-            return [int(line.split()[1]) for line in file if line.startswith("tfd:")]
+            rows = [line.split() for line in file if line.startswith("tfd:")]
     except OSError:
         return []
+    # A number fills the lower half of the data; Python leaves the upper one to chance.
+    data = {int(row[1]): int(row[5], 16) & _LOWER_HALF for row in rows}
+    return [] if all(member == given for member, given in data.items()) else list(data)
 
 
 def _duplicate(number: int, inode: int) -> socket.socket:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import elasticd
-from elasticd.errors import CallError
+from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.train import run as run_module
 from elasticd.train.call_check import check_call, check_device
-from elasticd.train.process_group import nccl
+from elasticd.train.process_group import gloo_group, nccl
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.state.state_case import entered
@@ -61,6 +61,14 @@ def test_device_and_environment_are_set_before_anything_else(
         elasticd.run(lambda state, world: None, elasticd.State(model=torch.nn.Linear(1, 1)))
     assert done == ["device", "environment", "session"]
     assert os.environ["TORCH_GLOO_LAZY_INIT"] == "0", "Gloo is in a group of GPUs too"
+
+
+@pytest.mark.parametrize("transport", ["UV", "TCP_TLS", ""])
+def test_transport_of_gloo_that_no_abort_reaches_is_refused(transport: str) -> None:
+    """torch for CPUs has none of them: each world broke as it was formed, a hundred times."""
+    with pytest.raises(EnvironmentProblem, match=f"GLOO_DEVICE_TRANSPORT is '{transport}'.*unset"):
+        gloo_group.prepare({"GLOO_DEVICE_TRANSPORT": transport})
+    gloo_group.prepare({"GLOO_DEVICE_TRANSPORT": "TCP"})
 
 
 def test_train_that_would_return_at_once_is_refused() -> None:

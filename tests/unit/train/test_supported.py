@@ -24,6 +24,7 @@ from elasticd.tensors.tree import flatten, unflatten
 from elasticd.train.call_check import check_call
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer import unsupported
+from elasticd.train.process_group import gloo_group
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State, core_of
 from tests.unit.train.data.loader_case import Numbers
@@ -669,6 +670,10 @@ DEVICES = (
     Row(area="Devices", what="XPU, MPS and others", in_process="no", restart="not tried",
         said="`with a tensor on ..., which elasticd does not know`",
         check=told(other_device, "elasticd does not know")),
+    Row(area="Devices", what="another transport of Gloo than TCP (GLOO_DEVICE_TRANSPORT)",
+        in_process="no", restart="yes, where torch was built with it",
+        said="`GLOO_DEVICE_TRANSPORT is ...`",
+        check=told(lambda: gloo_group.prepare({"GLOO_DEVICE_TRANSPORT": "UV"}), "over plain TCP")),
 )  # fmt: skip
 
 ROWS = (

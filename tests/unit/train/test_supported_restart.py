@@ -209,6 +209,7 @@ CHECKS: dict[str, Check] = {
     "one list or dict as two values": kept([[1], [1]]),
     "Lightning, Hugging Face's Trainer, accelerate": _FOREIGN,
     "CUDA": nothing, "ROCm": nothing, "XPU, MPS and others": nothing,
+    "another transport of Gloo than TCP (GLOO_DEVICE_TRANSPORT)": nothing,
 }  # fmt: skip
 
 
