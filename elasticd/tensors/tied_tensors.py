@@ -6,7 +6,8 @@ both places, the second would overwrite the first; and of two places that are on
 one would change in training. So a state whose places share otherwise than at the script's beginning
 names the places that are one tensor, and a rank that takes the state over makes them share before
 it fills them. Tensors that have only a part of their memory in common (`buffer[:3]`, or a tensor
-that is expanded or transposed) get a new memory there, in which they lie as on the source.
+that is expanded or transposed) get a new memory there, in which they lie as on the source. The same
+goes for values that require a gradient: no bytes of a tensor say so.
 
 Parameters that an optimizer trains stay where they are: a script that replaces one of these in its
 module is refused (`check_trained`).
@@ -22,7 +23,16 @@ from elasticd.errors import CallError
 from elasticd.tensors.local_shard import memory_of
 from elasticd.tensors.tensor_bytes import write_into
 
-__all__ = ["Ties", "View", "check_trained", "retied", "ties_of", "trained_places"]
+__all__ = [
+    "Ties",
+    "View",
+    "check_leaves",
+    "check_trained",
+    "retied",
+    "tensors_within",
+    "ties_of",
+    "trained_places",
+]
 
 
 class View(NamedTuple):
@@ -45,6 +55,8 @@ class Ties(NamedTuple):
     """The places among the plain values of what optimizers train."""
     views: list[list[View]]
     """The memories in which tensors overlap that are not one, by all that lies in them."""
+    leaves: dict[str, list[bool]]
+    """The values that are Parameters (the first) or require a gradient (the second)."""
 
 
 class _Home(NamedTuple):
@@ -53,6 +65,8 @@ class _Home(NamedTuple):
     home: dict[str, Any]
     key: str
 
+
+_PLAIN = [False, False]  # What `Ties.leaves` has of a value that it does not list.
 
 LARGEST_ELEMENT_BYTES = 16
 """A memory begins at a multiple of these, so that each element in it does of its own size."""
@@ -65,6 +79,8 @@ def ties_of(values: Values, modules: Modules, trained: Collection[int]) -> Ties:
     """Return which places of plain values and modules share memory; nothing else is listed.
 
     `trained` are the ids of what optimizers own.
+
+    Raises: CallError: a value has a graph, or is a conjugate of another one.
     """
     found: dict[int, dict[object, list[str]]] = {}
     spans: list[_Span] = []
@@ -87,6 +103,7 @@ def ties_of(values: Values, modules: Modules, trained: Collection[int]) -> Ties:
         [each for each in shared if len(each) > 1 or len(each[0]) > 1],
         [path for path, tensor in _tensors(values, {}) if id(tensor) in trained],
         _views(spans, values),
+        _leaves(values, modules, trained),
     )
 
 
@@ -133,7 +150,8 @@ def retied(values: Values, modules: Modules, trained: Collection[int], wanted: T
     for memory in wanted.views:
         if memory not in own.views:
             _lay_out(memory, now)
-    return own.views != wanted.views or bool(swap.keys() - stays)
+    has_other_leaves = _set_leaves(values, modules, trained, wanted.leaves)
+    return has_other_leaves or own.views != wanted.views or bool(swap.keys() - stays)
 
 
 _Span = tuple[int, int, str, torch.Tensor]
@@ -162,6 +180,19 @@ def check_trained(places: list[Place]) -> None:
             )
 
 
+def check_leaves(path: str, value: Any) -> None:
+    """Refuse a value with the graph of a backward pass: no other rank would have that graph.
+
+    Raises: CallError: the message names the place.
+    """
+    for place, tensor in tensors_within(path, value):
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise CallError(
+                f"{place} was computed from what requires a gradient and still has the graph of "
+                "that, which no rank would have after a failure: keep its detach() in the state."
+            )
+
+
 def _homes(modules: Modules) -> Iterator[tuple[str, _Home, torch.Tensor]]:
     for name, module in modules.items():
         for prefix, part in module.named_modules():
@@ -176,18 +207,19 @@ def _tensors(values: Values, modules: Modules) -> Iterator[tuple[str, torch.Tens
     for path, _, tensor in _homes(modules):
         yield path, tensor
     for name, value in values.items():
-        yield from _within(name, value)
+        yield from tensors_within(name, value)
 
 
-def _within(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_within(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a plain value with their places."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _within(f"{path}.{key}", item)
+            yield from tensors_within(f"{path}.{key}", item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _within(f"{path}[{index}]", item)
+            yield from tensors_within(f"{path}[{index}]", item)
 
 
 def _swapped(path: str, value: Any, swap: Mapping[str, torch.Tensor]) -> Any:
@@ -204,6 +236,48 @@ def _swapped(path: str, value: Any, swap: Mapping[str, torch.Tensor]) -> Any:
         is_same = all(one is other for one, other in zip(items, value, strict=True))
         return value if is_same else items
     return value
+
+
+def _free(
+    values: Values, modules: Modules, trained: Collection[int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the values that stand in no module and that no optimizer trains."""
+    others = {id(tensor) for _, _, tensor in _homes(modules)}
+    for path, tensor in _tensors(values, {}):
+        if id(tensor) not in trained and id(tensor) not in others:
+            yield path, tensor
+
+
+def _leaves(values: Values, modules: Modules, trained: Collection[int]) -> dict[str, list[bool]]:
+    for name, value in values.items():
+        check_leaves(f"state.{name}", value)
+    found = ((path, _kind(tensor)) for path, tensor in _free(values, modules, trained))
+    return {path: kind for path, kind in found if any(kind)}
+
+
+def _set_leaves(
+    values: Values, modules: Modules, trained: Collection[int], leaves: Mapping[str, list[bool]]
+) -> bool:
+    """Let the values require gradients as `leaves` says; return whether any had to change."""
+    made: dict[tuple[int, bool], torch.Tensor] = {}
+    swap: dict[str, torch.Tensor] = {}
+    has_changed = False
+    for path, tensor in _free(values, modules, trained):
+        is_parameter, needs_gradient = leaves.get(path, _PLAIN)
+        if isinstance(tensor, torch.nn.Parameter) != is_parameter:
+            other = torch.nn.Parameter(tensor.data, False) if is_parameter else tensor.detach()
+            tensor = swap[path] = made.setdefault((id(tensor), is_parameter), other)
+        can_have_one = tensor.is_floating_point() or tensor.is_complex()  # Else it is yet to load.
+        if tensor.requires_grad != (needs_gradient and can_have_one):
+            tensor.requires_grad_(not tensor.requires_grad)
+            has_changed = True
+    for name, value in values.items():
+        values[name] = _swapped(name, value, swap)
+    return has_changed or bool(swap)
+
+
+def _kind(tensor: torch.Tensor) -> list[bool]:
+    return [isinstance(tensor, torch.nn.Parameter), tensor.requires_grad]
 
 
 def _elements(tensor: torch.Tensor) -> object:

@@ -100,6 +100,11 @@ class Copies:
         """There is something to commit."""
         self._again: list[_Kept] = []
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Return whether the last snapshot had this tensor."""
+        kept = self._kept.get(id(tensor))
+        return kept is not None and kept.is_of(tensor)
+
     def of(self, tensor: torch.Tensor) -> _Kept:
         """Return the copy of a tensor, which holds its values after `commit`."""
         self.is_used = True

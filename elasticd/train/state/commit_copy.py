@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elasticd.errors import InvariantBroken
+from elasticd.errors import CallError, InvariantBroken
 from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.moment_memory import MomentMemory
+from elasticd.tensors.tied_tensors import tensors_within
 from elasticd.tensors.value_copy import Copies, ValueCopy, check_keys, copy_value, restored
 from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.optimizer_undo import parameters_of
@@ -98,6 +100,7 @@ class CommitCopy:
         self._values = values
         self._objects = objects
         self._optimizers = optimizers
+        self._moments = MomentMemory(optimizers)
         self._wrappers = wrappers
         self._schedulers = {
             name: each.scheduler
@@ -169,7 +172,7 @@ class CommitCopy:
         values = self._values.copy()  # Last, because a state_dict of the script may write one.
         if not _own_lists(values):
             check_keys(self._values)
-            values = copy_value(self._values, self._owned, keep)
+            values = copy_value(self._values, self._owned, self._copy_of_value)
         return CollectedValues(values, objects, extras, self.groups() if groups is None else groups)
 
     def copy(self, kept: CollectedValues, *, is_waiting: bool = False) -> None:
@@ -229,6 +232,23 @@ class CommitCopy:
             for tensor in entry.values()
             if isinstance(tensor, torch.Tensor)
         }
+
+    def _copy_of_value(self, tensor: torch.Tensor) -> object:
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise CallError("A value of the state has the graph of a backward pass.")
+        is_new = not self._copies.has(tensor)
+        copied = self._copy_of(tensor)
+        if is_new and (owner := self._moments.owner_of(tensor)):
+            every = (row for name in self._values for row in self._places(name))
+            path = next((path for path, each in every if each is tensor), "A value of the state")
+            raise CallError(
+                f"{path} is in the memory of the {owner}, and would have memory of its own on a "
+                "new rank: keep a clone() of it in the state, or read it in the optimizer."
+            )
+        return copied
+
+    def _places(self, name: str) -> Iterable[tuple[str, torch.Tensor]]:
+        return tensors_within(f"state.{name}", self._values[name])
 
 
 class _Small:

@@ -10,6 +10,7 @@ import torch
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from elasticd.errors import CallError
+from elasticd.tensors.tied_tensors import check_leaves
 from elasticd.tensors.tree import flatten
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.unsupported import check_entry
@@ -178,6 +179,7 @@ def plain(path: str, value: Any) -> Any:
         return value.item()
     if isinstance(value, torch.Tensor | list | tuple | dict | np.ndarray):
         flatten(path, value)  # It refuses an array of numpy, with what to give instead.
+        check_leaves(path, value)
         return value
     raise CallError(
         f"{path} would be a {type(value).__name__}, which is not a plain value: keep numbers, "

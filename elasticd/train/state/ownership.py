@@ -17,6 +17,7 @@ from elasticd.tensors.tied_tensors import (
     ties_of,
     trained_places,
 )
+from elasticd.tensors.tree import flatten
 from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
@@ -81,9 +82,10 @@ class TiedEntries:
     The comparison covers plain values, and modules that are not built anew for each world.
     """
 
-    KEYS = "_ties", "_views"
+    KEYS = "_ties", "_views", "_leaves"
     """What a state has beside its entries if they share otherwise than the script began; older
-    versions know nothing of the second one, which has the tensors that overlap."""
+    versions know nothing of the second one, which has the tensors that overlap, nor of the third
+    one, which has the values that require gradients."""
 
     def __init__(self, values: dict[str, Any], objects: Mapping[str, Any]) -> None:
         self._values, self._objects = values, objects
@@ -103,25 +105,32 @@ class TiedEntries:
     def news_of_ties(self) -> dict[str, str]:
         """Return the present ties for another rank; empty if it knows them already.
 
-        Raises: CallError: a module has another tensor in the place of one that is trained.
+        Raises: CallError: a module has another tensor in the place of one that is trained, or a
+            value has the graph of a backward pass.
         """
         began = self._look()
         check_trained(self._places)
-        now = ties_of(self._values, self.modules, self._trained)
+        try:
+            now = ties_of(self._values, self.modules, self._trained)
+        except (RecursionError, ValueError):
+            flatten("state", self._values)  # Its error names a list in itself, say.
+            raise
         if now == began:
             return {}
-        *ties, views = now
-        return dict(zip(self.KEYS, (json.dumps(ties), json.dumps(views)), strict=True))
+        *ties, views, leaves = now
+        return dict(zip(self.KEYS, map(json.dumps, (ties, views, leaves)), strict=True))
 
-    def adopt(self, ties: str | None, views: str | None) -> bool:
+    def adopt(self, ties: str | None, views: str | None, leaves: str | None) -> bool:
         """Tie the entries as on the rank that sent these; return whether any had to change."""
         wanted = began = self._look()
         if ties is not None:
             shared, trained = json.loads(ties)
-            wanted = Ties(shared, trained, began.views)
+            wanted = began._replace(shared=shared, trained=trained)
         if views is not None:
             memories = [[View(*each) for each in memory] for memory in json.loads(views)]
             wanted = wanted._replace(views=memories)
+        if leaves is not None:
+            wanted = wanted._replace(leaves=json.loads(leaves))
         return retied(self._values, self.modules, self._trained, wanted)
 
     def adopt_from(self, skeleton: str) -> bool:

@@ -328,7 +328,7 @@ class StateCore:
             kept = self._keep.collect(groups)
         except BaseException as exc:
             self.guard.cancel_commit()
-            if isinstance(exc, CallError):
+            if isinstance(exc, CallError | RecursionError):
                 self.tree()  # Its error names the path of what cannot be sent.
             raise
         self._keep.copy(kept, is_waiting=is_waiting)

@@ -365,6 +365,7 @@ _KEPT = "unit/train/data/test_kept_batches.py"
 _INNER = "unit/train/optimizer/test_inner_optimizer.py"
 _GROUPS = "unit/train/state/test_shared_groups.py"
 _AGAIN = "unit/train/state/test_train_again.py"
+_GRADIENTS = "unit/train/sync/test_value_gradients.py"
 _TIED = "unit/train/sync/test_tied_entries.py"
 _PART = "`..., of whose state each rank has only a part`"
 _SPLIT = "`..., which splits the computation of one sample`"
@@ -640,6 +641,18 @@ VALUES = (
     Row(area="Values", what="two values that `train` makes one tensor, or one tensor that it "
         "makes two", check=shown(
             f"{_TIED}::test_values_are_one_tensor_on_a_new_rank_where_they_are_on_its_source")),
+    Row(area="Values", what="a value that requires a gradient (a leaf, a Parameter), also one that "
+        "`train` makes", restart="as a plain tensor", check=shown(
+            f"{_GRADIENTS}::"
+            "test_value_of_train_requires_a_gradient_on_a_new_rank_as_on_its_source")),
+    Row(area="Values", what="a value with the graph of a backward pass (`state.best = loss`)",
+        in_process="no: keep its `detach()`", restart="as a plain tensor",
+        said="`still has the graph`",
+        check=told(lambda: State(best=torch.ones(1, requires_grad=True) * 2), "detach")),
+    Row(area="Values", what="a value in the memory of an optimizer's state (`exp_avg`)",
+        in_process="no: keep a clone", said="`is in the memory of`", check=shown(
+            "unit/train/state/test_optimizer_memory.py::"
+            "test_value_in_the_memory_of_a_moment_is_refused")),
     Row(area="Values", what="one list or dict as two values", in_process="no",
         said="`are one ..., which would be two after a failure`", check=shown(
             "unit/train/test_call_check.py::"

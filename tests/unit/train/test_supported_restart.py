@@ -206,6 +206,9 @@ CHECKS: dict[str, Check] = {
     "other keys than text and whole numbers": by(
         "unit/train/test_supported_restart.py::"
         "test_what_no_process_may_send_is_not_saved_either"),
+    "a value that requires a gradient": kept(torch.nn.Parameter(torch.ones(2))),
+    "a value with the graph of a backward pass": kept(torch.ones(2, requires_grad=True) * 2),
+    "a value in the memory of an optimizer's state": kept([_SHARED, _SHARED]),
     "one list or dict as two values": kept([[1], [1]]),
     "Lightning, Hugging Face's Trainer, accelerate": _FOREIGN,
     "CUDA": nothing, "ROCm": nothing, "XPU, MPS and others": nothing,

@@ -1,6 +1,7 @@
 """Tensors whose elements do not stand side by side in memory of their own."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -95,3 +96,19 @@ def test_matrix_of_another_type_takes_other_memory() -> None:
     assert copied.copy()
     matrix.data = torch.zeros(2, 2, dtype=torch.float64)
     assert not copied.copy()
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_value_that_no_look_ends_is_refused_with_its_name(commits: int) -> None:
+    """Also between the commits that look at everything."""
+    looped: list[Any] = []
+    looped.append(looped)
+    shapeless = torch.nn.UninitializedParameter()
+    for value, said in ((looped, "nested deeper than 100"), (shapeless, "from the first batch")):
+        state: Any = State(kept=[])
+        with entered(state):
+            for _ in range(commits):
+                state.commit()
+            state.kept.append(value)
+            with pytest.raises(CallError, match=rf"state\.kept\[0\].* {said}"):
+                state.commit()
