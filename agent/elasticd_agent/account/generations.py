@@ -1,4 +1,4 @@
-"""How long an agent has known each generation.
+"""How long an agent has known each generation, and how far the job had come before it.
 
 Two agents compare these durations, since they share no clock.
 """
@@ -22,6 +22,12 @@ class Generations:
         self._seen_s: dict[Generation, float] = {}
         self._ended_s: dict[Generation, float] = {}
         self._named: dict[Generation, frozenset[Life]] = {}
+        self._step_before: dict[Generation, int] = {}
+        """The newest step that was committed when the generation's world was first seen."""
+        self._committed = -1
+        """The newest committed step of the last generation that committed any; -1: none is known.
+        Less than before if that generation went back."""
+        self._begun = Generation(0)
 
     @property
     def newest(self) -> Generation:
@@ -34,11 +40,22 @@ class Generations:
             return
         self._seen_s[generation] = now_s
         self._named[generation] = frozenset(named)
+        self._step_before[generation] = self._committed
         while len(self._seen_s) > KEPT:
             oldest = min(self._seen_s)
             del self._seen_s[oldest]
             self._ended_s.pop(oldest, None)
+            self._step_before.pop(oldest, None)
             self._named.pop(oldest, None)
+
+    def begin(self, generation: Generation, first_step: int) -> None:
+        """Take note of the first step that a generation committed."""
+        if generation > self._begun:
+            self._begun, self._committed = generation, first_step
+
+    def commit(self, step: int) -> None:
+        """Take note of a committed step of the generation that trains."""
+        self._committed = max(self._committed, step)
 
     def end(self, generation: Generation, now_s: float) -> None:
         """Take note that this generation is over, and that no other world stands."""
@@ -58,6 +75,13 @@ class Generations:
     def named(self) -> Mapping[Generation, frozenset[Life]]:
         """Return the agents of each generation."""
         return dict(self._named)
+
+    def repeated_steps(self, generation: Generation, first_step: int) -> int:
+        """Return how many committed steps a generation that commits `first_step` first does again.
+
+        A process that is new cannot know them: so they are lost together with all who made them.
+        """
+        return max(0, self._step_before.get(generation, -1) - first_step + 1)
 
     @property
     def lasted_s(self) -> Mapping[Generation, float]:

@@ -110,8 +110,7 @@ class JobAccount:
         self._tracks: dict[Slot, _Track] = {}
         self._seen: tuple[object, ...] = _NOTHING_SEEN
         self._furthest = -1
-        """The newest step that any generation committed, as far as known here; -1: none. A script
-        of restart mode may count from 0."""
+        """The newest step that any generation committed, which may be 0; -1: none is known."""
         self._redo_until = -1
         """Steps of the generation up to here were done before."""
         self._redo_in = Generation(0)
@@ -163,6 +162,7 @@ class JobAccount:
                 self.generations.end(state.world.generation, now_s)
         if isinstance(event, ev.WorkerStepped):
             self._begin_generation(event.generation)
+            self.generations.begin(event.generation, event.step)
         for slot in {*state.slots, *state.workers, *self.account.slots}:
             self._turn(slot, event, state, now_s)
         if isinstance(event, ev.WorkerStepped) and event.slot in self._tracks:
@@ -297,6 +297,7 @@ class JobAccount:
         self._charge(slot, until_s, parts)
         track.measured, track.step = sums, step
         self._furthest = max(self._furthest, step)
+        self.generations.commit(step)
 
     def _want(self, state: JobState, now_s: float) -> None:
         self._wanted_s, self._wanted_since_s = self.wanted_s(now_s), now_s
@@ -338,9 +339,8 @@ class JobAccount:
         before = self.account.charged
         if held is not None:
             parts = self._parts(slot, held, cause, event, state, now_s)
-            self.account = (
-                self.account.charge(slot, until_s=now_s, parts=parts) if parts else (self.account)
-            )
+            if parts:
+                self.account = self.account.charge(slot, until_s=now_s, parts=parts)
         is_running = cause is TimeCause.TRAIN and not state.is_in_process
         if is_running and not track.is_running and held is not None:
             track.way, track.is_told = held.cause, False

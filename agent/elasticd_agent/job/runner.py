@@ -141,6 +141,8 @@ class Runner:
     def _feed(self, event: ev.Event) -> None:
         if self.retired is not None:
             return
+        if isinstance(event, ev.WorkerStepped):
+            event = self._with_repeated_steps(event)
         before, at_s = self.state, now_s()
         standing = _standing(before)
         self.state, effects = decide(before, event, now_s=at_s)
@@ -295,6 +297,13 @@ class Runner:
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
             self._meter.count_progress(worker.rank, worker.generation, progress)
+
+    def _with_repeated_steps(self, event: ev.WorkerStepped) -> ev.WorkerStepped:
+        """Add the steps that were lost with all processes that had made them: new ones do not know
+        of them.
+        """
+        repeated = self.account.generations.repeated_steps(event.generation, event.step)
+        return replace(event, lost_steps=max(event.lost_steps, repeated))
 
     def _stepped(self, event: ev.WorkerStepped, at_s: float) -> None:
         """Take note of steps: they end a change that was reported before any worker called

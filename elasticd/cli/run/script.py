@@ -16,8 +16,8 @@ __all__ = ["check_entry", "default_job_name"]
 def check_entry(request: RunRequest, here: Path) -> None:
     """Check that the script can be read, or that the program can be started.
 
-    A module is not checked, since only its interpreter can find it. Nothing is checked if `--cwd`
-    names a folder on other machines.
+    Of a module only a file's name is refused, since only its interpreter can find it. Nothing is
+    checked if `--cwd` names a folder on other machines.
 
     Raises: NotFound, CallError: the script or program cannot be used; the message says why.
     """
@@ -31,9 +31,14 @@ def check_entry(request: RunRequest, here: Path) -> None:
         if shutil.which(entry) is None:
             raise NotFound(f"The program {entry} was not found on PATH: give its path.")
         return
-    if draft.entry_kind is EntryKind.MODULE:
-        return
     path = here / draft.cwd / entry
+    if draft.entry_kind is EntryKind.MODULE:
+        if entry.endswith(".py") and path.is_file():
+            raise CallError(
+                f"-m {entry} names a file, and -m takes the name of a module: leave out -m, or the "
+                "ending .py."
+            )
+        return
     if path.is_dir():
         raise CallError(f"The script {entry} is a folder: name a file, or a module with -m.")
     if not path.exists():

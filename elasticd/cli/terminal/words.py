@@ -67,7 +67,8 @@ def news_line(news: RunNews) -> str:
         case EtcdBack():
             return "etcd answers again"
         case Stopping(signal=name):
-            return f"{name}: stopping the job gracefully; press again to kill now"
+            again = "press" if name == "SIGINT" else "send it"
+            return f"{name}: stopping the job gracefully; {again} again to kill now"
         case AgentEnded(node=node, ending=how, words=said):
             return f"the agent {node} ended: {how}" + (f"; it said: {said}" if said else "")
         case CheckpointAwaited(done_bytes=done, total_bytes=total):
@@ -216,7 +217,7 @@ def training_lines(report: JobReport) -> list[str]:
 
 def progress(change: ChangeReport) -> str:
     """Return the first step of an in-process generation, its repeated steps and its sent bytes."""
-    text = f"at step {change.step}, {change.lost_steps} in flight done again"
+    text = f"at step {change.step}, {counted(change.lost_steps, 'step')} done again"
     if change.received_bytes:
         text += f", {size_of(change.received_bytes)} of state sent"
     return f"{text}; {change.note}" if change.note else text

@@ -163,6 +163,18 @@ def test_a_wrong_call_is_answered_in_one_sentence_with_exit_code_2(
     assert said in shown.err
 
 
+def test_a_file_is_no_module(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Python would say so in the worker, after its start and one restart; other names are its."""
+    (here / "train.py").write_text("pass")
+    assert main(["run", "--dry-run", "-m", "train.py"]) == 2
+    assert capfd.readouterr().err == (
+        "elasticd: -m train.py names a file, and -m takes the name of a module: leave out -m, or "
+        "the ending .py.\n"
+    )
+    assert main(["run", "--dry-run", "-m", "train"]) == 0
+    assert main(["run", "--dry-run", "-m", "pkg.py"]) == 0, "a module that is called py"
+
+
 def test_a_script_that_cannot_be_read_is_said(here: Path) -> None:
     """root can read everything, so this runs as nobody where it can."""
     code = (

@@ -273,6 +273,8 @@ def test_a_state_from_storage_is_restored_and_the_steps_since_it_are_redone() ->
     assert spent[T.RESTORE] == 3.0
     assert spent[T.RECOVER] == 1.0
     assert spent[T.REDONE] == 4.0  # Steps 12 to 15, of eight in 8 s.
+    repeated = told.account.generations.repeated_steps(Generation(2), 11)
+    assert repeated == 5, "the same, and step 11 itself"
     assert spent[T.TRAIN] == 14.0
     adds_up(told)
 

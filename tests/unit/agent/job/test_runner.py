@@ -21,7 +21,7 @@ from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.own_record import desired_result
-from elasticd.rendezvous.state import Past, Worker
+from elasticd.rendezvous.state import JobState, Past, Worker
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.account.account_book import AccountBook
@@ -251,6 +251,35 @@ def test_an_account_is_not_written_without_a_lease(monkeypatch: pytest.MonkeyPat
     scene.runner._recording.write(scene.runner.state, 0.0)
     scene.done()
     assert not scene.store.list(KEYS.times_spent(JOB)).items
+
+
+@pytest.mark.parametrize(
+    ("first_step", "told", "lost"), [(1, 0, 89), (89, 0, 1), (90, 1, 1), (90, 0, 0)]
+)
+def test_steps_that_no_process_remembers_are_lost_too(
+    first_step: int, told: int, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes were killed at step 89: those that begin anew say that they repeat nothing."""
+    scene = Scene(monkeypatch)
+    decided: list[ev.Event] = []
+
+    def decides(state: JobState, event: ev.Event, **_: object) -> tuple[JobState, tuple[()]]:
+        decided.append(event)
+        return state, ()
+
+    monkeypatch.setattr(module, "decide", decides)
+    generations = scene.runner.account.generations
+    generations.commit(89)
+    generations.observe(Generation(2), 0.0)
+    stepped = ev.WorkerStepped(
+        slot=Slot(0),
+        nonce=Nonce(1),
+        generation=Generation(2),
+        step=first_step,
+        lost_steps=told,
+    )
+    scene.runner.feed(stepped)
+    assert decided == [replace(stepped, lost_steps=lost)]
 
 
 def test_what_workers_say_of_their_steps_is_counted_while_the_job_is_served(

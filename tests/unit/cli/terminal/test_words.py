@@ -7,6 +7,7 @@ import pytest
 from elasticd.cli.terminal import words
 from elasticd.control.follow import JobEnded, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
+from elasticd.control.local_run.session import Stopping
 from elasticd.control.report.change_report import ChangeReport
 from elasticd.control.report.job_time import JobTime
 from elasticd.control.report.report import JobReport
@@ -193,6 +194,37 @@ def test_who_waits_for_the_last_checkpoint_is_told_how_far_it_is(
     assert said == f"waiting for the last checkpoint{text} (Ctrl-C twice gives it up)"
     assert "given up" in words.news_line(CheckpointLost(is_given_up=True))
     assert "keeper.log" in words.news_line(CheckpointLost(is_given_up=False))
+
+
+@pytest.mark.parametrize(("name", "again"), [("SIGINT", "press"), ("SIGTERM", "send it")])
+def test_second_signal_is_named_as_it_is_given(name: str, again: str) -> None:
+    """Ctrl-C is a key; SIGTERM and the closed terminal's SIGHUP are not."""
+    said = words.news_line(Stopping(signal=name))
+    assert said == f"{name}: stopping the job gracefully; {again} again to kill now"
+
+
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [(0, "0 steps done again"), (1, "1 step done again"), (89, "89 steps done again")],
+)
+def test_change_says_how_many_steps_were_done_again(lost: int, text: str) -> None:
+    """In flight or since a checkpoint: both are steps."""
+    change = ChangeReport(
+        generation=Generation(2),
+        reason=Reason.WORKER_KILLED,
+        culprit=None,
+        lost=(),
+        joined=(),
+        nodes=1,
+        told=1,
+        world_size=1,
+        phases_s={},
+        unnoticed_s=0.0,
+        at_unix_s=0.0,
+        step=1,
+        lost_steps=lost,
+    )
+    assert words.progress(change) == f"at step 1, {text}"
 
 
 def test_summary_names_what_its_seconds_leave_out() -> None:
