@@ -1,5 +1,6 @@
 """Another job's checkpoints are refused before a job begins, by one request if that tells."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -83,3 +84,30 @@ def test_storage_that_is_away_refuses_nothing(
         check_owner(CheckpointSpec(url=s3.place.url, owner="x", options=s3.place.options), {})
     options = {"key": "env:NOT_SET_HERE"}
     check_owner(CheckpointSpec(url="s3://bucket/run", owner="x", options=options), {})
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("file/run", "Not a directory"), ("file", "File exists"), ("/proc/x", "No such file")],
+)
+def test_folder_that_cannot_be_written_is_refused_at_the_start(
+    tmp_path: Path, place: str, why: str
+) -> None:
+    """Only the keepers said so, when the workers had been started."""
+    (tmp_path / "file").write_text("no folder")
+    spec = CheckpointSpec(url=f"file://{tmp_path / place}", owner="first")
+    with pytest.raises(CallError, match=rf"cannot be written \({why}.*choose another --checkpoint"):
+        check_owner(spec, {})
+    check_owner(spec, {}, is_node=False)
+
+
+def test_disk_that_is_full_is_no_reason_to_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be room when the first checkpoint is due."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    check_owner(CheckpointSpec(url=f"file://{tmp_path}", owner="first"), {})
