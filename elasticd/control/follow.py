@@ -40,6 +40,8 @@ class WorldFormed:
     world: World
     nodes: Mapping[NodeId, Node] = field(default_factory=dict)
     """The nodes of the cluster at that time, whose log servers can be asked."""
+    has_no_new_node: bool = False
+    """True if all its nodes were in the world that was seen before: then workers joined it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ class Follower:
         self._pending: list[News] = []
         self._status: JobStatus | None = None
         self._generation = Generation(0)
+        self._in_world: frozenset[NodeId] = frozenset()
         self._said = ""
         self._is_away = False
         self._is_over = False
@@ -159,11 +162,13 @@ class Follower:
         if world.generation <= self._generation:
             return
         self._generation = world.generation
+        names = frozenset(place.node for place in world.nodes)
+        has_no_new_node, self._in_world = names <= self._in_world, names
         self._said = ""
         nodes = self._nodes()
         found = (nodes.get(each.node) for each in world.nodes[:PROPOSERS])
         self._proposers = deque(node for node in found if node is not None)
-        self._pending.append(WorldFormed(world=world, nodes=nodes))
+        self._pending.append(WorldFormed(world=world, nodes=nodes, has_no_new_node=has_no_new_node))
 
     def _see_status(self, status: JobStatus) -> None:
         self._status = status

@@ -43,6 +43,8 @@ BECAUSE: Mapping[Reason, str] = {
     Reason.ISOLATED: "a node was cut off from etcd for too long",
     Reason.OTHER: "a reason that a newer version of elasticd has",
 }
+WORKERS_JOINED = "workers joined"
+"""The reason `joined` where no node is new: the processes of slots whose workers were lost."""
 CAUSES: Mapping[Cause, str] = {
     Cause.USER_ERROR: "script errors",
     Cause.NODE_LOSS: "losses of nodes or workers",
@@ -59,6 +61,8 @@ def news_line(news: RunNews) -> str:
     match news:
         case WorldFormed(world=world):
             why = change_of(world.reason, world.culprit, tuple(world.lost))
+            if world.reason is Reason.JOINED and news.has_no_new_node:
+                why = WORKERS_JOINED
             return f"generation {world.generation}: {_size(len(world.nodes), world.size)} ({why})"
         case Waiting(message=message):
             return message
@@ -319,7 +323,9 @@ def seconds(value: float) -> str:
 def timeline(change: ChangeReport) -> str:
     """Return a generation in one line."""
     why = change_of(change.reason, change.culprit, change.lost)
-    if change.reason is Reason.JOINED and change.joined:
+    if change.reason is Reason.JOINED and change.has_no_new_node:
+        why = WORKERS_JOINED
+    elif change.reason is Reason.JOINED and change.joined:
         why = f"{why}: {', '.join(change.joined)}"
     return f"generation {change.generation}: {_size(change.nodes, change.world_size)} ({why})"
 

@@ -27,6 +27,9 @@ class ChangeReport:
     lost: tuple[NodeId, ...]
     joined: tuple[NodeId, ...] = ()
     """The nodes that wrote about this generation and not about the generation before."""
+    has_no_new_node: bool = False
+    """True if all nodes wrote about this generation, and about the one before: then a change whose
+    reason is that something joined has new workers."""
     members: tuple[NodeId, ...] = ()
     """The nodes that wrote about this generation, in the order of their names."""
     nodes: int
@@ -82,6 +85,8 @@ def change_reports(incidents: Iterable[Incident]) -> tuple[ChangeReport, ...]:
         here = {incident.node for incident in found if not incident.is_announced}
         joined = tuple(sorted(here - before)) if before else ()
         change = _change(generation, found, joined)
+        is_whole = len(here) >= change.nodes
+        change = replace(change, has_no_new_node=is_whole and here <= before)
         changes.append(replace(change, members=tuple(sorted(here))))
         before = here or before
     return tuple(changes)

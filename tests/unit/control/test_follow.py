@@ -60,6 +60,19 @@ def test_each_world_is_told_once_with_the_nodes_of_that_time() -> None:
     assert follower.next(0.0) is None
 
 
+def test_world_without_a_new_node_is_told_as_such() -> None:
+    """Where a worker was replaced on its node, the console said that nodes joined."""
+    store = MemoryStore()
+    follower = started(store, Clock())
+    told = []
+    for generation, nodes in enumerate(("a", "ab", "ab", "a", "ac"), 1):
+        put(store, KEYS.world(JOB), world(generation, *nodes))
+        news = follower.next(0.0)
+        assert isinstance(news, WorldFormed)
+        told.append(news.has_no_new_node)
+    assert told == [False, False, True, True, False]
+
+
 def test_the_final_status_ends_it() -> None:
     """After it there is nothing more to tell."""
     store = MemoryStore()

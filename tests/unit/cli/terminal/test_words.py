@@ -103,6 +103,8 @@ def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
     assert words.change_of(Reason.NODE_LOST, None, ("b", "c")).endswith(": b, c")
     line = words.news_line(WorldFormed(world=world(2, "a", "b", reason=Reason.JOINED)))
     assert line == "generation 2: 2 nodes, 2 workers (nodes joined)"
+    formed = WorldFormed(world=world(2, "a", "b", reason=Reason.JOINED), has_no_new_node=True)
+    assert words.news_line(formed) == "generation 2: 2 nodes, 2 workers (workers joined)"
 
 
 def test_a_hang_says_where_the_stacks_are() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from elasticd.cli.terminal import words
 from elasticd.control.report.node_report import node_reports
 from elasticd.control.report.report import job_report, job_reports
 from elasticd.control.report.unreadable import UnreadableRecords
@@ -110,6 +111,17 @@ def test_generation_in_which_nobody_arrived_has_its_row() -> None:
     assert report.arrivals(third) == ""
 
 
+def test_worker_that_was_replaced_on_its_node_is_no_node_that_joined() -> None:
+    """As far as all nodes have told: one that has not may be new."""
+    first = [incident(1, node, Reason.FIRST_WORLD, 2) for node in (A, B)]
+    for told, is_known in (((A, B), True), ((A,), False), ((A, C), False)):
+        second = [incident(2, node, Reason.JOINED, 2) for node in told]
+        report = job_report([*records()[:2], *first, *second], KEYS, JOB)
+        assert report is not None
+        assert report.changes[1].has_no_new_node is is_known
+        assert words.timeline(report.changes[1]).endswith("(workers joined)") is is_known
+
+
 def test_change_under_way_says_how_far_it_is() -> None:
     """From the members' own word."""
     node = WorldNode(
@@ -162,6 +174,7 @@ def test_changes_say_what_changed_in_order() -> None:
     assert [change.generation for change in report.changes] == [1, 2, 3, 4]
     assert report.changes[2].lost == (B,)
     assert report.changes[3].joined == (C,)
+    assert [change.has_no_new_node for change in report.changes] == [False, True, True, False]
     assert report.world_sizes == (2, 1, 2)
 
 
