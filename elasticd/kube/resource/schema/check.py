@@ -7,6 +7,7 @@ storage, policies, the sizes of files.
 
 import json
 import math
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -187,6 +188,18 @@ def _files(spec: ElasticJobSpec) -> None:
         )
 
 
+def _script(spec: ElasticJobSpec) -> None:
+    """Refuse a script that is not there: the folder of the files is a new one, with them alone."""
+    path = posixpath.normpath(spec.script)
+    if not spec.files or not spec.script or path.startswith(("/", "..")):
+        return
+    if spec.files.keys().isdisjoint((path, f"{path}/__main__.py")):
+        raise CallError(
+            f"spec.script {_shown(spec.script)} is not among spec.files, in whose folder the "
+            "workers start: add it to them, or give an absolute path."
+        )
+
+
 def _env(spec: ElasticJobSpec) -> None:
     names = [variable.name for variable in spec.env]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -252,6 +265,7 @@ _CHECKS: tuple[Callable[[ElasticJobSpec], None], ...] = (
     _command,
     _labels,
     _files,
+    _script,
     _env,
     _checkpoint,
     _policy,

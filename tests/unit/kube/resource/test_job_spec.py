@@ -134,7 +134,7 @@ def test_job_of_an_older_version_that_learned_no_imports_is_unchanged() -> None:
     ("change", "named"),
     [
         ({"args": []}, ("spec.args",)),
-        ({"script": "b.py"}, ("spec.script, module or command",)),
+        ({"script": "/b.py"}, ("spec.script, module or command",)),
         ({"nodes": {"min": 1, "max": 5}}, ("spec.nodes",)),
         ({"env": [], "preload": []}, ("spec.env", "spec.preload")),
         ({"timeouts": {}}, ("spec.timeouts",)),

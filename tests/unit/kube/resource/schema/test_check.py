@@ -189,6 +189,21 @@ def test_command_without_a_program_is_refused() -> None:
     assert said({"command": ["x", ""]}) == ""
 
 
+@pytest.mark.parametrize(
+    ("script", "is_there"),
+    [
+        *(("a.py", True), ("./a.py", True), ("lib/b.py", True), ("app", True), ("/srv/c.py", True)),
+        *(("b.py", False), ("lib", False), ("A.py", False)),
+    ],
+)
+def test_script_that_is_not_among_the_files_is_refused(script: str, is_there: bool) -> None:
+    """Workers start in a folder with these files alone, and each start would fail."""
+    files = dict.fromkeys(("a.py", "lib/b.py", "app/__main__.py"), "")
+    found = said({"script": script, "files": files})
+    assert found.startswith("" if is_there else f"spec.script '{script}' is not among spec.files")
+    assert bool(found) is not is_there and said({"script": script}) == ""
+
+
 @pytest.mark.parametrize("count", [44, 60])
 def test_spec_without_room_in_one_record_is_refused(count: int) -> None:
     """Each part keeps its limit, and etcd takes no record of all of them, as the encoder says."""
