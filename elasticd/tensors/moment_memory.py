@@ -1,4 +1,4 @@
-"""Tells whether a tensor lies in the memory of what optimizers keep for their parameters.
+"""Tells whether a tensor lies in the memory of what optimizers keep: moments, tensors of a group.
 
 A state that is loaded fills each value and each moment in a memory of its own, so a value that was
 bound to a moment would stay as it is there. The places are looked up anew only where an optimizer
@@ -13,7 +13,7 @@ __all__ = ["MomentMemory"]
 
 
 class MomentMemory:
-    """The memory of what optimizers keep for their parameters."""
+    """The memory of what optimizers keep for their parameters and in their groups."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
@@ -33,7 +33,7 @@ class MomentMemory:
 
     def _rows(self) -> Iterator[tuple[int, str]]:
         for optimizer in self._optimizers:
-            for entry in optimizer.state.values():
+            for entry in (*optimizer.state.values(), *optimizer.param_groups):
                 for key, each in entry.items() if isinstance(entry, dict) else ():
                     if isinstance(each, torch.Tensor) and _memory(each):
                         yield _memory(each), f"{key} of {type(optimizer).__name__}"

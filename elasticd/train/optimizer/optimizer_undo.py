@@ -34,7 +34,7 @@ class OptimizerUndo:
         self._copies: list[torch.Tensor] = []
         self._state: dict[Any, Any] = {}
         """The optimizer's own dict, which load_state_dict replaces by another."""
-        self._entries: dict[Any, dict[Any, Any]] = {}
+        self._entries: dict[Any, Any] = {}
 
     @torch.no_grad()
     def take(self, *, is_required: bool) -> None:
@@ -59,7 +59,12 @@ class OptimizerUndo:
         for key in [key for key in state if key not in self._entries]:
             del state[key]  # made by the step that never was
         for key, entry in self._entries.items():
-            state[key] = {name: restored(value) for name, value in entry.items()}
+            is_dict = isinstance(entry, dict)
+            state[key] = (
+                {name: restored(value) for name, value in entry.items()}
+                if is_dict
+                else restored(entry)
+            )
         self._optimizer.state = state
 
     def drop(self) -> None:
@@ -74,11 +79,14 @@ class OptimizerUndo:
         self._tensors, self._copies = [], []
         self._state, self._entries = {}, {}
 
-    def _find(self) -> tuple[list[torch.Tensor], dict[Any, dict[Any, Any]]]:
+    def _find(self) -> tuple[list[torch.Tensor], dict[Any, Any]]:
         """Return the tensors to copy, and the state with those tensors in their places."""
         tensors = [memory_of(each) for each in parameters_of(self._optimizer)]
-        entries: dict[Any, dict[Any, Any]] = {}
+        entries: dict[Any, Any] = {}
         for key, entry in self._optimizer.state.items():
+            if not isinstance(entry, dict):  # A number for all parameters, say.
+                entries[key] = copy_value(entry)
+                continue
             kept = entries[key] = {}
             for name, value in entry.items():
                 if isinstance(value, torch.Tensor):

@@ -229,14 +229,15 @@ class CommitCopy:
             id(tensor)
             for each in self._optimizers
             for entry in each.state.values()
-            for tensor in entry.values()
+            for tensor in (entry.values() if isinstance(entry, dict) else ())
             if isinstance(tensor, torch.Tensor)
         }
 
     def _copy_of_value(self, tensor: torch.Tensor) -> object:
         if tensor.requires_grad and not tensor.is_leaf:
             raise CallError("A value of the state has the graph of a backward pass.")
-        is_new = not self._copies.has(tensor)
+        # What shares memory as a world begins does so from the script's beginning, on each rank.
+        is_new = self._kept is not None and not self._copies.has(tensor)
         copied = self._copy_of(tensor)
         if is_new and (owner := self._moments.owner_of(tensor)):
             every = (row for name in self._values for row in self._places(name))

@@ -132,3 +132,16 @@ def test_copy_without_room_gives_the_memory_of_the_one_before_back(card: Card) -
     card.free[card.own] = GIB
     undo.take(is_required=False)
     assert not undo.is_valid and not undo._copies
+
+
+def test_number_that_an_optimizer_keeps_beside_its_parameters_is_put_back() -> None:
+    """It ended the training with an AttributeError at the first copy."""
+    parameter = torch.zeros(2, requires_grad=True)
+    optimizer: Any = torch.optim.SGD([parameter], 0.1)
+    optimizer.state["seen"], optimizer.state["all"] = 1, {"norms": [2.0]}
+    undo = OptimizerUndo(optimizer)
+    undo.take(is_required=True)
+    optimizer.state["seen"] = 2
+    optimizer.state["all"]["norms"].append(3.0)
+    undo.put_back()
+    assert dict(optimizer.state) == {"seen": 1, "all": {"norms": [2.0]}}

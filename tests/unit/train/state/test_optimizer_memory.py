@@ -9,6 +9,7 @@ import torch
 from elasticd.errors import CallError
 from elasticd.train.state.state import State
 from tests.unit.train.state.state_case import entered
+from tests.unit.train.sync.test_tied_entries import heal
 
 Moment = torch.Tensor
 
@@ -79,3 +80,38 @@ def test_value_of_a_model_that_is_trained_in_a_built_optimizer_is_refused() -> N
 def step_of_sgd(state: Any) -> None:
     state.model(torch.ones(2, 3)).square().mean().backward()
     state.optimizer.step()
+
+
+def of_tensor_rate(*, is_kept: bool) -> Any:
+    net = torch.nn.Linear(3, 2)
+    rate = torch.tensor(0.1)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=rate)
+    return State(model=net, optimizer=optimizer, rate=rate if is_kept else None)
+
+
+def test_learning_rate_that_train_makes_a_value_is_refused() -> None:
+    """The optimizer of a new rank would not see what is written into it."""
+    state = of_tensor_rate(is_kept=False)
+    with entered(state):
+        step(state)
+        state.commit()
+        state.rate = state.optimizer.param_groups[0]["lr"]
+        with pytest.raises(CallError, match=r"state\.rate is in the memory of the lr of AdamW"):
+            state.commit()
+
+
+def test_learning_rate_that_is_a_value_from_the_beginning_stays_one() -> None:
+    """Each process makes it so; a state is loaded into both places."""
+    source, target = of_tensor_rate(is_kept=True), of_tensor_rate(is_kept=True)
+    for state in (source, target):
+        with entered(state):
+            step(state)
+            state.rate.mul_(0.5)
+            state.commit()
+    heal(source, target)
+    assert target.rate is target.optimizer.param_groups[0]["lr"]
+    with entered(target):
+        target.rate.mul_(0.5)
+        step(target)
+        target.commit()
+    assert target.optimizer.param_groups[0]["lr"].item() == pytest.approx(0.025)
