@@ -28,6 +28,7 @@ from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.param_groups import GroupValues
 from elasticd.train.optimizer.scheduler_state import SchedulerState
+from elasticd.train.state.entry import check_apart
 from elasticd.train.state.flat_copy import FlatCopy, HostRow, bundled
 from elasticd.train.state.large_copy import LargeCopy, TensorSlot, early, put_tensor_back, size_of
 from elasticd.train.state.module_mode import ModuleModes
@@ -40,6 +41,9 @@ SMALL_BYTES = 1 << 16
 
 _SCALARS = frozenset({int, float, bool, str, type(None)})
 """The types of values that nobody can change."""
+
+_CHANGEABLE = frozenset({list, dict})
+"""The types of values of which two may be one; within others only some commits look."""
 
 _get = dict.get
 _copy = methodcaller("copy")
@@ -170,6 +174,9 @@ class CommitCopy:
             copy_value(part.get_extra_state(), (), keep) for part in self._extras
         ]
         values = self._values.copy()  # Last, because a state_dict of the script may write one.
+        changeable = [id(each) for each in values.values() if type(each) in _CHANGEABLE]
+        if len(changeable) > len(set(changeable)):
+            check_apart(self._values)
         if not _own_lists(values):
             check_keys(self._values)
             values = copy_value(self._values, self._owned, self._copy_of_value)

@@ -21,7 +21,7 @@ from elasticd.tensors.tree import flatten
 from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 from elasticd.train.optimizer.scheduler_state import SchedulerState
-from elasticd.train.state.entry import inner_optimizers, unwrapped
+from elasticd.train.state.entry import check_apart, inner_optimizers, unwrapped
 
 __all__ = ["Ownership", "TiedEntries"]
 
@@ -106,7 +106,7 @@ class TiedEntries:
         """Return the present ties for another rank; empty if it knows them already.
 
         Raises: CallError: a module has another tensor in the place of one that is trained, or a
-            value has the graph of a backward pass.
+            value has the graph of a backward pass, or one list or dict stands in two places.
         """
         began = self._look()
         check_trained(self._places)
@@ -115,6 +115,7 @@ class TiedEntries:
         except (RecursionError, ValueError):
             flatten("state", self._values)  # Its error names a list in itself, say.
             raise
+        check_apart(self._values)
         if now == began:
             return {}
         *ties, views, leaves = now

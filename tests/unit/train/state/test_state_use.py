@@ -315,3 +315,28 @@ def test_interrupt_is_no_exception() -> None:
     assert not issubclass(Interrupted, Exception)
     assert state_module.State is State
     assert world().size == 1
+
+
+def test_list_that_train_makes_two_values_is_refused_at_the_next_commit() -> None:
+    """What is appended to the one would be missing in the other after a failure."""
+    state: Any = State(now=None, before=None)
+    with entered(state):
+        for _ in range(3):
+            state.commit()
+        state.now = [1]
+        state.before = state.now
+        state.now = []  # Two again before the commit.
+        for _ in range(2):
+            state.commit()
+        state.before = state.now
+        with pytest.raises(CallError, match=r"state\.before and state\.now are one list"):
+            state.commit()
+
+
+def test_list_twice_within_a_value_is_refused_where_a_commit_looks_at_everything() -> None:
+    inner = [1]
+    state: Any = State(now=None)
+    with entered(state):
+        state.now = {"one": inner, "other": (inner,)}
+        with pytest.raises(CallError, match=r"state\.now\.other\[0\] and .* are one list"):
+            state.commit()
