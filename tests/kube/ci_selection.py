@@ -25,7 +25,6 @@ IN_CI: Mapping[str, str] = {
     "test_kube_down.py": "all: the cluster goes without a trace, also when it is half up",
     "test_elastic_job.py::test_the_example_trains_to_its_end": "a job trains on three nodes",
     "test_elastic_job.py::test_an_agents_pod_that_is_deleted_by_force_costs_no_step": "a lost pod",
-    "test_elastic_job.py::test_a_node_that_is_drained_leaves_without_a_lost_step": "a drain",
     "test_elastic_job.py::test_scale_changes_the_size_of_a_job_that_trains": "another size",
 }
 """Names as pytest has them, without the folder: of a file, a test, or a test with its parameter."""

@@ -14,7 +14,7 @@ from tests.kube.testbed.cluster import NODES, Cluster
 from tests.kube.testbed.daemon import wait_until
 from tests.kube.testbed.image.store import IMAGES
 
-__all__ = ["Commit", "ElasticCluster"]
+__all__ = ["Commit", "ElasticCluster", "limit"]
 
 _AGENT = "app.kubernetes.io/component=agent"
 _SCRIPT = Path(__file__).parent / "paced.py"
@@ -63,14 +63,14 @@ class ElasticCluster:
             "daemonset/elasticd-agent",
             "deployment/elasticd-operator",
         ):
-            self.ours("rollout", "status", each, _limit(110))
+            self.ours("rollout", "status", each, limit(110))
         if self._runs is not None:  # Afterwards: nothing trains here yet that a rollout could harm.
             self.ours("patch", "daemonset/elasticd-agent", "--patch", _SLOW_ROLLOUT)
 
     def down(self) -> None:
         """Take it away again, jobs first: without an operator they would stay."""
-        self.kubectl("delete", "ej", "--all", "--all-namespaces", _limit(60))
-        self.kubectl("delete", "-k", str(self._overlay()), _limit(100))
+        self.kubectl("delete", "ej", "--all", "--all-namespaces", limit(60))
+        self.kubectl("delete", "-k", str(self._overlay()), limit(100))
 
     def kubectl(self, *words: str, stdin: str = "", is_checked: bool = True) -> str:
         return self.cluster.api.kubectl(*words, stdin=stdin, is_checked=is_checked)
@@ -126,7 +126,7 @@ class ElasticCluster:
         return found
 
     def wait_complete(self, name: str, *, limit_s: int = 110) -> None:
-        self.kubectl("wait", "--for=condition=Complete", f"ej/{name}", _limit(limit_s))
+        self.kubectl("wait", "--for=condition=Complete", f"ej/{name}", limit(limit_s))
 
     def changes(self, name: str) -> Sequence[Mapping[str, Any]]:
         """Return what `elasticd why` tells of each world of a job."""
@@ -184,7 +184,7 @@ class ElasticCluster:
         return folder
 
 
-def _limit(quiet_s: int) -> str:
+def limit(quiet_s: int) -> str:
     """Return the option that ends a hang of kubectl, before its process is ended for it."""
     return f"--timeout={patience_s(quiet_s):.0f}s"
 

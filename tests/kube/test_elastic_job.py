@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.elastic_cluster import Commit, ElasticCluster
+from tests.kube.elastic_cluster import Commit, ElasticCluster, limit
 from tests.kube.testbed.cluster import NODES, Cluster
 from tests.kube.testbed.daemon import wait_until
 
@@ -37,7 +37,7 @@ def leave_nothing(elastic: ElasticCluster) -> Iterator[None]:
     """A job that stays would keep the next one from its nodes, and so would a cordon."""
     yield
     elastic.kubectl("uncordon", *NODES)
-    elastic.kubectl("delete", "ej", "--all", "--timeout=60s")
+    elastic.kubectl("delete", "ej", "--all", limit(60))
 
 
 def lost_steps(changes: Sequence[Mapping[str, Any]]) -> int:
@@ -117,9 +117,7 @@ def test_a_node_that_is_drained_leaves_without_a_lost_step(elastic: ElasticClust
     elastic.apply("drained", steps=LONG)
     kept, left = first_and_another(elastic.wait_trains("drained", nodes=3))
     at_s = time.monotonic()
-    elastic.kubectl(
-        *("drain", left, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
-    )
+    elastic.kubectl(*("drain", left, "--ignore-daemonsets", "--delete-emptydir-data", limit(60)))
     elastic.wait_trains("drained", nodes=2, after_s=at_s)
     assert "draining" in elastic.elasticd("nodes")
     elastic.kubectl("uncordon", left)
@@ -151,7 +149,7 @@ def test_a_deleted_job_is_gone_from_the_nodes(elastic: ElasticCluster) -> None:
     """`kubectl delete` returns when no node serves the job any more."""
     elastic.apply("ended", steps=LONG)
     elastic.wait_trains("ended", nodes=3)
-    elastic.kubectl("delete", "ej/ended", "--timeout=60s")
+    elastic.kubectl("delete", "ej/ended", limit(60))
     at_s = time.monotonic()
     report = json.loads(elastic.elasticd("status", "default.ended", "--json"))
     assert report["status"]["phase"] == "stopped"

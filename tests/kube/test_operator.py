@@ -14,6 +14,7 @@ from elasticd.records.job import EndedJob, JobStatus
 from elasticd.records.member import Drain, Member
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Txn
+from tests.kube.elastic_cluster import limit
 from tests.kube.operator_run import LIMIT_S, JobScene, OperatorRun
 from tests.kube.testbed.daemon import wait_until
 
@@ -120,7 +121,7 @@ def test_a_job_that_is_over_is_complete_and_expires(scene: JobScene) -> None:
     scene.apply()
     job = scene.submitted()
     end(scene, job, Phase.SUCCEEDED)
-    scene.kubectl("wait", "--for=condition=Complete", "ej/a", "--timeout=30s")
+    scene.kubectl("wait", "--for=condition=Complete", "ej/a", limit(30))
     assert scene.status()["phase"] == "Succeeded" and scene.status()["completionTime"]
     scene.kubectl("patch", "ej/a", "--type=merge", "-p", '{"spec": {"ttlSecondsAfterFinished": 1}}')
     wait_until(lambda: scene.get() is None, "the object has expired", LIMIT_S)
@@ -162,7 +163,7 @@ def test_what_no_schema_refuses_is_invalid_with_a_sentence(
 ) -> None:
     """No job is made of it, an event says why, and what is mended is submitted."""
     scene.apply(spec)
-    scene.kubectl("wait", "--for=condition=Invalid", "ej/a", "--timeout=30s")
+    scene.kubectl("wait", "--for=condition=Invalid", "ej/a", limit(30))
     said = scene.condition("Invalid")["message"]
     assert words in said and said == scene.status()["message"]
     assert scene.status()["phase"] == "Invalid" and "job" not in scene.status()
@@ -179,7 +180,7 @@ def test_a_fixed_field_of_a_job_that_stands_cannot_be_changed(scene: JobScene) -
     scene.apply()
     job = scene.submitted()
     scene.apply({"script": "other.py"})
-    scene.kubectl("wait", "--for=condition=Invalid", "ej/a", "--timeout=30s")
+    scene.kubectl("wait", "--for=condition=Invalid", "ej/a", limit(30))
     assert "script, module or command cannot be changed" in scene.condition("Invalid")["message"]
     assert scene.spec(job).entry == "train.py"
     scene.apply()
