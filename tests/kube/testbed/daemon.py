@@ -118,14 +118,17 @@ class Daemon:
     def _end(self, number: int, limit_s: float) -> None:
         pid = self.pid
         if pid is not None:
-            os.kill(pid, number)
-            os.kill(pid, signal.SIGCONT)
+            # Once it has the first signal it may be gone, and reaped, before the second.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+                os.kill(pid, signal.SIGCONT)
             self._continue_wrapper()
             until_s = time.monotonic() + limit_s
             while self.pid is not None and time.monotonic() < until_s:
                 time.sleep(_POLL_S)
             if self.pid is not None:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
                 wait_until(lambda: self.pid is None, f"{self.name} ends", 30.0)
         self._record.unlink(missing_ok=True)
 
