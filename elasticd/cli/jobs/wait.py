@@ -23,7 +23,7 @@ from elasticd.errors import TimedOut, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.job import JobStatus
 
-__all__ = ["end_of", "final_report", "wait"]
+__all__ = ["REOPEN_S", "end_of", "final_report", "wait"]
 
 REOPEN_S = 0.2
 """The pause before the records are opened again, between a private etcd's end and its archive."""

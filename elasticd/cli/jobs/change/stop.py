@@ -1,5 +1,6 @@
 """`elasticd stop`: a person ends jobs, whose workers may save their state first."""
 
+import time
 from typing import Any
 
 import click
@@ -7,7 +8,7 @@ import click
 from elasticd.cli.etcd_flags import Values
 from elasticd.cli.jobs.change.command_report import CommandReport, change_options, each_of
 from elasticd.cli.jobs.change.wait_flags import force_option, wait_end_s, wait_options
-from elasticd.cli.jobs.wait import end_of
+from elasticd.cli.jobs.wait import REOPEN_S, end_of
 from elasticd.cli.record_source import RecordSource, check_live, job_source
 from elasticd.control import jobs
 from elasticd.control.local_run.session import STOP_SLACK_S
@@ -100,23 +101,27 @@ def ask_to_stop(
 
 
 def _tell_saved(job: str, spec: JobSpec, output: CommandReport, values: Values) -> None:
-    report = None
-    try:
-        with job_source(values, job) as (source, name):
-            report = _awaited(source, spec)
-    except Unavailable:  # The job was a local run, which has ended.
-        with job_source(values, job) as (source, name):
-            report = read_job(source.store, source.keys, name)
+    until_s = time.monotonic() + spec.shutdown_timeout_s + STOP_SLACK_S
+    while True:
+        try:
+            with job_source(values, job) as (source, _):
+                report = _awaited(source, spec, until_s)
+            break
+        except Unavailable:
+            # A local run has ended, and its archive has what it saved; or a cluster's etcd is away.
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(REOPEN_S)
     if report is not None and report.saved is not None:
         saved = report.saved
         output(f"job {job} was {saved.sentence}", job=job, saved=to_plain(saved))
 
 
-def _awaited(source: RecordSource, spec: JobSpec) -> JobReport | None:
+def _awaited(source: RecordSource, spec: JobSpec, until_s: float) -> JobReport | None:
     """Return the job's report once its workers have saved their state, if they save it."""
     report = read_job(source.store, source.keys, spec.name)
-    if report is None or not report.is_in_process:
+    if report is None or not report.is_in_process or source.is_archive:
         return report
-    wait_s = spec.shutdown_timeout_s + STOP_SLACK_S
-    jobs.wait_left(source.store, source.keys, spec.name, timeout_s=wait_s)
+    left_s = max(0.0, until_s - time.monotonic())
+    jobs.wait_left(source.store, source.keys, spec.name, timeout_s=left_s)
     return read_job(source.store, source.keys, spec.name)

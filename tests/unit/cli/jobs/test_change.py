@@ -8,6 +8,7 @@ import pytest
 
 from elasticd.cli.main import main
 from elasticd.control import jobs
+from elasticd.errors import Unavailable
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode
 from elasticd.records.ids import Nonce, Slot
@@ -16,7 +17,7 @@ from elasticd.records.member import SlotOffer
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, member, node, put
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, member, node, put
 
 
 def test_several_names_are_done_in_one_call(
@@ -122,6 +123,29 @@ def test_stop_of_a_job_in_its_first_step_waits_for_what_it_saves(
     monkeypatch.setattr(jobs, "wait_left", partial(jobs.wait_left, pause=save_and_leave))
     assert main(["stop", JOB]) == 0
     assert not store.list(KEYS.members(JOB)).items
+
+
+def test_stop_waits_for_what_is_saved_while_etcd_is_away(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call ended with an error: its other jobs were not waited for, and no end was told."""
+    offer = SlotOffer(slot=Slot(0), nonce=Nonce(1), is_prepared=True)
+    key = KEYS.member(JOB, node("a").node)
+    put(store, KEYS.spec(JOB), replace(SPEC, checkpoint=CheckpointSpec(url="/x", owner="o")))
+    put(store, key, replace(member("a"), slots=(offer,)))
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING))
+    outcomes: list[Exception | None] = [Unavailable("No etcd answers."), None]
+
+    def wait_left(*_: object, **__: object) -> bool:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+        end(store, Phase.STOPPED)
+        return True
+
+    monkeypatch.setattr(jobs, "wait_left", wait_left)
+    assert main(["stop", JOB, "--wait"]) == 0
+    assert capfd.readouterr().out.endswith(f"job {JOB} is over (stopped)\n")
+    assert not outcomes
 
 
 def test_drain_waits_until_no_job_holds_the_node(
