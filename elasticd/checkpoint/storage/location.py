@@ -52,6 +52,7 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
         what = "The URL of the checkpoints" if is_plain else f"The URL of {flag}"
         raise CallError(f"{what} names nothing: give a folder, or s3://BUCKET/FOLDER.")
     _check_slashes(url, here, flag)
+    _check_home(url, here, flag)
     if "://" not in url:
         return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
     protocol, _, rest = url.partition("://")
@@ -182,6 +183,17 @@ def _check_slashes(text: str, here: str, flag: str) -> None:
         f"{flag} {text} is no URL, because two slashes are missing after the colon: give {meant}, "
         f"or {folder} for a folder of that name."
     )
+
+
+def _check_home(text: str, here: str, flag: str) -> None:
+    """Refuse `~/FOLDER`, which would be taken for a folder of the name `~`."""
+    path = text.removeprefix("file://")
+    if path == "~" or path.startswith("~/"):
+        folder = f"/{path}" if here == "/" else f"./{path}"
+        raise CallError(
+            f"{flag} {text} is no folder of your home, since the shell replaces ~ only where a "
+            f"word begins with it: give the path in full, or {folder} for a folder of that name."
+        )
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:

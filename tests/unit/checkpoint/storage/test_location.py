@@ -70,6 +70,29 @@ def test_url_without_its_slashes_is_no_folder(given: str, here: str, said: str) 
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "here", "folder"),
+    [
+        ("~/ck", "", "./~/ck"),
+        ("~", "", "./~"),
+        ("file://~/ck", "", "./~/ck"),
+        ("~/ck", "/", "/~/ck"),
+    ],
+)
+def test_home_that_the_shell_did_not_put_in_is_no_folder(
+    given: str, here: str, folder: str
+) -> None:
+    """As in `--checkpoint=~/ck`: it would be a folder of the name `~` in the present one."""
+    with pytest.raises(CallError) as caught:
+        checked_url(given, here)
+    assert str(caught.value) == (
+        f"--checkpoint {given} is no folder of your home, since the shell replaces ~ only where a "
+        f"word begins with it: give the path in full, or {folder} for a folder of that name."
+    )
+    assert checked_url("./~/ck", "/here") == "file:///here/~/ck"
+    assert checked_url("~ck", "/here") == "file:///here/~ck"
+
+
 def test_memory_of_one_process_is_no_storage() -> None:
     """It takes every write; or somebody trains for a week and believes that it was saved."""
     with pytest.raises(CallError) as caught:
