@@ -25,7 +25,7 @@ from elasticd import __version__
 from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
-from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.layout import LAST_STEP, Snapshot
 from elasticd.checkpoint.format.manifest import Header
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.checkpoint.storage.location import checked_url, open_bucket
@@ -66,10 +66,12 @@ class Writer(StorageWriter):
     ) -> None:
         """`storage_options` go to fsspec; a value `env:NAME` or `file:PATH` is looked up there.
 
-        Raises: CallError: `step` is no whole number of 0 or more.
+        Raises: CallError: `step` is no whole number from 0 to 10**15 - 1.
         """
         if type(step) is not int or step < 0:
             raise CallError(f"step is {step!r}: give a whole number, 0 or more.")
+        if step > LAST_STEP:
+            raise CallError("step is 10**15 or more: give the number of the step, not a time.")
         self._options = dict(storage_options or {})
         self._step, self._job, self._uid = step, job, uid
         self.reset(url)

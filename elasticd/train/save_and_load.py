@@ -5,6 +5,7 @@ learns from the log which checkpoint the others restored. `save` costs a copy of
 into shared memory; the keeper does the rest, also when the script dies meanwhile.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -16,6 +17,7 @@ import torch.distributed as dist
 from elasticd.checkpoint.commit.fail_point import arm_fail_point
 from elasticd.checkpoint.commit.fetch import extents
 from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import LAST_STEP
 from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.format.piece_rows import selected
 from elasticd.checkpoint.format.share_layout import CUT_BYTES
@@ -57,6 +59,11 @@ def save(state_dict: Mapping[str, Any], step: int) -> bool:
     """
     if type(step) is not int or step < 0:
         raise CallError(f"elasticd.checkpoint.save wants a step, a whole number, not {step!r}.")
+    if step > LAST_STEP:
+        raise CallError(
+            "elasticd.checkpoint.save wants a step below 10**15, and this one is larger: give the "
+            "number of the step, not a time."
+        )
     needs_none()
     began_s = time.monotonic()
     is_taken = _job().save(_checked("save", state_dict), step)
@@ -93,8 +100,10 @@ def wait(timeout_s: float = 600.0) -> bool:
     For the end of a script, and to save again what `save` had no room for.
 
     Raises:
-        CallError: not started with `elasticd run --checkpoint URL`.
+        CallError: not started with `elasticd run --checkpoint URL`, or called wrongly.
     """
+    if not isinstance(timeout_s, int | float) or math.isnan(timeout_s):
+        raise CallError(f"elasticd.checkpoint.wait wants a number of seconds, not {timeout_s!r}.")
     return _job().wait(timeout_s)
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from elasticd.checkpoint.format import json_read
 from elasticd.checkpoint.format.json_read import Damaged, value_text, with_checksum
-from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.layout import LAST_STEP, Snapshot
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 
 __all__ = [
@@ -127,7 +127,7 @@ class LogEntry:
             snapshot=Snapshot(
                 run=json_read.integer(fields, "run", 10**9 - 1),
                 generation=json_read.integer(fields, "generation", 10**12 - 1),
-                step=json_read.integer(fields, "step", 10**15 - 1),
+                step=json_read.integer(fields, "step", LAST_STEP),
             ),
             uid=json_read.text(fields, "uid"),
             job=json_read.text(fields, "job"),

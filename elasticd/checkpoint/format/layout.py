@@ -11,6 +11,7 @@ from typing import Self
 __all__ = [
     "COMMITS",
     "HINT",
+    "LAST_STEP",
     "LEASES",
     "STEPS",
     "TRIALS",
@@ -29,6 +30,9 @@ COMMITS, STEPS, LEASES, TRIALS = "commits", "steps", "leases", "trials"
 HINT = f"{COMMITS}/hint.json"
 """The object that holds a number that the log has reached. It only saves a reader requests, and may
 be wrong."""
+
+LAST_STEP = 10**15 - 1
+"""The greatest step that a checkpoint may have."""
 
 _FOLDER = re.compile(r"(\d{12,15})-(\d{6,9})-(\d{8,12})", re.ASCII)
 _PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin", re.ASCII)

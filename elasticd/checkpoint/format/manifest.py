@@ -18,7 +18,7 @@ from elasticd.checkpoint.format import json_read
 from elasticd.checkpoint.format.box_cover import uncovered
 from elasticd.checkpoint.format.checksum import BLOCK_BYTES
 from elasticd.checkpoint.format.json_read import Damaged, value_text, with_checksum
-from elasticd.checkpoint.format.layout import Snapshot, is_part_name
+from elasticd.checkpoint.format.layout import LAST_STEP, Snapshot, is_part_name
 
 __all__ = [
     "BLOCK_BYTES",
@@ -288,7 +288,7 @@ def _snapshot(fields: Mapping[str, Any]) -> Snapshot:
     return Snapshot(
         run=json_read.integer(fields, "run", 10**9 - 1),
         generation=json_read.integer(fields, "generation", 10**12 - 1),
-        step=json_read.integer(fields, "step", 10**15 - 1),
+        step=json_read.integer(fields, "step", LAST_STEP),
     )
 
 

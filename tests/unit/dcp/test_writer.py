@@ -209,7 +209,7 @@ def test_each_rank_for_itself_is_refused(tmp_path: Path) -> None:
         save({"a": 1}, storage_writer=writer, use_collectives=False)
 
 
-@pytest.mark.parametrize("step", [-1, 1.0, True, "3"])
+@pytest.mark.parametrize("step", [-1, 1.0, True, "3", 10**15])
 def test_a_step_is_a_whole_number(tmp_path: Path, step: Any) -> None:
     """It becomes part of a name."""
     with pytest.raises(CallError, match="step is"):

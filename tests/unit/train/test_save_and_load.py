@@ -18,7 +18,7 @@ from elasticd.keeper.wire import message as ms
 from elasticd.train import save_and_load
 from elasticd.train.restore.model_match import CannotRestore
 from elasticd.train.save import keeper_connection as way
-from elasticd.train.save_and_load import load, save
+from elasticd.train.save_and_load import load, save, wait
 from tests.unit.train.restore.restore_case import Stock, snapshot_of, state_of
 from tests.unit.train.save.save_case import Keeper, same
 
@@ -164,6 +164,23 @@ def test_step_that_is_no_whole_number_is_refused(node: Node, step: Any) -> None:
     with pytest.raises(CallError, match="wants a step"):
         save(state_of(1), step)
     assert node.asked == []
+
+
+@pytest.mark.parametrize(
+    "step", [10**15, 1_700_000_000_000_000, 10**5000], ids=["1e15", "us", "big"]
+)
+def test_step_that_no_checkpoint_can_have_is_refused(node: Node, step: int) -> None:
+    """A script that gives the time in microseconds would train on, and nothing would be saved."""
+    with pytest.raises(CallError, match=r"below 10\*\*15"):
+        save(state_of(1), step)
+    assert node.asked == []
+    assert save(state_of(1), 10**15 - 1)
+
+
+@pytest.mark.parametrize("timeout_s", ["3", None, float("nan"), torch.tensor(3)], ids=repr)
+def test_wait_for_what_is_no_time_is_refused(node: Node, timeout_s: Any) -> None:
+    with pytest.raises(CallError, match="wants a number of seconds"):
+        wait(timeout_s)
 
 
 @pytest.mark.parametrize("state", [None, 5, [1], "model", torch.nn.Linear(1, 1)], ids=str)
