@@ -11,7 +11,7 @@ import pytest
 from elasticd.train.save_and_load import UPLOAD_WAIT_LIMIT_S
 from tests.fixtures.cluster import SCRIPTS, Ended, until
 from tests.fixtures.local_run import LocalRun
-from tests.fixtures.saved_runs import assert_whole, is_close
+from tests.fixtures.saved_runs import assert_damaged, assert_whole, is_close
 
 SCRIPT = str(SCRIPTS / "saver.py")
 SAVES_LAST = str(SCRIPTS / "saves_last.py")
@@ -141,7 +141,7 @@ def test_part_that_is_damaged_and_only_rank_1_reads_costs_one_start(tmp_path: Pa
     said = [path.read_text() for path in (runs.place.runs / "job").glob("gen-*/rank-?.err")]
     assert "Rank 1 cannot load checkpoint" in "".join(said)
     assert "The checkpoint of step 6 (run 1, generation 1) is damaged: steps/" in "".join(said)
-    assert_whole(runs.url)
+    assert_damaged(runs.url, (2, 6, False), (1, 6, True), (1, 4, False))
     runs.place.mark.wait_none_left()
 
 
