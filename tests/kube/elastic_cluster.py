@@ -70,7 +70,8 @@ class ElasticCluster:
     def down(self) -> None:
         """Take it away again, jobs first: without an operator they would stay."""
         self.kubectl("delete", "ej", "--all", "--all-namespaces", limit(60))
-        self.kubectl("delete", "-k", str(self._overlay()), limit(100))
+        # Kubernetes looks again at a namespace after half of the agents' grace, which is 120 s.
+        self.kubectl("delete", "-k", str(self._overlay()), limit(200))
 
     def kubectl(self, *words: str, stdin: str = "", is_checked: bool = True) -> str:
         return self.cluster.api.kubectl(*words, stdin=stdin, is_checked=is_checked)

@@ -26,7 +26,7 @@ from tests.kube.testbed.daemon import Daemon, wait_until
 __all__ = ["SERVICE_RANGE", "ApiServer"]
 
 SERVICE_RANGE = "10.79.0.0/24"
-_KUBECTL_LIMIT_S = 120.0
+_KUBECTL_LIMIT_S = 240.0
 
 
 class ApiServer:
