@@ -65,6 +65,23 @@ def test_agent_is_process_1_of_a_container(tmp_path: Path) -> None:
         go_on(cluster, job.name)
 
 
+def test_process_1_that_still_imports_ends_at_sigterm() -> None:
+    """Else its pod would live for the rest of its grace: the kernel drops what nobody handles."""
+    imports = "import elasticd.cli, time; print('imports', flush=True); time.sleep(600)"
+    command = [*NAMESPACE, sys.executable, "-c", imports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout is not None
+        assert outer.stdout.readline() == "imports\n"
+        (first,) = children_of(outer.pid)
+        os.kill(first, signal.SIGTERM)
+        assert outer.wait(PATIENCE_S) == 128 + signal.SIGTERM
+
+
+def test_process_that_is_not_the_first_keeps_its_signals() -> None:
+    code = "import elasticd.cli, signal as s; assert s.getsignal(s.SIGTERM) is s.SIG_DFL"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
+
+
 def check_orphans_are_reaped(first: int) -> None:
     """As of a shell that `kubectl exec` ran, whose children went on."""
     enter = ["nsenter", "--target", str(first), "--pid", "--mount"]

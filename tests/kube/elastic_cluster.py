@@ -63,7 +63,7 @@ class ElasticCluster:
             "daemonset/elasticd-agent",
             "deployment/elasticd-operator",
         ):
-            self.ours("rollout", "status", each, limit(110))
+            self.ours("rollout", "status", each, limit(200))  # An agent's grace is 120 s.
         if self._runs is not None:  # Afterwards: nothing trains here yet that a rollout could harm.
             self.ours("patch", "daemonset/elasticd-agent", "--patch", _SLOW_ROLLOUT)
 

@@ -10,6 +10,7 @@ __all__ = ["SHORT_FILES"]
 _ENTRY_POINTS = {
     "elasticd/__main__.py": "`python -m elasticd` is an address that users type.",
     "elasticd/autoscale/gallery/__main__.py": "`python -m` draws the pictures of the guide.",
+    "elasticd/cli/init_process.py": "It is imported before all else, so it has nothing else.",
     "elasticd/cli/__main__.py": "`elasticd run` starts the agents of its machine by this module.",
     "elasticd/cli/autoscale/group.py": "The group of commands must not import the commands.",
     "elasticd/cli/checkpoints/command.py": "The group of commands must not import the commands.",
