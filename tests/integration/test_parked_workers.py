@@ -21,6 +21,10 @@ from tests.integration.test_warm_pool import PROBE, plainly, warmly
 __all__ = ["bench"]
 
 NICEST = 19
+TRIES = 10
+"""So many workers may run until two of them were parked ones."""
+DRAWS = 3
+"""So many random values each of them prints."""
 
 
 @contextmanager
@@ -181,13 +185,17 @@ def test_script_that_was_parked_sees_what_it_would_see_under_python(
             "print(os.getpid(), random.random(), numpy.random.rand(), torch.rand(1).item())\n"
         )
         draws: list[str] = []
-        for _ in range(2):
-            # There may be two: the worker before has run so long on a busy machine.
-            waiting_pids = now_parked(driver) or parked(driver)
+        for _ in range(TRIES):
+            wait_until(partial(now_parked, driver), because="none is parked for the next worker")
+            waiting_pids = now_parked(driver)
             _, out, err = warmly(driver, "train.py", folder=bench.folder, env=bench.env)
+            assert out, err
             pid, *more = out.split()
-            assert int(pid) in waiting_pids, err
-            draws += more
+            # Else the pool had not read yet that this one waits, and forked another.
+            draws += more if int(pid) in waiting_pids else []
+            if len(draws) == 2 * DRAWS:
+                break
+        assert len(draws) == 2 * DRAWS, "workers were forked although others were parked"
         assert len(set(draws)) == len(draws)
 
 

@@ -50,14 +50,13 @@ class ElasticCluster:
 
     def up(self) -> None:
         """Apply what a user applies, with the images of the testbed, and wait until it is ready."""
+        if self._runs is not None:
+            self._runs.mkdir(exist_ok=True)
+            self._runs.chmod(0o777)  # The agents' user is not ours.
         self.kubectl("apply", "-k", str(self._overlay()))
         self.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticd.dev")
         # An old kubectl looks for a name that it does not know again, but not for a short one.
         self.kubectl("get", "elasticjobs")
-        if self._runs is not None:
-            self._runs.mkdir(exist_ok=True)
-            self._runs.chmod(0o777)  # The agents' user is not ours.
-            self.ours("patch", "daemonset/elasticd-agent", "--patch", _runs_patch(self._runs))
         for each in (
             "statefulset/elasticd-etcd",
             "daemonset/elasticd-agent",
@@ -181,6 +180,10 @@ class ElasticCluster:
             "bases": [base],
             "images": images,
         }
+        if self._runs is not None:
+            # With the rest, and not afterwards: that would replace pods that have just begun.
+            (folder / "runs.yaml").write_text(_runs_patch(self._runs))
+            text["patchesStrategicMerge"] = ["runs.yaml"]
         (folder / "kustomization.yaml").write_text(json.dumps(text))
         return folder
 
@@ -193,4 +196,11 @@ def limit(quiet_s: int) -> str:
 def _runs_patch(folder: Path) -> str:
     """Say of the volume `runs` that it is a folder of the machine; chaos/README.md has the same."""
     volume = {"name": "runs", "emptyDir": None, "hostPath": {"path": str(folder)}}
-    return json.dumps({"spec": {"template": {"spec": {"volumes": [volume]}}}})
+    return json.dumps(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "elasticd-agent", "namespace": "elasticd"},
+            "spec": {"template": {"spec": {"volumes": [volume]}}},
+        }
+    )
