@@ -6,6 +6,7 @@ hangs.
 """
 
 import json
+import os
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import to_plain
 
-__all__ = ["RankState", "progress_answer"]
+__all__ = ["RankState", "free_bytes", "progress_answer"]
 
 _DURABLE = "elasticd_checkpoint_durable_timestamp_seconds"
 _HELD_UP = "elasticd_checkpoint_snapshots_held_up"
@@ -38,12 +39,22 @@ def progress_answer(ranks: Collection[RankState]) -> bytes:
         replace(
             rank.progress,
             output_ago_s=_newest_age_s(rank.outputs),
+            output_free_bytes=free_bytes(rank.outputs[0].parent) if rank.outputs else None,
             checkpoint_ago_s=_checkpoint_age_s(told[rank.keeper_metrics]),
             is_held_up=told[rank.keeper_metrics].get(_HELD_UP, 0.0) > 0.0,
         )
         for rank in ranks
     ]
     return json.dumps(to_plain(sorted(found, key=lambda one: one.rank))).encode()
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Return how many bytes a user who is not root can still write there; None: not known."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None  # No worker has written there yet, or the folder was removed.
+    return found.f_bavail * found.f_frsize
 
 
 def _newest_age_s(paths: Iterable[Path]) -> float | None:

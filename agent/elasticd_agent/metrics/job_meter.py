@@ -59,6 +59,7 @@ class JobReading:
     """What the core knows of it; None: nothing was fed yet."""
     is_told_here: bool
     """What belongs to the whole job is for this node to export."""
+    is_over: bool = False
     generation_start_unix_s: float = 0.0
     step: int | None = None
     """None: rank 0 is not here, or says nothing of its steps."""
@@ -82,7 +83,7 @@ class JobMeter:
         self._counts = JobCounts()
         self._state: JobState | None = None
         self._is_served = self._was_told_at_end = False
-        self._has_slots = True
+        self._has_slots, self._is_over = True, False
         self._start_unix_s = 0.0
         self._generation = Generation(0)
         """The newest whose beginning was seen."""
@@ -108,6 +109,7 @@ class JobMeter:
     def serve(self) -> None:
         """Begin, or go on after another incarnation."""
         self._is_served = self._has_slots = True
+        self._is_over = False
 
     def measure(self, *, step_wait_s: Callable[[], float], late_ratio: Callable[[], float]) -> None:
         """Ask these, while the job is served, how long its steps wait and how late a node is.
@@ -124,6 +126,11 @@ class JobMeter:
         """
         self.measure(step_wait_s=float, late_ratio=float)
         self._is_served, self._has_slots = False, keeps_slots
+
+    def end(self) -> None:
+        """Know that the job is over, of which this node may have had no part at the end."""
+        self.rest(keeps_slots=False)
+        self._is_over = True
 
     def observe(self, before: JobState, after: JobState, effects: Iterable[Effect]) -> None:
         """Count what a decision of the core means."""
@@ -217,6 +224,7 @@ class JobMeter:
             counts=self._counts.copied(),
             state=state,
             is_told_here=is_told_here,
+            is_over=self._is_over or (state is not None and state.is_over),
             step_wait_s=self._waited_s + self._step_wait_s(),
             late_ratio=self._late_ratio() if self._is_served else 0.0,
             generation_start_unix_s=self._start_unix_s,

@@ -78,7 +78,7 @@ class JobMeters:
         """Drop a job that is over, with everything that waited here for its return."""
         self._active.pop(job, None)
         if (meter := self._meters.get(job)) is not None and job in self._ended_s:
-            meter.rest(keeps_slots=False)
+            meter.end()
 
     def readings(self) -> Readings:
         self._drop_old()

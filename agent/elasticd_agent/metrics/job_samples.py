@@ -25,7 +25,8 @@ def job_samples(reading: JobReading) -> Iterator[Sample]:
 
 
 def _values(reading: JobReading) -> Values:
-    yield "job_slots", (), reading.slots
+    if reading.slots or not reading.is_over:
+        yield "job_slots", (), reading.slots
     yield from _counters(reading.counts)
     for cause in TimeCause:
         yield "slot_seconds_total", (cause.value,), reading.slot_seconds.get(cause, 0.0)

@@ -7,9 +7,11 @@ from http import HTTPStatus
 from pathlib import Path
 
 from elasticd.records.job import JobSpec
+from elasticd.telemetry.metrics.catalog import by_name
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, Histogram, Sample, exposition
 from elasticd_agent.http_server.answer import HttpAnswer, text_answer
 from elasticd_agent.loop.clock import now_s
+from elasticd_agent.metrics.disk_room import DiskRooms
 from elasticd_agent.metrics.job_samples import job_samples
 from elasticd_agent.metrics.keeper_file import KeeperFiles
 from elasticd_agent.metrics.node_samples import NodeReading, node_samples, process_samples
@@ -24,6 +26,7 @@ class Scrape:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._keepers = KeeperFiles()
+        self._rooms = DiskRooms()
 
     def answer(self) -> HttpAnswer:
         """Return the metrics, or 503 if the owner does not answer: Prometheus sees a down agent.
@@ -43,6 +46,9 @@ class Scrape:
             (s.name, self._path(s, "tensorboard")) for s in specs if s.tensorboard is not None
         ]
         samples += self._keepers.samples(files, begun)
+        rooms = self._rooms.read({s.name: self._folder(s) for s in specs})
+        room = by_name("elasticd_output_free_bytes")
+        samples += [Sample(room, (job,), free) for job, free in rooms.items()]
         return HttpAnswer(body=exposition(samples), content_type=CONTENT_TYPE)
 
     def _node(self) -> NodeReading:
@@ -58,6 +64,9 @@ class Scrape:
         )
 
     def _path(self, spec: JobSpec, process: str) -> Path:
-        settings = self._sources.settings
-        folder = self._sources.log_folders.get(spec.name, settings.run_folder)
-        return folder / spec.name / "agents" / f"{settings.node}.{process}.prom"
+        node = self._sources.settings.node
+        return self._folder(spec) / "agents" / f"{node}.{process}.prom"
+
+    def _folder(self, spec: JobSpec) -> Path:
+        sources = self._sources
+        return sources.log_folders.get(spec.name, sources.settings.run_folder) / spec.name

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -27,6 +27,9 @@ __all__ = ["show_job", "status", "status_plain"]
 PROPOSERS = 3
 TROUBLE_TIMEOUT_S = 1.0
 """The timeout of asking a node which writes etcd refuses: a silent node has another problem."""
+
+FULL_BYTES = 1 << 20
+"""A disk with less left counts as full: a file system keeps some blocks for itself."""
 
 
 @click.command()
@@ -81,7 +84,7 @@ def _show_list(
         click.echo("No job is running." if is_running else "There are no jobs.")
     if found:
         show_table(
-            ("JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "AGE", "BY", "MESSAGE"),
+            ("JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "CHANGES", "AGE", "BY", "MESSAGE"),
             [_job_row(report) for report in found],
         )
     if unreadable.sentence:
@@ -175,14 +178,14 @@ def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
         click.echo(line)
     used, limits = current.budget, spec.limits
     click.echo(
-        f"restarts: {current.restarts}; of the budget: script errors {used.user_error}/"
+        f"changes of world: {current.restarts}; of the budget: script errors {used.user_error}/"
         f"{limits.user_error}, losses {used.node_loss}/{limits.node_loss}; "
         "a world that lasts gives them back"
     )
     counted = words.training_lines(report) if current.phase.is_final else []
     for line in (*words.standing(ranks), *words.checkpoint_lines(spec, ranks), *counted):
         click.echo(line)
-    for line in late_now(report.late_now):
+    for line in (*late_now(report.late_now), *_full_disks(report, ranks)):
         click.echo(line)
     if report.world is not None and not current.phase.is_final:
         ready = {member.node: member for member in report.members}
@@ -203,6 +206,20 @@ def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     if current.failure is not None and current.phase is not Phase.SUCCEEDED:
         for line in words.failure_lines(current.failure):
             click.echo(line)
+
+
+def _full_disks(report: JobReport, ranks: Sequence[RankProgress]) -> Iterator[str]:
+    """Yield a sentence for each node whose workers find no room for what they write."""
+    free = {rank.rank: rank.output_free_bytes for rank in ranks}
+    for node in report.world.nodes if report.world is not None else ():
+        of_node = range(node.first_rank, node.first_rank + len(node.workers))
+        told = [each for at in of_node if (each := free.get(Rank(at))) is not None]
+        if told and min(told) < FULL_BYTES:
+            rest = words.size_of(min(told)) if min(told) else "nothing"
+            yield (
+                f"node {node.node}: {rest} is left on the disk to which its workers write; lines "
+                "that find no room are dropped"
+            )
 
 
 def _span(first: int, count: int) -> str:

@@ -46,6 +46,8 @@ class RankProgress:
     """True while no snapshot in memory is taken on its node until an upload is done."""
     output_ago_s: float | None = None
     """The age of the last line that the rank wrote; None if it wrote none in this generation."""
+    output_free_bytes: int | None = None
+    """What is left on the disk to which the rank writes; None if not known."""
 
     @property
     def epoch_number(self) -> int:

@@ -191,6 +191,16 @@ CATALOG: tuple[Metric, ...] = (
         unit=_S,
     ),
     _counted("lost_steps", "Steps that had to be done again after a change of world."),
+    _metric(
+        Exporter.SERVING,
+        "elasticd_output_free_bytes",
+        _GAUGE,
+        "What is left on the disk to which the job's workers on this node write; lines that find "
+        "no room there are dropped. Absent while its file system hangs. A user's quota is not in "
+        "it.",
+        label.JOB,
+        unit=_BYTES,
+    ),
     # --- where its time went ---------------------------------------------------------------------
     _metric(
         Exporter.HOLDING,

@@ -1,9 +1,11 @@
 """How far a running job is, as its agents say when they are asked."""
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,7 +85,31 @@ def test_agent_of_rank_0_tells_where_its_ranks_stand(agent: Node, tmp_path: Path
     assert agent.asked == [JOB]
     assert [one.rank for one in found] == [0, 1]
     assert found[0].output_ago_s is not None and found[0].output_ago_s >= 0.0
-    assert dataclasses.replace(found[0], output_ago_s=None) == PLAIN
+    assert dataclasses.replace(found[0], output_ago_s=None, output_free_bytes=None) == PLAIN
+
+
+def test_agent_tells_what_is_left_on_the_disk_to_which_its_ranks_write(
+    agent: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else says that lines are dropped; before a rank has written there, nothing is told."""
+    asked: list[Path] = []
+
+    def full(folder: Path) -> SimpleNamespace:
+        asked.append(folder)
+        return SimpleNamespace(f_bfree=1000, f_bavail=3, f_frsize=4096)
+
+    told = []
+    for outputs in ((tmp_path / "gone" / "out",), (tmp_path / "out", tmp_path / "err"), ()):
+        agent.found = progress_answer([RankState(progress=PLAIN, outputs=outputs)])
+        told.append(read(agent.server.port)[0].output_free_bytes)
+    assert told[0] is None and told[2] is None
+    assert told[1] is not None and told[1] > 0
+    monkeypatch.setattr(os, "statvfs", full)
+    answer = progress_answer([RankState(progress=PLAIN, outputs=(tmp_path / "out",))])
+    monkeypatch.undo()
+    agent.found = answer
+    assert read(agent.server.port)[0].output_free_bytes == 3 * 4096
+    assert asked == [tmp_path]
 
 
 def test_agent_tells_how_old_the_newest_checkpoint_is(agent: Node, tmp_path: Path) -> None:

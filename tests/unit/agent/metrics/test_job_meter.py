@@ -263,7 +263,10 @@ def test_node_whose_lease_is_unsure_does_not_speak_for_the_job() -> None:
 
 
 def test_job_that_is_over_says_so_once() -> None:
-    """By the node that spoke when it ended, also when that serves it no more."""
+    """By the node that spoke when it ended, also when that serves it no more.
+
+    Its slots are told no more: a sum of 0 means that nobody serves a job that wants to be served.
+    """
     first, second = Node(0), Node(1)
     for node in (first, second):
         node.enters(a_world(1, 0, 1))
@@ -272,7 +275,7 @@ def test_job_that_is_over_says_so_once() -> None:
         node.meter.rest(keeps_slots=False)
     assert (first.value("job_phase", "failed"), first.value("wanted_nodes")) == (1, 0)
     assert second.value("job_phase", "failed") is None
-    assert first.value("job_slots") == 0
+    assert (first.value("job_slots"), second.value("job_slots")) == (None, None)
 
 
 def test_node_that_left_the_job_speaks_no_more_of_it() -> None:

@@ -22,6 +22,11 @@ def shown(meters: JobMeters) -> list[str]:
     return [reading.spec.name for reading in meters.readings().jobs]
 
 
+def slots_told(meters: JobMeters) -> list[object]:
+    samples = [each for reading in meters.readings().jobs for each in job_samples(reading)]
+    return [each.value for each in samples if each.metric.name == "elasticd_job_slots"]
+
+
 def test_series_of_a_job_end_ten_minutes_after_it() -> None:
     """So that its last scrapes say how it ended."""
     clock = Clock()
@@ -73,6 +78,18 @@ def test_job_without_a_part_of_this_node_is_known_until_it_is_over() -> None:
     assert meters.readings().unserved == ("elsewhere",)
     meters.forget(JobName("elsewhere"))
     assert meters.readings().unserved == ()
+
+
+def test_job_that_ended_after_this_node_had_left_it_has_no_slots_to_sum() -> None:
+    """Where the agent that tells its phase is gone too, a sum of 0 looked like a job that waits."""
+    meters = JobMeters(now_s=Clock())
+    meters.add(JobName("job"), "u1")
+    meters.close(meters.open(spec_of()))
+    assert slots_told(meters) == [0], "others may serve it, or nobody"
+    meters.forget(JobName("job"))
+    assert slots_told(meters) == []
+    meters.open(spec_of())
+    assert slots_told(meters) == [0]
 
 
 def test_job_that_is_submitted_anew_under_the_name_has_one_phase() -> None:

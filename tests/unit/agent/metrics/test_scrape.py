@@ -1,11 +1,15 @@
 """The answer to a scrape: whole, valid, and none where the agent cannot say how things are."""
 
+import os
 import subprocess
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 import elasticd
 from elasticd.records.checkpoint import CheckpointSpec
@@ -17,6 +21,8 @@ from elasticd.store.request_times import RequestTimes
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, parsed
 from elasticd_agent.loop.clock import now_s
+from elasticd_agent.metrics import disk_room as module
+from elasticd_agent.metrics.disk_room import DiskRooms
 from elasticd_agent.metrics.job_meters import JobMeters, Readings
 from elasticd_agent.metrics.scrape import Scrape
 from elasticd_agent.metrics.sources import Sources
@@ -118,6 +124,36 @@ def test_event_writers_metrics_come_with_it(tmp_path: Path) -> None:
     (folder / "a.tensorboard.prom").write_text("elasticd_tensorboard_dropped_steps_total 7\n")
     assert scene.value("tensorboard_dropped_steps_total", "own") == 7
     assert scene.value("checkpoint_saved_total", "own") == 4
+
+
+def test_room_for_the_output_of_a_job_comes_with_it(tmp_path: Path) -> None:
+    """Of its own folder where it has one; before anybody has written there it is absent."""
+    scene = Scene(tmp_path)
+    assert scene.value("output_free_bytes", "own") is None
+    (scene.run_folder / "own").mkdir(parents=True)
+    before = os.statvfs(tmp_path)
+    free = scene.value("output_free_bytes", "own")
+    assert free is not None and free % before.f_frsize == 0
+    assert abs(free - before.f_bavail * before.f_frsize) < 1 << 30
+
+
+def test_file_system_that_hangs_costs_its_room_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scrape waits a moment; once it answers again the next one has the number."""
+    goes_on = Event()
+    rooms = DiskRooms()
+    folders = {JobName("own"): tmp_path}
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "free_bytes", lambda folder: goes_on.wait(60.0) and 7)
+    assert rooms.read(folders) == rooms.read(folders) == {}
+    hung = rooms._thread
+    assert hung is not None
+    goes_on.set()
+    hung.join(60.0)
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", 60.0)
+    assert rooms.read(folders) == {JobName("own"): 7}
+    assert rooms.read({}) == {}
 
 
 def test_agent_whose_owner_does_not_answer_is_down(tmp_path: Path) -> None:

@@ -51,6 +51,20 @@ def test_job_is_shown_with_who_submitted_it_and_its_processes(
     assert rows["b"][1:3] == ["host-b", "1"]
 
 
+def test_change_of_size_of_an_in_process_job_is_not_called_a_restart(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing restarted; the number is that of changes of world, joins and resizes too."""
+    run_it(store)
+    put(store, KEYS.status(JOB), replace(RUNNING, restarts=2, is_in_process=True))
+    monkeypatch.setattr(command, "read_ranks", lambda *args: ())
+    assert main(["status", JOB]) == 0
+    assert "\nchanges of world: 2; of the budget: script errors 0/3" in capfd.readouterr().out
+    assert main(["status"]) == 0
+    head, _, row = [line.split() for line in capfd.readouterr().out.splitlines() if line.strip()]
+    assert dict(zip(head, row, strict=False))["CHANGES"] == "2" and "RESTARTS" not in head
+
+
 @pytest.mark.parametrize(
     ("ages_s", "said"),
     [
@@ -87,6 +101,36 @@ def test_job_with_checkpoints_says_how_old_the_newest_is(
     assert main(["status", JOB]) == 0
     shown = capfd.readouterr().out
     assert said in shown if said is not None else "checkpoint" not in shown
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "said"),
+    [
+        (0, "nothing"),
+        (12_288, "12.3 kB"),
+        (command.FULL_BYTES, None),
+        (None, None),
+    ],
+)
+def test_node_whose_workers_find_no_room_for_their_output_is_named(
+    store: MemoryStore,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    free_bytes: int | None,
+    said: str | None,
+) -> None:
+    """Their lines are dropped, and the job trains on."""
+    run_it(store)
+    ranks = tuple(
+        RankProgress(rank=Rank(at), generation=Generation(2), step=20, output_free_bytes=free)
+        for at, free in enumerate((10**9, free_bytes))
+    )
+    monkeypatch.setattr(command, "read_ranks", lambda *args: ranks)
+    assert main(["status", JOB]) == 0
+    shown = capfd.readouterr().out
+    line = f"node b: {said} is left on the disk to which its workers write; lines that find no room"
+    assert (line in shown) == (said is not None)
+    assert ("no room" in shown) == (said is not None) and "node a:" not in shown
 
 
 @pytest.mark.parametrize("is_held_up", [False, True])
