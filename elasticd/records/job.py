@@ -255,6 +255,9 @@ class JobStatus:
     """The committed steps when the budget was last refilled."""
     uid: str = ""
     """The uid of the job's spec, since a name may be used again. Empty from an older version."""
+    exit_code: int | None = None
+    """The greatest exit code of a local run's agents, if they ended before the job and no rank has
+    failed."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

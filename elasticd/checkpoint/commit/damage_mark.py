@@ -34,9 +34,7 @@ class DamageMark:
         return with_checksum(
             {
                 "format": FORMAT,
-                "run": self.snapshot.run,
-                "generation": self.snapshot.generation,
-                "step": self.snapshot.step,
+                **self.snapshot.to_plain(),
                 "part": self.block.part,
                 "block": self.block.number,
             }
@@ -49,8 +47,7 @@ class DamageMark:
         Raises: Damaged: the text is something else.
         """
         fields = json_read.document(data, MARK_LIMIT_BYTES, FORMAT)
-        named = (snapshot.run, snapshot.generation, snapshot.step)
-        if tuple(map(fields.get, ("run", "generation", "step"))) != named:
+        if Snapshot.from_plain(fields) != snapshot:
             raise Damaged("It is the mark of another snapshot.")
         number = json_read.integer(fields, "block", BLOCK_LIMIT)
         return cls(snapshot=snapshot, block=DamagedBlock(json_read.text(fields, "part"), number))

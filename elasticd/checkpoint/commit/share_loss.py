@@ -37,9 +37,7 @@ class ShareLoss:
         return with_checksum(
             {
                 "format": FORMAT,
-                "run": self.snapshot.run,
-                "generation": self.snapshot.generation,
-                "step": self.snapshot.step,
+                **self.snapshot.to_plain(),
                 "share": self.share,
                 "holder": self.holder,
                 "uid": self.uid,
@@ -54,8 +52,8 @@ class ShareLoss:
         Raises: Damaged: the text is something else.
         """
         fields = json_read.document(data, LOSS_LIMIT_BYTES, FORMAT)
-        named = (snapshot.run, snapshot.generation, snapshot.step, share, holder)
-        if tuple(map(fields.get, ("run", "generation", "step", "share", "holder"))) != named:
+        held = (fields.get("share"), fields.get("holder"))
+        if Snapshot.from_plain(fields) != snapshot or held != (share, holder):
             raise Damaged("It is the loss of another share.")
         return cls(
             snapshot=snapshot,

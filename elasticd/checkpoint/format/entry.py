@@ -7,7 +7,7 @@ from typing import Self
 
 from elasticd.checkpoint.format import json_read
 from elasticd.checkpoint.format.json_read import Damaged, value_text, with_checksum
-from elasticd.checkpoint.format.layout import LAST_STEP, Snapshot
+from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.number_ranges import NumberRanges
 
 __all__ = [
@@ -76,16 +76,13 @@ class LogEntry:
         object.__setattr__(self, "kept", NumberRanges(self.kept))
 
     def to_json(self) -> bytes:
-        snapshot = self.snapshot
         is_plain = len(self.kept) <= PLAIN_LIMIT
         return with_checksum(
             {
                 "format": FORMAT if is_plain else RANGES_FORMAT,
                 "number": self.number,
                 "kind": self.kind.value,
-                "run": snapshot.run,
-                "generation": snapshot.generation,
-                "step": snapshot.step,
+                **self.snapshot.to_plain(),
                 "uid": self.uid,
                 "job": self.job,
                 "kept": list(self.kept) if is_plain else NumberRanges(self.kept).rows(),
@@ -124,11 +121,7 @@ class LogEntry:
         return cls(
             number=number,
             kind=LogEntryKind(fields["kind"]),
-            snapshot=Snapshot(
-                run=json_read.integer(fields, "run", 10**9 - 1),
-                generation=json_read.integer(fields, "generation", 10**12 - 1),
-                step=json_read.integer(fields, "step", LAST_STEP),
-            ),
+            snapshot=Snapshot.from_plain(fields),
             uid=json_read.text(fields, "uid"),
             job=json_read.text(fields, "job"),
             kept=NumberRanges.from_rows("kept", kept, number, KEPT_LIMIT),

@@ -5,8 +5,11 @@ name that it needs.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
+
+from elasticd.checkpoint.format import json_read
 
 __all__ = [
     "COMMITS",
@@ -64,6 +67,22 @@ class Snapshot:
         step, run, generation = map(int, found.groups())
         snapshot = cls(run=run, generation=generation, step=step)
         return snapshot if snapshot.folder == f"{STEPS}/{name}" else None  # Not with zeros more.
+
+    def to_plain(self) -> dict[str, int]:
+        """Return the fields by which a JSON text names the snapshot."""
+        return {"run": self.run, "generation": self.generation, "step": self.step}
+
+    @classmethod
+    def from_plain(cls, fields: Mapping[str, Any]) -> Self:
+        """Read the fields that `to_plain` wrote into a text.
+
+        Raises: Damaged: a field is missing, or no number that it may be.
+        """
+        return cls(
+            run=json_read.integer(fields, "run", 10**9 - 1),
+            generation=json_read.integer(fields, "generation", 10**12 - 1),
+            step=json_read.integer(fields, "step", LAST_STEP),
+        )
 
     def __str__(self) -> str:
         return f"step {self.step} (run {self.run}, generation {self.generation})"

@@ -18,7 +18,7 @@ from elasticd.checkpoint.format import json_read
 from elasticd.checkpoint.format.box_cover import uncovered
 from elasticd.checkpoint.format.checksum import BLOCK_BYTES
 from elasticd.checkpoint.format.json_read import Damaged, value_text, with_checksum
-from elasticd.checkpoint.format.layout import LAST_STEP, Snapshot, is_part_name
+from elasticd.checkpoint.format.layout import Snapshot, is_part_name
 
 __all__ = [
     "BLOCK_BYTES",
@@ -142,7 +142,7 @@ class Fragment:
         """
         fields = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
         parts = _parts(fields)
-        snapshot = _snapshot(fields)
+        snapshot = Snapshot.from_plain(fields)
         return cls(
             snapshot=snapshot,
             uid=json_read.text(fields, "uid"),
@@ -188,7 +188,7 @@ class Manifest:
         fields = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
         parts = _parts(fields)
         found = cls(
-            header=_header(fields.get("header"), _snapshot(fields)),
+            header=_header(fields.get("header"), Snapshot.from_plain(fields)),
             parts=parts,
             pieces=_pieces(fields, len(parts)),
         )
@@ -256,6 +256,7 @@ def merged(fragments: Sequence[Fragment]) -> Manifest:
 
 
 def _plain_snapshot(snapshot: Snapshot) -> dict[str, int]:
+    # `Snapshot.to_plain` would be one more file on the way of each share.
     return {"run": snapshot.run, "generation": snapshot.generation, "step": snapshot.step}
 
 
@@ -282,14 +283,6 @@ def _plain_pieces(pieces: Sequence[Piece]) -> list[Any]:
 
 
 # --- from JSON ----------------------------------------------------------------------------------
-
-
-def _snapshot(fields: Mapping[str, Any]) -> Snapshot:
-    return Snapshot(
-        run=json_read.integer(fields, "run", 10**9 - 1),
-        generation=json_read.integer(fields, "generation", 10**12 - 1),
-        step=json_read.integer(fields, "step", LAST_STEP),
-    )
 
 
 def _header(fields: Any, snapshot: Snapshot) -> Header:

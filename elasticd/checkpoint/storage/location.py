@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 
 __all__ = [
+    "MOST_PATH_BYTES",
     "checked_options",
     "checked_url",
     "open_bucket",
@@ -37,6 +38,10 @@ _SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connec
 _EXACTLY_SECRET = {"key", "auth"}
 _IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
 """A user and a password in a URL, as in http://user:password@proxy."""
+MOST_NAME = 255
+"""The characters of a folder's name: Linux takes as many bytes, some mounted file systems more."""
+MOST_PATH_BYTES = 4_000
+"""What Linux's limit of 4096 leaves beside the names of a checkpoint's objects."""
 _ONE_COLON = re.compile(r"(file|local|s3a?|gc?s|abfss?|az|https?):(?!//)/?(.*)", re.IGNORECASE)
 """A URL of which the slashes were forgotten, in whole or in part, or lost in a `Path`."""
 
@@ -45,7 +50,7 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
     """Return the URL in full; a plain path is one below `here`. `flag` is the flag that gave it.
 
     Raises: CallError: the text is no URL of a known kind, names storage that ends with its process,
-        or holds credentials.
+        has a name that is too long, or holds credentials.
     """
     if not url or "\0" in url:
         is_plain = flag in ("--checkpoint", "URL")
@@ -54,7 +59,7 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
     _check_slashes(url, here, flag)
     _check_home(url, here, flag)
     if "://" not in url:
-        return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
+        return _folder_url(os.path.join(here or os.getcwd(), url), flag)
     protocol, _, rest = url.partition("://")
     if protocol == "local":
         protocol = "file"  # fsspec's driver for it does not write whole or not at all; ours does.
@@ -71,7 +76,7 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
     if protocol == "file":
         if not rest.startswith("/"):
             raise CallError(f"{flag} {url}: a file URL has three slashes, file:///{rest}.")
-        return f"file://{os.path.normpath(rest)}"
+        return _folder_url(rest, flag)
     if not rest.split("/")[0]:
         raise CallError(f"{flag} {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
     try:
@@ -168,6 +173,27 @@ def _opened(
     from elasticd.checkpoint.storage.fsspec_bucket import FsspecBucket
 
     return FsspecBucket(url, given)
+
+
+def _folder_url(path: str, flag: str) -> str:
+    """Return the URL of a folder whose objects can have names.
+
+    Raises: CallError: a name in the path, or the whole path, is too long.
+    """
+    path = os.path.normpath(path)
+    longest = max(map(len, path.split("/")))
+    if longest > MOST_NAME:
+        raise CallError(
+            f"{flag} has a name of {longest} characters between two slashes, and file systems take "
+            f"{MOST_NAME}: give a shorter one."
+        )
+    nbytes = len(path.encode(errors="surrogatepass"))
+    if nbytes > MOST_PATH_BYTES:
+        raise CallError(
+            f"{flag} is a path of {nbytes} bytes, and the names of checkpoints leave room for "
+            f"{MOST_PATH_BYTES}: give a shorter one."
+        )
+    return f"file://{path}"
 
 
 def _check_slashes(text: str, here: str, flag: str) -> None:

@@ -18,10 +18,15 @@ def entry_of(
 ) -> tuple[EntryKind, str, tuple[str, ...]]:
     """Return the program to start: its kind, the script, module or program, and the arguments.
 
-    Raises: CallError: there is no such interpreter.
+    Raises: CallError: there is no such interpreter, or a path is given as a module.
     """
     script, args = str(values["script"]), tuple(values["script_args"])
     is_module = bool(values["module"]) and not values["run_path"]
+    if is_module and "/" in script:
+        raise CallError(
+            f"-m {script} is a path, and -m takes the name of a module: write elasticd run "
+            f"{script}, or -m with dots and without the ending .py."
+        )
     if values["no_python"] and not values["run_path"]:
         return EntryKind.COMMAND, script, args
     python = values["python"] or environ.get("PYTHON_EXEC")

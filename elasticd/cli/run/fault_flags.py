@@ -24,9 +24,9 @@ def with_faults(
     Raises: CallError: a flag's value is malformed or out of its range.
     """
     seconds = parse_value.seconds
+    variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
     shutdown_timeout_s = seconds(
-        "--shutdown-timeout",
-        values["shutdown_timeout"] or environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+        *_first("--shutdown-timeout", values["shutdown_timeout"], variable, environ.get(variable)),
         draft.shutdown_timeout_s,
     )
     compare_every = parse_value.whole(
@@ -38,14 +38,22 @@ def with_faults(
         shutdown_timeout_s=shutdown_timeout_s,
         failure_timeout_s=min(draft.failure_timeout_s, shutdown_timeout_s),
         formation_timeout_s=seconds(
-            "--formation-timeout",
-            values["formation_timeout"] or conf.get("join_timeout"),
+            *_first(
+                "--formation-timeout",
+                values["formation_timeout"],
+                "--rdzv-conf join_timeout",
+                conf.get("join_timeout"),
+            ),
             draft.formation_timeout_s,
             least_s=1.0,  # With 0 s, each world would be too late.
         ),
         join_window_s=seconds(
-            "--join-window",
-            values["join_window"] or conf.get("last_call_timeout"),
+            *_first(
+                "--join-window",
+                values["join_window"],
+                "--rdzv-conf last_call_timeout",
+                conf.get("last_call_timeout"),
+            ),
             draft.join_window_s,
         ),
         isolation_limit_s=seconds(
@@ -60,6 +68,13 @@ def with_faults(
         compare_every=compare_every,
         compares_seldom=values["compare_every"] is None or compare_every != 0,
     )
+
+
+def _first(
+    flag: str, text: str | None, other: str, other_text: str | None
+) -> tuple[str, str | None]:
+    """Return a flag and its value, or else the other one, so that an error names what was given."""
+    return (flag, text) if text else (other, other_text)
 
 
 def _limits(before: Limits, values: Mapping[str, Any]) -> Limits:

@@ -14,7 +14,7 @@ from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.progress.screen import Screen
 from elasticd.cli.record_source import RecordSource, open_run
 from elasticd.cli.run.agent_call import AgentCalls
-from elasticd.cli.run.checkpoint_owner import check_owner
+from elasticd.cli.run.checkpoint_location import check_location
 from elasticd.cli.run.request import RunRequest
 from elasticd.control import job_submission
 from elasticd.control.job_policy import set_policy
@@ -111,7 +111,7 @@ class Foreground:
             stack.callback(self._agents.stop, AGENT_GRACE_S)
             # Agents import for as long as this process does, so they start before it connects.
             self._agents.start(self._calls.local(settings, fork_server))
-            check_owner(self._spec.checkpoint, self._environ)
+            check_location(self._spec.checkpoint, self._environ)
             store = open_store(settings, self._keys)
             stack.callback(store.close)
             job_submission.submit(store, self._keys, self._spec)
@@ -134,7 +134,7 @@ class Foreground:
             store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
             wanted = self._spec
-            check_owner(wanted.checkpoint, self._environ)
+            check_location(wanted.checkpoint, self._environ)
             self._spec = job_submission.submit_or_join(store, self._keys, wanted)
             for flag in ignored_flags(self._spec, wanted):
                 self._screen.note(
@@ -153,7 +153,7 @@ class Foreground:
         name = self._spec.name
         with closing(open_store(self._request.store, self._keys)) as store:
             job_submission.check_room(store, self._keys, self._spec)
-            check_owner(self._spec.checkpoint, self._environ, is_node=False)
+            check_location(self._spec.checkpoint, self._environ, is_node=False)
             if self._interrupt.count:  # Etcd or the storage may have been slow to answer.
                 self._screen.note(f"interrupted: job {name} was not submitted")
                 return 128 + self._interrupt.number

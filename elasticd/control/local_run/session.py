@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from elasticd.control import jobs
 from elasticd.control.follow import EtcdAway, Follower, JobEnded, News, WorldFormed
@@ -220,15 +221,15 @@ class LocalRun:
     def _is_abandoned(self, agents: Agents) -> bool:
         """Report agents that ended; return whether too few agents are left for the job."""
         ended = agents.ended()
+        least = self._spec.min_nodes if self._is_private else 1
+        is_abandoned = len(agents.nodes - ended.keys()) < least
         for node in ended.keys() - self._ended:
             self._ended.add(node)
             if not self._interrupt.count:
-                self._tell(
-                    AgentEnded(
-                        node=node, ending=_ending(ended[node]), words=agents.last_words(node)
-                    )
-                )
-        return len(agents.nodes - ended.keys()) < (self._spec.min_nodes if self._is_private else 1)
+                # The sentence that ends the job has the words.
+                words = "" if is_abandoned else agents.last_words(node)
+                self._tell(AgentEnded(node=node, ending=_ending(ended[node]), words=words))
+        return is_abandoned
 
     def _abandoned(self, agents: Agents) -> JobStatus:
         """Return the job's final status; if there is none, one that says how our agents ended."""
@@ -246,7 +247,7 @@ class LocalRun:
         words = next(filter(None, map(agents.last_words, ended)), "")
         message = f"Too few agents are left on this machine; ended: {endings}. {words}".strip()
         if self._is_private:
-            return self._given_up(message, Phase.FAILED)
+            return self._given_up(message, Phase.FAILED, max(0, *ended.values()) or None)
         raise EnvironmentProblem(message)
 
     def _left(self) -> JobStatus:
@@ -263,18 +264,21 @@ class LocalRun:
         message = "on this host, which has left it; it goes on on the others"
         return replace(status, phase=Phase.STOPPED, reason=Reason.STOP_REQUESTED, message=message)
 
-    def _given_up(self, message: str, phase: Phase = Phase.STOPPED) -> JobStatus:
+    def _given_up(
+        self, message: str, phase: Phase = Phase.STOPPED, exit_code: int | None = None
+    ) -> JobStatus:
         """Write the end of a private job if no other process can write it; return its status."""
         key = self._keys.status(self._spec.name)
         status = JobStatus()
         reason = Reason.STOP_REQUESTED if phase is Phase.STOPPED else Reason.NODE_LOST
+        ended = partial(replace, phase=phase, reason=reason, message=message, exit_code=exit_code)
         try:
             item = self._store.get(key) if self._is_private else None
             if item is not None:
                 status = decode(JobStatus, item.value)
             if status.phase.is_final:
                 return status
-            status = replace(status, phase=phase, reason=reason, message=message)
+            status = ended(status)
             if item is not None:
                 self._store.commit(
                     Txn(
@@ -289,7 +293,7 @@ class LocalRun:
                     )
                 )
         except ElasticdError:
-            status = replace(status, phase=phase, reason=reason, message=message)
+            status = ended(status)
         return status
 
 
@@ -311,4 +315,4 @@ def exit_code(status: JobStatus, interrupt: int = 0) -> int:
         return 128 + number if 0 < number < 128 else 1
     if failure is not None and failure.exit_code:
         return failure.exit_code % 256 or 1
-    return 1
+    return status.exit_code or 1

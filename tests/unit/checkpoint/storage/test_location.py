@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 
+from elasticd.checkpoint.format.layout import (
+    LAST_STEP,
+    Snapshot,
+    is_part_name,
+    loss_name,
+    part_name,
+)
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.checkpoint.storage.location import checked_options, checked_url, open_bucket, resolved
+from elasticd.checkpoint.storage.location import (
+    MOST_PATH_BYTES,
+    checked_options,
+    checked_url,
+    open_bucket,
+    resolved,
+)
 from elasticd.errors import CallError, EnvironmentProblem
 
 
@@ -91,6 +104,34 @@ def test_home_that_the_shell_did_not_put_in_is_no_folder(
     )
     assert checked_url("./~/ck", "/here") == "file:///here/~/ck"
     assert checked_url("~ck", "/here") == "file:///here/~ck"
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_name_that_no_file_system_takes_is_refused(scheme: str) -> None:
+    """Rank 0 said so, below a traceback, where the job ran on other nodes."""
+    with pytest.raises(CallError) as caught:
+        checked_url(f"{scheme}/data/{'a' * 256}", "/here")
+    assert str(caught.value) == (
+        "--checkpoint has a name of 256 characters between two slashes, and file systems take 255: "
+        "give a shorter one."
+    )
+    longest = f"{scheme}{'/abcdefghi' * 400}"
+    assert checked_url(f"{longest}/", "/here") == f"file://{'/abcdefghi' * 400}"
+    with pytest.raises(CallError) as caught:
+        checked_url(f"{longest}/a", "/here", flag="--tensorboard")
+    assert str(caught.value) == (
+        "--tensorboard is a path of 4002 bytes, and the names of checkpoints leave room for 4000: "
+        "give a shorter one."
+    )
+    assert checked_url(f"{scheme}/{'ä' * 255}", "/") == f"file:///{'ä' * 255}", "cifs takes it"
+
+
+def test_longest_path_leaves_room_for_the_longest_name() -> None:
+    snapshot = Snapshot(run=10**9 - 1, generation=10**12 - 1, step=LAST_STEP)
+    part = part_name(10**7 - 1, 9, "f" * 8, 10**7 - 1)
+    assert is_part_name(part)
+    names = (f"{snapshot.folder}/{part}", loss_name(snapshot, 10**7 - 1, 9))
+    assert MOST_PATH_BYTES + 1 + max(map(len, names)) < 4096, "and the NUL at its end"
 
 
 def test_memory_of_one_process_is_no_storage() -> None:

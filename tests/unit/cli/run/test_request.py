@@ -241,6 +241,40 @@ def test_the_shutdown_timeout_has_torchruns_variable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "environ", "named"),
+    [
+        (["--rdzv-conf", "join_timeout=abc"], {}, "--rdzv-conf join_timeout"),
+        (["--rdzv-conf", "last_call_timeout=abc"], {}, "--rdzv-conf last_call_timeout"),
+        ([], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "abc"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+        (
+            ["--formation-timeout", "abc", "--rdzv-conf", "join_timeout=9"],
+            {},
+            "--formation-timeout",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_as_it_was_given(
+    flags: list[str], environ: dict[str, str], named: str
+) -> None:
+    """The flag of ours was blamed that has the same meaning, and that nobody had written."""
+    with pytest.raises(CallError) as caught:
+        parse([*flags, "t.py"], environ)
+    assert str(caught.value) == f"{named} abc is not a number of seconds."
+
+
+@pytest.mark.parametrize("flags", [[], ["--python", sys.executable], [*ETCD, "--cwd", "/x"]])
+def test_a_path_is_no_module(flags: list[str]) -> None:
+    """Whether a file is there or not: the job started, failed, was started again and failed."""
+    with pytest.raises(CallError) as caught:
+        parse([*flags, "-m", "pkg/train.py"], {})
+    assert str(caught.value) == (
+        "-m pkg/train.py is a path, and -m takes the name of a module: write elasticd run "
+        "pkg/train.py, or -m with dots and without the ending .py."
+    )
+    assert parse(["--run-path", "-m", "pkg/train.py"], {}).draft.entry == "pkg/train.py"
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         ["--max-restarts", "-1"],

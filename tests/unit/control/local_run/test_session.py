@@ -193,6 +193,35 @@ def test_a_private_job_without_enough_agents_fails_with_their_last_words() -> No
     assert [type(news) for news in case.told] == [AgentEnded]
 
 
+def test_what_the_last_agents_said_is_told_once_and_gives_the_exit_code() -> None:
+    """A module of `--preload` that is not there was told twice, and the exit code was 1."""
+    for codes, expected in (((2, 2), 2), ((-9, 2), 2), ((-9, -9), 1), ((0, 0), 1)):
+        agents = ScriptedAgents("a", "b")
+        agents.over = {NodeId("a"): codes[0], NodeId("b"): codes[1]}
+        case = Case(agents)
+        status = case.session.run()
+        assert status.message.count("There is no torch.") == 1
+        assert [news.words for news in case.told if isinstance(news, AgentEnded)] == ["", ""]
+        assert exit_code(status) == exit_code(case.status()) == expected
+
+
+def test_what_an_agent_said_is_told_while_others_go_on() -> None:
+    agents = ScriptedAgents("a", "b")
+    agents.over = {NodeId("a"): 2}
+    case = Case(agents)
+
+    def receive(news: RunNews) -> None:
+        case.told.append(news)
+        agents.over[NodeId("b")] = 2
+
+    case.session._tell = receive
+    case.session.run()
+    assert [news.words for news in case.told if isinstance(news, AgentEnded)] == [
+        "There is no torch.",
+        "",
+    ]
+
+
 def test_a_joined_job_outlives_the_agent_of_this_host() -> None:
     """Other hosts may go on: nothing is written, only this call fails."""
     agents = ScriptedAgents("a")

@@ -16,7 +16,7 @@ from elasticd.checkpoint.storage.location import open_unprobed
 from elasticd.errors import CallError
 from elasticd.records.checkpoint import CheckpointSpec
 
-__all__ = ["check_owner"]
+__all__ = ["check_location"]
 
 LIMIT_S = 3.0
 """The time for a storage's answer, including a driver's import; after it the keepers will check."""
@@ -35,7 +35,7 @@ _FOR_GOOD = frozenset(
 """The errors that do not pass by themselves: a full disk, or a server that is away, may."""
 
 
-def check_owner(
+def check_location(
     spec: CheckpointSpec | None, environ: Mapping[str, str], *, is_node: bool = True
 ) -> None:
     """Refuse a URL that holds another job's checkpoints, or a folder that cannot be written; a
@@ -58,7 +58,7 @@ def check_owner(
             owners.append(first_owner(open_unprobed(spec.url, spec.options, environ)))
 
     # The thread is abandoned if it hangs: a driver may search a whole network for credentials.
-    thread = Thread(target=look, name="owner", daemon=True)
+    thread = Thread(target=look, name="location", daemon=True)
     thread.start()
     thread.join(LIMIT_S)
     if any(whys):
