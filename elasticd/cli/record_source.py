@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
+from elasticd.cli.killed_run import is_killed_run, killed_run_sentence
 from elasticd.cli.main import complain
 from elasticd.control.local_run.archive import load
 from elasticd.control.local_run.run_folder import JobFolder, local_jobs
@@ -23,6 +25,7 @@ __all__ = [
     "check_live",
     "complain_once",
     "job_source",
+    "killed_runs",
     "known_runs",
     "open_run",
     "sources",
@@ -114,6 +117,17 @@ def sources(values: Values) -> Iterator[list[RecordSource]]:
             source.store.close()
 
 
+def killed_runs(values: Values) -> list[str]:
+    """Return a sentence for each local run that is over and kept no records; newest first."""
+    if settings_from(values, os.environ) is not None:
+        return []
+    return [
+        killed_run_sentence(folder, time.time())
+        for folder in local_jobs(_run_folder(values))
+        if is_killed_run(folder)
+    ]
+
+
 def check_live(source: RecordSource, job: str) -> None:
     """Check that a job can still be changed.
 
@@ -127,7 +141,9 @@ def check_live(source: RecordSource, job: str) -> None:
 def open_run(folder: JobFolder) -> Iterator[RecordSource]:
     """Open the records of a local run that runs or is over.
 
-    Raises: NotFound: the run kept no records. Unavailable: the run's etcd does not answer.
+    Raises:
+        NotFound: the run kept no records.
+        Unavailable: the run's etcd does not answer, or the run just begins.
     """
     source = _connect(folder)
     try:
@@ -150,10 +166,12 @@ def _connect(folder: JobFolder) -> RecordSource:
                 store=store, keys=Keys(), run_folder=folder.run_folder, has_ended=has_ended
             )
     if not folder.records.exists():
-        raise NotFound(
-            f"The run {folder.job!r} was killed before it could keep its records, or had no room "
-            f"for them; its logs are in {folder.path}."
-        )
+        if folder.is_live():
+            raise Unavailable(
+                f"The run {folder.job!r} begins or ends at this moment, and has no records yet: "
+                "call this again."
+            )
+        raise NotFound(killed_run_sentence(folder, time.time()))
     archived = MemoryStore()
     load(folder.records, archived)
     return RecordSource(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)

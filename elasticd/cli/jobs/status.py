@@ -11,7 +11,13 @@ from elasticd.autoscale.explain.size_wishes import status_lines, summary
 from elasticd.cli.jobs.late_words import late_now
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.redraw import redraw
-from elasticd.cli.record_source import RecordSource, complain_once, job_source, sources
+from elasticd.cli.record_source import (
+    RecordSource,
+    complain_once,
+    job_source,
+    killed_runs,
+    sources,
+)
 from elasticd.cli.terminal import words
 from elasticd.cli.terminal.table import show_table
 from elasticd.control.progress import read_ranks
@@ -74,21 +80,23 @@ def _show_list(
             store, keys = source.store, source.keys
             reports = job_reports(store.list(keys.jobs).items, keys, unreadable)
             found += with_elsewhere(store, keys, reports, unreadable)
+    killed = [] if is_running else killed_runs(values)
     if is_running:
         found = [report for report in found if not report.status.phase.is_final]
     if is_json:
         click.echo(json.dumps([status_plain(report) for report in found], indent=indent))
-        complain_once(unreadable.sentence)
+        for sentence in (*killed, unreadable.sentence):
+            complain_once(sentence)
         return True
-    if not found and not unreadable.sentence:
+    if not found and not killed and not unreadable.sentence:
         click.echo("No job is running." if is_running else "There are no jobs.")
     if found:
         show_table(
             ("JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "CHANGES", "AGE", "BY", "MESSAGE"),
             [_job_row(report) for report in found],
         )
-    if unreadable.sentence:
-        click.echo(unreadable.sentence)
+    for sentence in filter(None, (*killed, unreadable.sentence)):
+        click.echo(sentence)
     return True
 
 
