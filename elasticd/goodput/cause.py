@@ -18,7 +18,8 @@ class TimeCause(StrEnum):
     """The time of steps that were repeated, and the work on a step that was lost with its world."""
     START = "start"
     """The time in which processes start (imports, the model, the first world up to its first
-    commit), or end with the job."""
+    commit), or end with the job: a slot whose worker has ended well is held until all have, and
+    until etcd is told of it."""
     NOTICE = "notice"
     """The time from the fault until this node knew of it."""
     RECOVER = "recover"

@@ -4,7 +4,8 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,10 +15,11 @@ from elasticd.bundle.mask import Mask
 from elasticd.bundle.secret import secrets_of_environ, secrets_of_options
 from elasticd.checkpoint.storage.location import checked_options
 from elasticd.cli.bundle.pack import Packed, pack
+from elasticd.cli.etcd_flags import Values, log_dir_of
 from elasticd.cli.jobs.options import json_options
 from elasticd.cli.record_source import RecordSource, job_source
 from elasticd.cli.terminal.words import counted, size_of
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, Unavailable
 from elasticd.records.ids import JobName
 
 __all__ = ["bundle", "bundle_lines", "bundle_plain", "check_place", "make"]
@@ -57,7 +59,7 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
     place = destination_of(to, "--to")
     options = checked_options(storage_options)
     check_place(place, "--to", options, os.environ)
-    with job_source(values, job) as (source, name):
+    with _records(values, job) as (source, name):
         done, packed = make(source, name, place, options, os.environ)
     if is_json:
         click.echo(json.dumps(bundle_plain(done, packed), indent=2))
@@ -65,6 +67,30 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
         for line in (*bundle_lines(done, packed), WARNING):
             click.echo(line)
     return 0
+
+
+@contextmanager
+def _records(values: Values, job: str | None) -> Iterator[tuple[RecordSource, JobName]]:
+    """Open the job's records.
+
+    Raises: Unavailable: etcd is away; the message says why that is the end, and what there is.
+    """
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(job_source(values, job))
+        except Unavailable as exc:
+            raise Unavailable(f"{exc} {_without_records(values, job)}") from exc
+        yield opened
+
+
+def _without_records(values: Values, job: str | None) -> str:
+    """Say why nothing is packed without records, and where this host's files of the job are."""
+    # The spec has the values of --env and of storage options, which the script may have printed.
+    why = "No bundle is made: the job's record says which values are secrets to be masked"
+    folder = Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute() / (job or "")
+    if job is not None and folder.is_dir():
+        return f"{why}. What its workers and agents wrote on this host is in {folder}, unmasked."
+    return f"{why}. What its workers and agents wrote is in the run folder of each node, unmasked."
 
 
 def check_place(

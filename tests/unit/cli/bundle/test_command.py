@@ -9,13 +9,16 @@ import fsspec
 import pytest
 
 from elasticd.bundle import agent_client, destination
+from elasticd.cli import record_source
 from elasticd.cli.main import main
 from elasticd.control.logs.output import HttpFetch
+from elasticd.errors import Unavailable
 from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.job import JobStatus
+from elasticd.records.keys import Keys
 from elasticd.records.reason import Phase
-from elasticd.store.api import Delete, Put, Txn
+from elasticd.store.api import Delete, Put, Store, StoreSettings, Txn
 from elasticd.store.memory import MemoryStore
 from tests.unit.cli.bundle.conftest import JOB, Site, bundle_in, files_of
 from tests.unit.control.world_case import KEYS, node, put
@@ -47,6 +50,34 @@ def test_no_secret_is_found_anywhere_in_it(
     assert "canary" not in told.out + told.err
     output = files_of(path)["run/j/gen-2/rank-0.out"].decode()
     assert "env: ***ANY*** args: ***api-key*** ***token*** node: ***NODE_SECRET***" in output
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_without_etcd_nothing_is_packed_unmasked_and_the_files_are_named(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    has_folder: bool,
+) -> None:
+    """The values of --env stand in the job's record alone, and a script may have printed them."""
+
+    def away(settings: StoreSettings, keys: Keys) -> Store:
+        raise Unavailable("No etcd answers at http://e:1: start it or correct --etcd.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(record_source, "open_store", away)
+    runs = tmp_path / "runs"
+    if has_folder:
+        (runs / JOB / "gen-1").mkdir(parents=True)
+        (runs / JOB / "gen-1" / "rank-0.out").write_text("secret")
+    call = ["bundle", JOB, "--etcd", "http://e:1", "--log-dir", str(runs)]
+    assert main(call) != 0
+    said = capfd.readouterr().err
+    assert said.startswith("elasticd: No etcd answers") and len(said.splitlines()) == 1
+    assert "says which values are secrets to be masked" in said
+    where = f"on this host is in {runs / JOB}, unmasked." if has_folder else "folder of each node"
+    assert where in said
+    assert not list(tmp_path.glob("*.tar.gz"))
 
 
 def test_it_has_what_a_colleague_looks_for(site: Site) -> None:
