@@ -185,7 +185,9 @@ def test_kinds_without_a_namespace_are_listed(kube: KubeBackend) -> None:
     assert [name_of(item).name for item in kube.api.list(NODES, name=name).items] == [name]
     assert kube.api.list(NODES, name=f"{name}-other").items == ()
     assert kube.api.list(PODS, namespace=kube.namespace).items == ()
-    kube.api.delete(NODES, next(i for i in listed.items if name_of(i).name == name))
+    uid = next(i for i in listed.items if name_of(i).name == name)["metadata"]["uid"]
+    # Without a version: a real server's own controllers write to a node at any moment.
+    kube.api.delete(NODES, {"metadata": {"name": name, "uid": uid}})
     assert kube.get(NODES, Name("", name)) is None
 
 
@@ -312,6 +314,17 @@ def test_another_object_of_the_same_name_is_not_deleted(kube: KubeBackend) -> No
     kube.api.delete(ELASTIC_JOBS, made)
     found = kube.get(ELASTIC_JOBS, key(kube))
     assert found is not None and found["metadata"]["uid"] == other["metadata"]["uid"]
+
+
+def test_object_that_was_changed_meanwhile_is_not_deleted(kube: KubeBackend) -> None:
+    """Whoever changed it may want to keep it, as with a later end of its time to live."""
+    seen = kube.create(ELASTIC_JOBS, job(kube))
+    found = kube.change(ELASTIC_JOBS, key(kube), {"spec": {"replicas": 3}})
+    with pytest.raises(Fenced):
+        kube.api.delete(ELASTIC_JOBS, seen)
+    assert kube.get(ELASTIC_JOBS, key(kube)) is not None
+    kube.api.delete(ELASTIC_JOBS, found)
+    assert kube.get(ELASTIC_JOBS, key(kube)) is None
 
 
 def test_scale_sets_the_replicas(kube: KubeBackend) -> None:

@@ -84,9 +84,15 @@ class ApiServerConnection:
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Open an answer without an end; a read fails after `silence_s` seconds without data.
 
+        The answer's head must come as soon as that of any request: an API server sends it at once,
+        also if there is nothing to tell.
+
         Raises: ElasticdError: the errors that `Api` lists; also inside the `with`, if a read fails.
         """
-        with self._open("GET", path, query, None, what, "application/json", silence_s) as answer:
+        with self._open("GET", path, query, None, what, "application/json", READ_S) as answer:
+            sock = getattr(getattr(answer, "connection", None), "sock", None)
+            if sock is not None:
+                sock.settimeout(silence_s)
             yield answer
 
     def close(self) -> None:

@@ -108,18 +108,26 @@ class KubernetesApi:
         return found if subresource == "scale" else trimmed(kind, found)
 
     def delete(self, kind: ResourceKind, seen: Object) -> None:
-        name = name_of(seen)
+        name, uid = name_of(seen), seen["metadata"]["uid"]
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": seen["metadata"]["uid"]},
+            "preconditions": {
+                key: seen["metadata"][key]
+                for key in ("uid", "resourceVersion")
+                if key in seen["metadata"]
+            },
         }
         try:
             self._connection.ask(
                 "DELETE", kind.path(name), {}, options, what=f"delete {kind.resource} {name.name}"
             )
-        except (NotFound, Fenced):
+        except NotFound:
             return
+        except Fenced:
+            standing = self.list(kind, namespace=name.namespace, name=name.name).items
+            if any(item["metadata"]["uid"] == uid for item in standing):
+                raise
 
     def note(self, event: EventNote) -> None:
         name, what = event_name(event), f"write the event {event.reason}"

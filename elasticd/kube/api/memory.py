@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from elasticd.errors import Fenced, NotFound, Unavailable
+from elasticd.errors import NotFound, Unavailable
 from elasticd.kube.api.event import EVENTS, event_body, event_name
 from elasticd.kube.api.failure import Gone
 from elasticd.kube.api.memory_objects import MemoryObjects, has_labels
@@ -109,8 +109,10 @@ class MemoryApi:
 
     def delete(self, kind: ResourceKind, seen: Object) -> None:
         def done() -> Object:
-            with suppress(NotFound, Fenced):
-                self.objects.delete(kind, name_of(seen), str(seen["metadata"]["uid"]))
+            name, known = name_of(seen), seen["metadata"]
+            with suppress(NotFound):
+                if self.objects.get(kind, name)["metadata"]["uid"] == known["uid"]:
+                    self.objects.delete(kind, name, known["uid"], known.get("resourceVersion", ""))
             return {}
 
         self._do("delete", kind, "", done)

@@ -148,9 +148,9 @@ class MemoryObjects:
                 wanted["metadata"] = {k: v for k, v in metadata.items() if k not in kept}
             return self._write(kind, name, merge(item, wanted))
 
-    def delete(self, kind: ResourceKind, name: Name, uid: str = "") -> None:
+    def delete(self, kind: ResourceKind, name: Name, uid: str = "", version: str = "") -> None:
         with self.lock:
-            item = self._unchanged(kind, name, {"uid": uid})
+            item = self._unchanged(kind, name, {"uid": uid, "resourceVersion": version})
             metadata = item["metadata"]
             if metadata.get("finalizers"):
                 metadata.setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")

@@ -193,7 +193,11 @@ class Api(Protocol):
         """
 
     def delete(self, kind: ResourceKind, seen: Object) -> None:
-        """Delete exactly this object; do nothing if it is gone, or another has its name."""
+        """Delete exactly this object; do nothing if it is gone, or another has its name.
+
+        If `seen` has a `metadata.resourceVersion`, an object of another version is not deleted:
+        whoever changed it may want to keep it.
+        """
 
     def note(self, event: EventNote) -> None:
         """Write an event; if the event was written before, raise its count."""

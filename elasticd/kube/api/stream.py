@@ -13,6 +13,7 @@ from elasticd.errors import ElasticdError, Unavailable
 from elasticd.kube.api.document import document, levelled
 from elasticd.kube.api.failure import failure
 from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Object, ResourceKind, name_of
+from elasticd.kube.resource.spec import digests
 
 __all__ = ["WatchLines", "WatchProgress", "trimmed"]
 
@@ -82,7 +83,16 @@ def trimmed(kind: ResourceKind, found: dict[str, Any]) -> Object:
         status.pop("images", None)
     if kind == ELASTIC_JOBS:
         levelled(found)  # In this kind alone, users may nest objects to any depth.
+        _digest_files(found)
     return found
+
+
+def _digest_files(found: dict[str, Any]) -> None:
+    """Replace the files of a submitted job, of which nobody needs more than whether they change."""
+    spec, status = found.get("spec"), found.get("status")
+    is_submitted = isinstance(status, dict) and bool(status.get("job"))
+    if is_submitted and isinstance(spec, dict) and isinstance(files := spec.get("files"), dict):
+        spec["files"] = dict(digests(files))
 
 
 def _error(status: Mapping[str, Any], host: str, kind: ResourceKind) -> ElasticdError:

@@ -1,17 +1,19 @@
 """Lists and watches one kind, in a thread of its own, until the watch is closed.
 
 Every connection is requested with an end, and the client closes it if it stays silent after that
-end. So a connection that hangs is found within a minute. Then the watch lists all objects again,
-since it may have missed changes. A connection that ends in order, or in the middle of a line, is
-continued from the version of the last whole line or the last bookmark. After each failure the watch
-waits longer, and the waits have a random part, so that clients do not retry together.
+end. So a connection that hangs is found within a minute, and one that never begins within the
+time-out of a request. Then the watch lists all objects again, since it may have missed changes; it
+does so also after an error in place of a change. A connection that ends in order, or in the middle
+of a line, is continued from the version of the last whole line or the last bookmark. After each
+failure the watch waits longer, and the waits have a random part, so that clients do not retry
+together.
 """
 
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,7 +24,7 @@ from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.connection import ApiServerConnection
 from elasticd.kube.api.failure import Busy, Gone
 from elasticd.kube.api.port import Changed, ResourceKind, ResourceList, WatchSink
-from elasticd.kube.api.stream import WatchLines
+from elasticd.kube.api.stream import WatchLines, WatchProgress
 from elasticd.store.sink import has_taken
 from elasticd.telemetry.log import get_logger
 
@@ -148,7 +150,7 @@ class KubernetesWatch:
             self.trouble = ""
             try:
                 for data in answer.stream(CHUNK_BYTES):
-                    for progress in lines.feed(data):
+                    for progress in self._read(lines, data):
                         if progress.change is not None and not self._give(progress.change):
                             self._version = None
                             return
@@ -162,6 +164,19 @@ class KubernetesWatch:
                 with self._lock:
                     self._answer = None
                 answer.close()
+
+    def _read(self, lines: WatchLines, data: bytes) -> Iterator[WatchProgress]:
+        """Yield the events; if there is an error instead of one, all objects are listed again.
+
+        An API server that cannot tell a change would fail at that change each time.
+
+        Raises: ElasticdError: the errors that `WatchLines.feed` lists.
+        """
+        try:
+            yield from lines.feed(data)
+        except ElasticdError:
+            self._version = None
+            raise
 
     def _holds(self, answer: urllib3.BaseHTTPResponse) -> bool:
         """Register the connection for `close`; return False if the watch was closed already."""

@@ -9,7 +9,7 @@ from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import FINALIZER, FORCE_DELETE
 from elasticd.records.ids import JobName
 
-__all__ = ["delete"]
+__all__ = ["delete", "is_forced"]
 
 
 def delete(
@@ -29,9 +29,8 @@ def delete(
         )
     if FINALIZER not in job.finalizers:
         return
-    is_forced = job.annotations.get(FORCE_DELETE, "false").lower() != "false"
     is_known_over = seen.records is None and job.status.is_final
-    if is_forced or is_known_over:
+    if is_forced(job) or is_known_over:
         yield RemoveFinalizer(job=job.key)
     elif seen.records is None and not seen.is_etcd_away:
         return
@@ -51,3 +50,9 @@ def delete(
             yield event
     elif found is None or (found.is_over and not found.members):
         yield RemoveFinalizer(job=job.key)
+
+
+def is_forced(job: ElasticJob) -> bool:
+    """Return whether a deleted object goes at once, whatever becomes of its job."""
+    is_asked = job.annotations.get(FORCE_DELETE, "false").lower() != "false"
+    return job.deleted_unix_s is not None and is_asked

@@ -12,6 +12,7 @@ from elasticd.control.report.report import JobReport, job_report
 from elasticd.errors import NotSupported
 from elasticd.kube.decide.cluster import Records
 from elasticd.kube.operator.job_items import Items, JobItems
+from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords, ReportedProgress, job_records
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
@@ -51,12 +52,15 @@ class ClusterRecords:
         self._renew_s = now_s() + RENEW_S
         self._reports: dict[JobName, tuple[Items, JobReport | None]] = {}
         self._unreadable: set[JobName] = set()
+        self._unreadable_uids: frozenset[str] = frozenset()
         self._unread: dict[str, str] = {}
 
-    @property
-    def unreadable(self) -> frozenset[JobName]:
-        """Return the jobs with records of a newer version: the operator leaves these jobs alone."""
-        return frozenset(self._unreadable)
+    def is_unreadable(self, job: ElasticJob) -> bool:
+        """Return whether the job of an object has records of a newer version: the operator leaves
+        it alone. Before its first status the object does not name its job, whose mark in etcd does
+        name the object.
+        """
+        return job.status.job in self._unreadable or job.uid in self._unreadable_uids
 
     def reports(self) -> Mapping[JobName, JobReport]:
         """Return a report of each job, from the records that this version can read."""
@@ -90,6 +94,8 @@ class ClusterRecords:
         # A job with an unreadable record belongs to somebody, so the operator must not say that it
         # is gone.
         reserved |= self._unreadable
+        marks = (active.get(self._keys.active_job(name)) for name in self._unreadable)
+        self._unreadable_uids = frozenset(mark.uid for mark in marks if mark is not None)
         now_s, before = self._now_s(), self._unserved
         self._unserved = {
             name: before.get(name, now_s)

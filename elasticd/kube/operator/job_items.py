@@ -5,8 +5,14 @@ If one job of many changes, the records of the other jobs need not be read again
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
+from elasticd.errors import NotSupported
+from elasticd.kube.resource.spec import digests
+from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
+from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyRange, KeysChanged, KeyValue, Store, WatchSnapshot
 
@@ -23,6 +29,9 @@ INCIDENTS_KEPT = 16
 """The number of records that are kept of one change of world, besides those that name a lost or
 failed node. All nodes report the same change, and a job of 250 nodes has fifty thousand such
 records."""
+SPEC = "spec"
+SHORT_SPEC_BYTES = 4096
+"""A spec of so few bytes is kept as it is."""
 _NAMES_NOBODY = (b'"culprit":null', b'"lost":[]')
 
 Items = Mapping[str, KeyValue]
@@ -83,7 +92,7 @@ class JobItems:
                 items.pop(key, None)
                 is_kept = part != INCIDENTS or self._keeps(key, item)
                 if item is not None and is_kept:
-                    items[key] = item
+                    items[key] = _without_files(item) if rest == SPEC else item
             for name, items in fresh.items():
                 jobs.pop(name, None)
                 if items:
@@ -104,3 +113,14 @@ class JobItems:
         if not told:
             del self._told[change]
         return is_kept
+
+
+def _without_files(item: KeyValue) -> KeyValue:
+    """Return a job's spec with digests in place of its long files, which only its nodes need."""
+    if len(item.value) <= SHORT_SPEC_BYTES:
+        return item
+    with suppress(NotSupported):  # Whoever reads the record says so.
+        spec = decode(JobSpec, item.value)
+        short = replace(spec, files=digests(spec.files))
+        return replace(item, value=encode(short)) if short != spec else item
+    return item

@@ -14,6 +14,7 @@ from elasticd.kube.api.port import Api
 from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
 from elasticd.kube.decide.cluster import ObservedCluster
 from elasticd.kube.decide.decide import decide as decide_all
+from elasticd.kube.decide.deletion import is_forced
 from elasticd.kube.decide.memory import OperatorMemory, refused, remembered, without
 from elasticd.kube.operator.cluster_objects import ClusterObjects, cluster_identity
 from elasticd.kube.operator.cluster_records import ClusterRecords
@@ -111,8 +112,10 @@ class Reconciliation:
         # delays nothing.
         self._take_in(self._threads.take_ended(), {})
         cluster = self._look()
-        unreadable = self._records.unreadable
-        jobs = {uid: job for uid, (job, _) in found.items() if job.status.job not in unreadable}
+        is_unreadable = self._records.is_unreadable
+        jobs = {
+            uid: job for uid, (job, _) in found.items() if is_forced(job) or not is_unreadable(job)
+        }
         is_stale = self._objects.are_nodes_old
         cluster = replace(cluster, jobs=jobs).remembering(now_s=began_s, is_stale=is_stale)
         self._memory = cluster.memory
@@ -134,6 +137,7 @@ class Reconciliation:
             self._keys,
             {uid: plain for uid, (_, plain) in found.items()},
             {name: job.spec for name, job in records.jobs.items()} if records is not None else {},
+            lambda: self._term.is_over,
         )
         begun = [each for each in actions if not (self._is_held(each) or self._is_unseen(each))]
         self._take_in(self._threads.carry_out(effects, begun), cluster.jobs)

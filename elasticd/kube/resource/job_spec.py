@@ -8,7 +8,7 @@ from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.checkpoint.storage.location import checked_url
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.name import SECRETS_FOLDER, job_name, job_owner
-from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec
+from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec, digests
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.checkpoint import (
     CheckpointSpec,
@@ -104,6 +104,8 @@ def changed_fields(job: ElasticJob, standing: JobSpec) -> tuple[str, ...]:
     if job.spec is None:
         return ()
     now = job_spec(job, standing.name)
+    # Of a submitted job, both may have digests in place of long files.
+    now, standing = (replace(each, files=digests(each.files)) for each in (now, standing))
     if not job.spec.preload:  # An older version submitted the same object without this field.
         now = replace(now, learns_imports=standing.learns_imports)
     names = [

@@ -4,6 +4,7 @@ The names are the API's, in Python's spelling (`json_form`). `schema.field` has 
 and limits of each field.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,11 @@ __all__ = [
     "NodesField",
     "SecretKeyRef",
     "TimeoutsField",
+    "digests",
 ]
+
+DIGESTED_LENGTH = 1024
+"""A text of more characters than this is replaced by its digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +118,19 @@ class ElasticJobSpec:
     @property
     def max_nodes(self) -> int:
         return self.nodes.max if self.nodes.max is not None else self.min_nodes
+
+
+def digests(files: Mapping[str, str]) -> Mapping[str, str]:
+    """Return files with digests in place of long texts; digests stay as they are.
+
+    That is enough to see whether the files of a submitted job were changed. An operator holds all
+    objects, and their files may have a megabyte each.
+    """
+    return {
+        name: _digest(text) if isinstance(text, str) and len(text) > DIGESTED_LENGTH else text
+        for name, text in files.items()
+    }
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

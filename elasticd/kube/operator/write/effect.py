@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import assert_never
@@ -67,6 +67,10 @@ class Effects:
     replaced by the result, so that the next write does not refer to the old version."""
     specs: Mapping[JobName, JobSpec]
     """The specs of the jobs in etcd at the decision."""
+    has_ended: Callable[[], bool]
+    """Return whether it is known that another process leads, or may lead, by now. A write to the
+    API server holds for the version of its object that was observed, so it does no harm then; but
+    two processes that write on would contradict each other before people."""
 
     def carry_out(self, action: Action) -> None:
         """Carry an action out.
@@ -75,6 +79,8 @@ class Effects:
         does not lead. Unavailable: the API server or etcd does not answer. CallError: the API
         server or etcd refuses the write.
         """
+        if self.has_ended():
+            raise Fenced("This process does not lead any more.")
         if isinstance(action, ToEtcd):
             self._to_etcd(action)
         else:

@@ -365,7 +365,9 @@ def test_a_write_that_hangs_is_about_its_object_alone(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A webhook may hang; a question that is not answered says that the server is away."""
-    monkeypatch.setattr(connection_module, "READ_S", 0.2)
+    defaults = connection_module.ApiServerConnection.ask.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "read_s", 0.2)
     api = KubernetesApi(server.connection())
     (seen,) = server.objects.items(ELASTIC_JOBS)
     server.hung = "a"
