@@ -23,6 +23,10 @@ def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
 
 def time_sentence(time: JobTime) -> str:
     """Return a sentence with the important shares, and the total to which they refer."""
+    agents = time.unwritten_agents
+    missing = f"of {agents} agent{'s' if agents > 1 else ''} the last account was not written"
+    if time.goodput is None and agents:
+        return f"goodput: not known, since {missing}"
     if time.goodput is None:
         return "goodput: no slot had any time yet"
     text = f"goodput {time.goodput:.1%} of the time of all slots but spare ones"
@@ -30,7 +34,7 @@ def time_sentence(time: JobTime) -> str:
         text += f", attainment {time.attainment:.1%} of what was wanted"
     if not time.has_steps:
         text += " (steps are not seen here: all that workers ran counts)"
-    return text
+    return f"{text}; {missing}" if agents else text
 
 
 def shares_line(time: JobTime) -> str:

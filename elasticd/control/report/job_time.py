@@ -10,6 +10,10 @@ from elasticd.records.codec import decode
 
 __all__ = ["JobTime", "job_time"]
 
+EVERY_S = 15.0
+"""How often an agent writes its account; in jobs of more nodes than this, it is a second for each
+node."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
@@ -29,6 +33,10 @@ class JobTime:
     """The age of the generation in seconds at the time of writing, by the writer's clock."""
     at_unix_s: float = 0.0
     """The time at which the node of rank 0 last wrote, by its clock; 0 if it is not known."""
+    unwritten_agents: int = 0
+    """The agents of a job that is over which did not write their last account."""
+    unwritten_s: float = 0.0
+    """The most slot-seconds that these accounts lack."""
 
     @property
     def total_s(self) -> float:
@@ -36,8 +44,11 @@ class JobTime:
 
     @property
     def goodput(self) -> float | None:
-        """Return the share of the slots' time that trained; None if there was no time."""
-        return goodput(self.seconds)
+        """Return the share of the slots' time that trained.
+
+        None: there was no time, or the accounts may lack as much as they have.
+        """
+        return goodput(self.seconds) if self.unwritten_s < self.total_s else None
 
     @property
     def attainment(self) -> float | None:
@@ -54,11 +65,16 @@ class JobTime:
             "goodput": self.goodput,
             "attainment": self.attainment,
             "has_steps": self.has_steps,
+            "unwritten_agents": self.unwritten_agents,
         }
 
 
-def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTime | None:
+def job_time(
+    progress: bytes | None, spent: Iterable[bytes], uid: str, *, is_over: bool = False
+) -> JobTime | None:
     """Add up the job's progress and the accounts of its agents; None if there are no records.
+
+    `is_over` is true if the job is over, so that no agent has anything more to write.
 
     Raises: NotSupported: a record has a newer schema.
     """
@@ -69,8 +85,14 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
     if found is None and not records:
         return None
     parts = [record.seconds for record in records]
+    unwritten = [each for each in records if is_over and not (each.is_last or each.is_concluded)]
+    unwritten_s = sum(each.slots for each in unwritten) * max(EVERY_S, len(records))
     if found is None:
-        return JobTime(seconds=total(map(causes_of, parts)))
+        return JobTime(
+            seconds=total(map(causes_of, parts)),
+            unwritten_agents=len(unwritten),
+            unwritten_s=unwritten_s,
+        )
     return JobTime(
         seconds=total(map(causes_of, (found.seconds, *parts))),
         wanted_s=max(0.0, found.wanted_s - sum(_unwritten_s(each, found) for each in records)),
@@ -78,6 +100,8 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
         step=found.step,
         generation_s=found.generation_s,
         at_unix_s=found.at_unix_s,
+        unwritten_agents=len(unwritten),
+        unwritten_s=unwritten_s,
     )
 
 

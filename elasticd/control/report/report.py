@@ -192,12 +192,16 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
     wants = [decode(Want, value) for value in _under(values, keys.wants(job))]
     late = values.get(keys.late(job))
     decoded = decode(JobSpec, spec)
+    standing = decode(JobStatus, status) if status is not None else JobStatus()
     time = job_time(
-        values.get(keys.progress(job)), _under(values, keys.times_spent(job)), uid=decoded.uid
+        values.get(keys.progress(job)),
+        _under(values, keys.times_spent(job)),
+        uid=decoded.uid,
+        is_over=standing.phase.is_final,
     )
     return JobReport(
         spec=decoded,
-        status=decode(JobStatus, status) if status is not None else JobStatus(),
+        status=standing,
         world=decode(World, world) if world is not None else None,
         members=tuple(decode(Member, value) for value in _under(values, keys.members(job))),
         wants={want.writer: want for want in wants},

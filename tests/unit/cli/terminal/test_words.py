@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from elasticd.cli.terminal import words
+from elasticd.cli.terminal.time_words import shares_line, time_sentence
 from elasticd.control.follow import JobEnded, WorldFormed
 from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.local_run.session import Stopping
@@ -276,6 +277,21 @@ def test_changes_that_etcd_no_longer_has_are_said_to_be_in_the_file() -> None:
     assert gone in words.summary_lines(report, "/runs/j")
     whole = dataclasses.replace(first, generation=Generation(1))
     assert not words.unkept_lines(dataclasses.replace(report, changes=(whole,)))
+
+
+def test_account_that_was_not_written_to_its_end_is_said_to_be_so() -> None:
+    """Instead of a goodput near 0 where the agents of a short run were killed."""
+    seconds = {TimeCause.TRAIN: 15.0, TimeCause.START: 5.0}
+    time = JobTime(seconds=seconds, has_steps=True, unwritten_agents=1, unwritten_s=15.0)
+    missing = "of 1 agent the last account was not written"
+    assert time_sentence(time) == (
+        f"goodput 75.0% of the time of all slots but spare ones; {missing}"
+    )
+    time = dataclasses.replace(time, unwritten_agents=2, unwritten_s=30.0)
+    missing = "of 2 agents the last account was not written"
+    assert time_sentence(time) == f"goodput: not known, since {missing}"
+    assert shares_line(time) == ""
+    assert time_sentence(JobTime(seconds={})) == "goodput: no slot had any time yet"
 
 
 def test_summary_says_where_the_time_went() -> None:

@@ -1,5 +1,7 @@
 """Where the time of a job's slots went, from what its agents wrote."""
 
+from dataclasses import replace
+
 import pytest
 
 from elasticd.control.report.job_time import job_time
@@ -94,6 +96,23 @@ def test_what_another_job_of_this_name_left_is_not_counted() -> None:
     assert job_time(progress("old"), [spent("old", train=5.0)], UID) is None
     found = job_time(progress("old", train=9.0), [spent("old", train=5.0), spent(train=1.0)], UID)
     assert found is not None and found.total_s == 1.0
+
+
+def test_account_of_which_as_much_is_missing_as_is_there_has_no_goodput() -> None:
+    """A second Ctrl-C kills the agents: a run of seconds that had trained had a goodput of 0."""
+    short = TimeSpent(node=NodeId("a"), uid=UID, seconds={"start": 29.0}, slots=2)
+    for record, is_over, agents, goodput in (
+        (short, True, 1, None),
+        (short, False, 0, 0.0),
+        (replace(short, is_last=True), True, 0, 0.0),
+        (replace(short, is_concluded=True), True, 0, 0.0),
+        (replace(short, seconds={"start": 31.0}), True, 1, 0.0),
+    ):
+        for head in (progress(), None):
+            found = job_time(head, [encode(record)], UID, is_over=is_over)
+            assert found is not None
+            assert (found.unwritten_agents, found.goodput) == (agents, goodput)
+            assert (found.plain["unwritten_agents"], found.plain["goodput"]) == (agents, goodput)
 
 
 def test_programs_get_every_cause_also_those_without_any_time() -> None:

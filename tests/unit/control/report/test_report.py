@@ -7,9 +7,10 @@ from elasticd.control.report.node_report import node_reports
 from elasticd.control.report.report import job_report, job_reports
 from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.records.account.incident import Incident, announced
+from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
+from elasticd.records.ids import Generation, Incarnation, JobName, Life, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Member, Node, Result, Saved, StoreAddress
@@ -67,6 +68,20 @@ def records() -> list[KeyValue]:
         incident(4, A, Reason.JOINED, 2, agree=0.3),
         incident(4, C, Reason.JOINED, 2, start=0.2),
     ]
+
+
+def test_agents_of_a_job_that_is_over_have_written_their_last_account() -> None:
+    """If not, they were killed; while the job runs, they write it yet."""
+    found = []
+    for phase in (Phase.RUNNING, Phase.STOPPED):
+        spent = TimeSpent(node=A, uid="u", seconds={"start": 1.0}, slots=1)
+        items = [item(KEYS.time_spent(JOB, A, Life("l")), spent)]
+        items += [each for each in records() if each.key == KEYS.spec(JOB)]
+        items.append(item(KEYS.status(JOB), JobStatus(phase=phase)))
+        report = job_report(items, KEYS, JOB)
+        assert report is not None and report.time is not None
+        found.append((report.time.unwritten_agents, report.time.goodput))
+    assert found == [(0, 0.0), (1, None)]
 
 
 def test_a_change_takes_each_phase_from_the_node_where_it_took_longest() -> None:
