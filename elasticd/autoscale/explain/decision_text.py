@@ -44,7 +44,7 @@ def outcome_sentence(decision: Decision) -> str:
         case DecisionOutcome.DRY_RUN:
             return f"{_promise(decision)}; a dry run, so nothing was done"
         case DecisionOutcome.KEPT:
-            verdict = "it was worth it"
+            verdict = "it was kept"
         case DecisionOutcome.TAKEN_BACK:
             verdict = "it was taken back" + ("" if why else ", for less than half of its promise")
         case DecisionOutcome.UNKNOWN:

@@ -64,7 +64,7 @@ def test_explain_says_who_wants_what_is_held_and_what_came_of_each_decision() ->
         "it saw: step_s 0.4",
         "            1 node: 2.5 steps/s measured\n",
         "          > 2 nodes: 4.2 steps/s by the fit, +3054 steps within the horizon\n",
-        "promised 4.2 steps/s, from 2.5 steps/s, got 4 steps/s: it was worth it",
+        "promised 4.2 steps/s, from 2.5 steps/s, got 4 steps/s: it was kept",
         "#2 2 -> 3 nodes (goodput, tried)",
         "promised 5 steps/s, from 4 steps/s, got 3.33 steps/s: it was taken back",
         "#3 3 -> 2 nodes (take_back)",
@@ -295,3 +295,25 @@ def test_numbers_are_short() -> None:
 def _raw_policy() -> Txn:
     value = b'{"kind":"Policy","schema":"9.0"}'
     return Txn(then=(Put(key=KEYS.policy(JOB), value=value),))
+
+
+@pytest.mark.parametrize("rule", [Rule.TAKE_BACK, Rule.GOODPUT])
+def test_decision_that_stands_is_not_called_worth_it(rule: Rule) -> None:
+    """One may bring less than it promised, and stand since nothing that is known is better."""
+    smaller = Decision(
+        number=2,
+        uid="u1",
+        rule=rule,
+        from_nodes=4,
+        to_nodes=2,
+        why="fewer are tried",
+        is_probe=True,
+        was_steps_per_s=5.0,
+        promised_steps_per_s=4.0,
+        got_steps_per_s=2.0,
+        outcome=DecisionOutcome.KEPT,
+    )
+    said = outcome_sentence(smaller)
+    assert said == "promised 4 steps/s, from 5 steps/s, got 2 steps/s: it was kept"
+    why = "It promised 4 steps/s after 5, and brought 2: more lost than it said."
+    assert outcome_sentence(replace(smaller, outcome_why=why)) == f"it was kept: {why}"
