@@ -53,7 +53,7 @@ test-kube: $(VENV)/.dev ## the tests against a real Kubernetes, which it builds 
 	$(BIN)/python -m pytest tests/kube $(PYTEST_ARGS)
 
 # Which they are, and why, stands in tests/kube/ci_selection.py.
-test-kube-ci: $(VENV)/.dev ## of these the part that CI runs, in a quarter of an hour (Debian 12, root)
+test-kube-ci: $(VENV)/.dev ## of these the part that CI runs, in half an hour (Debian 12, root)
 	$(BIN)/python -m tests.kube.testbed build
 	$(BIN)/python -m pytest tests/kube -m in_ci $(PYTEST_ARGS)
 

@@ -3,9 +3,10 @@
 python .ci/kube.py --spent SECONDS --report REPORT.xml
 
 All of CI is to end within an hour. On two quiet cores what comes before takes 24 minutes and this
-a quarter of an hour, with a build of Kubernetes; a slower machine is slower in both. So there are
-three ends: 0 when the tests passed, 1 when one or the build failed, and 0 with one sentence when
-the machine cannot have the cluster or is too slow. Whatever the end, nothing of the cluster stays.
+half an hour, with a build of Kubernetes; a slower machine is slower in both. So there are three
+ends: 0 when the tests passed, 1 when one or the build failed, and 0 with one sentence when the
+machine cannot have the cluster or is too slow for all of it. Whatever the end, nothing of the
+cluster stays.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import xml.etree.ElementTree as ET  # our own file, of a moment ago
 from pathlib import Path
 
 MOST_SPENT_S = 33 * 60.0
-"""If what came before took longer, this would take more than 21 minutes, and CI about an hour."""
+"""If what came before took longer, hardly a scenario of chaos would have its turn."""
 END_S = 56 * 60.0
 """When this is ended at the latest, from the beginning of CI on: to clean up takes a minute."""
 CLEAN_UP_S = 90.0

@@ -8,7 +8,7 @@ import pytest
 
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.fixtures.manifests import KUSTOMIZE
-from tests.kube.ci_selection import is_in_ci, unknown_names
+from tests.kube.ci_selection import is_in_ci, turn_of, unknown_names
 from tests.kube.operator_run import CHAOS, OPERATOR, OperatorRun
 from tests.kube.testbed.cluster import Cluster
 from tests.kube.testbed.control.api_server import ApiServer
@@ -16,7 +16,7 @@ from tests.kube.testbed.control.api_server import ApiServer
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what CI runs, before `-m in_ci` is looked at.
+    """Mark what CI runs, before `-m in_ci` is looked at, and put what takes longest last.
 
     Raises:
         UsageError: CI is to run a test that is not there.
@@ -26,6 +26,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, name in zip(ours, names, strict=True):
         if is_in_ci(name):
             item.add_marker(pytest.mark.in_ci)
+    turns = {id(item): turn_of(name) for item, name in zip(ours, names, strict=True)}
+    items.sort(key=lambda item: turns.get(id(item), 0))  # Otherwise they stay in their order.
     is_whole = not any("::" in word for word in config.args)
     if is_whole and config.option.markexpr == "in_ci" and (unknown := unknown_names(names)):
         raise pytest.UsageError(f"tests/kube/ci_selection.py names no test: {', '.join(unknown)}")

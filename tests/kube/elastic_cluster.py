@@ -104,6 +104,21 @@ class ElasticCluster:
         wait_until(is_ready, f"the agent on {node} is ready", _LIMIT_S)
         return found[0]
 
+    def renew_agents(self) -> None:
+        """Replace the agents' pods whose container was ever started anew.
+
+        Kubernetes lets a container that has ended wait ever longer for its next start
+        (CrashLoopBackOff), and forgets that after ten minutes, or with the pod.
+        """
+        items = json.loads(self.ours("get", "pods", "-l", _AGENT, "-o", "json"))["items"]
+        restarted = [
+            each["metadata"]["name"]
+            for each in items
+            if any(one["restartCount"] for one in each["status"].get("containerStatuses", ()))
+        ]
+        if restarted:
+            self.ours("delete", "pods", *restarted, limit(110))
+
     def apply(self, name: str, *, steps: int, nodes: Sequence[int] = (1, 3)) -> None:
         """Apply an ElasticJob of one worker a node, which brings its script along."""
         spec = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.ci_selection import IN_CI, is_in_ci, unknown_names
+from tests.kube.ci_selection import BY_HAND, IN_CI, is_in_ci, turn_of, unknown_names
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("name", IN_CI)
+@pytest.mark.parametrize("name", [*IN_CI, *BY_HAND])
 def test_selected_name_is_that_of_a_test(name: str) -> None:
     file, _, test = name.partition("::")
     path = ROOT / "tests" / "kube" / file
@@ -29,12 +29,19 @@ def test_selected_name_is_that_of_a_test(name: str) -> None:
         ("test_chaos_job.py::test_roles_of_the_manifests_suffice", True),
         ("test_chaos_job.py::test_roles", False),
         ("test_elastic_job.py::test_the_output_of_rank_0_is_shown", False),
-        ("test_chaos_pods.py::test_every_rule_holds_in_pods[kube-soak]", False),
+        ("test_chaos_pods.py::test_every_rule_holds_in_pods[kube-soak]", True),
+        ("test_chaos_pods.py::test_every_rule_holds_in_pods[kube-other-version]", False),
         ("test_guide.py::test_the_ten_minutes_do_what_they_say", False),
     ],
 )
 def test_test_is_selected_by_its_file_its_name_or_its_parameter(name: str, expected: bool) -> None:
     assert is_in_ci(name) == expected
+
+
+def test_what_takes_longest_comes_last() -> None:
+    scenario = "test_chaos_pods.py::test_every_rule_holds_in_pods"
+    names = [f"{scenario}[kube-soak]", f"{scenario}[kube-worker]", "test_operator.py::test_one"]
+    assert sorted(names, key=turn_of) == names[::-1]
 
 
 def test_selected_name_that_no_test_has_is_told() -> None:
