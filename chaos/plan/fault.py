@@ -214,7 +214,8 @@ TRAITS: dict[Kind, Traits] = {
     # Three pods, each of which leaves in order, waits for its keepers and imports torch.
     Kind.AGENT_ROLLOUT: _in_pods(Scope.CLUSTER, for_s=1.0, recover_s=10.0, undone_s=400.0),
     Kind.AGENT_OTHER_VERSION: _in_pods(Scope.CLUSTER, for_s=1.0, recover_s=10.0, undone_s=400.0),
-    # An autoscaler that looks each second, and waits a second before it takes nodes away.
+    # An autoscaler that looks each second, and waits a second before it takes nodes away. Undone
+    # when it has: it was just replaced, to read another Prometheus.
     Kind.PROMETHEUS_FEWER: _in_pods(Scope.JOB, for_s=10.0, recover_s=10.0),
     Kind.PROMETHEUS_STOP: _in_pods(Scope.CLUSTER, for_s=15.0, recover_s=10.0, changes_world=False),
     # Each absurd answer takes 3 s, and there are ten.

@@ -41,7 +41,7 @@ class Injection:
         """Find the victim; None: there is none at this moment."""
         scope = TRAITS[fault.kind].scope
         if scope not in (Scope.WORKER, Scope.NODE):
-            return self._of_server.aim(fault.kind, fault.number)
+            return self._of_server.aim(fault.kind, fault.number, tail)
         node = self._site.nodes[fault.node]
         ranks = ranks_on(node.name, tail.ranks.values(), tail.generation)
         if node.exit_code is not None or node.pod is None or not ranks:

@@ -2,9 +2,10 @@
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from chaos.history.tail import Tail
 from chaos.plan.fault import Kind
 from chaos.pods.active_fault import ActiveFaults, at_most_every
 from chaos.pods.container import contained
@@ -30,7 +31,7 @@ class ServerFaults:
         self._older: Blow | None = None
         """The version before, while the agents have it."""
 
-    def aim(self, kind: Kind, number: int) -> Blow | None:
+    def aim(self, kind: Kind, number: int, tail: Tail) -> Blow | None:
         """Return what to do; None: that is not possible at this moment. `number`: the fault's."""
         match kind:
             case Kind.OPERATOR_KILL:
@@ -42,7 +43,7 @@ class ServerFaults:
             case Kind.ETCD_KILL | Kind.ETCD_STOP:
                 return self._etcd(is_kill=kind is Kind.ETCD_KILL)
             case Kind.JOB_SCALE:
-                return self._scale()
+                return self._scale(tail)
             case Kind.AGENT_ROLLOUT:
                 mark = f"{self._site.name}-{number}"
                 return self._roll(
@@ -51,7 +52,7 @@ class ServerFaults:
             case Kind.AGENT_OTHER_VERSION:
                 return self._other_version()
             case Kind.PROMETHEUS_FEWER | Kind.PROMETHEUS_STOP | Kind.PROMETHEUS_ABSURD:
-                return self._prometheus(kind)
+                return self._prometheus(kind, tail)
         raise NotImplementedError(kind)
 
     def _freeze(self, name: str, program: Program | None) -> Blow | None:
@@ -107,22 +108,32 @@ class ServerFaults:
             is_undone=at_most_every(ASK_S, is_back),
         )
 
-    def _scale(self) -> Blow:
+    def _scale(self, tail: Tail) -> Blow:
         cluster, job, nodes = self._site.cluster, self._site.name, len(self._site.nodes)
         return self._active.blow(
             f"the job, to {nodes - 1} of {nodes} nodes",
             lambda: cluster.scale_job(job, nodes - 1),
             lambda: cluster.scale_job(job, nodes),
+            is_undone=_newer_world(tail),
         )
 
-    def _prometheus(self, kind: Kind) -> Blow | None:
+    def _prometheus(self, kind: Kind, tail: Tail) -> Blow | None:
         server, nodes = self._site.prometheus, len(self._site.nodes)
         assert server is not None
         match kind:
             case Kind.PROMETHEUS_FEWER:
-                name, lie = f"the load, for {nodes - 1} of {nodes} nodes", f"truth {nodes - 1}"
+                return self._active.blow(
+                    f"the load, for {nodes - 1} of {nodes} nodes",
+                    lambda: server.order(f"truth {nodes - 1}"),
+                    lambda: server.order(f"truth {nodes}"),
+                    is_undone=_newer_world(tail),
+                )
             case Kind.PROMETHEUS_ABSURD:
-                name, lie = "what Prometheus answers", "absurd"
+                return self._active.blow(
+                    "what Prometheus answers",
+                    lambda: server.order("absurd"),
+                    lambda: server.order(f"truth {nodes}"),
+                )
             case _:
                 pids = server.pids()
                 if not pids:
@@ -132,8 +143,6 @@ class ServerFaults:
                     lambda: _none(send(pids, signal.SIGSTOP)),
                     lambda: _none(send(pids, signal.SIGCONT)),
                 )
-        truth = f"truth {nodes}"
-        return self._active.blow(name, lambda: server.order(lie), lambda: server.order(truth))
 
     def _other_version(self) -> Blow:
         """Roll the agents to the version before, or back to their own if they have that."""
@@ -188,6 +197,16 @@ class ServerFaults:
             is_undone=at_most_every(ASK_S, is_over),
             is_restart=True,
         )
+
+
+def _newer_world(tail: Tail) -> Callable[[], bool]:
+    """Return what says whether a newer world was entered than now.
+
+    Whoever wishes for another size is not obeyed in a given time: a wish that is taken back before
+    was none.
+    """
+    before = tail.generation
+    return lambda: tail.generation > before
 
 
 def _none(result: Sequence[int] | None) -> None:
