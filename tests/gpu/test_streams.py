@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from elasticd.keeper.memory.memfd import SharedMemory
+from elasticd.tensors import cuda
 from elasticd.train.device.pinned_memory import Pinned
 from elasticd.train.process_group.device_progress import DeviceProgress
 from elasticd.train.process_group.group import Group
@@ -76,6 +77,62 @@ def test_device_that_lags_behind_its_cpu_says_so() -> None:
     assert arrival.count(5) == 3
     torch.cuda.synchronize(CARD)
     assert arrival.count(5) == 5
+    arrival.close()
+
+
+def test_graph_is_captured_beside_threads_that_ask_for_events() -> None:
+    """As the heartbeat does, and as a thread registers memory while the first steps run.
+
+    `torch.cuda.graph` forbids it to all threads, but for those that say that it does not concern
+    them.
+    """
+    event, factor = cuda.mark(CARD), torch.ones(1 << 10, device=CARD)
+    is_over, asked, registered = threading.Event(), [0], [0]
+
+    def ask() -> None:
+        while not is_over.is_set():
+            assert cuda.is_done(event, CARD)
+            asked[0] += 1
+            registered[0] += shared(1 << 20)[2].is_pinned
+            time.sleep(0.001)
+
+    graph: Any = torch.cuda.CUDAGraph()
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        with torch.cuda.graph(graph):
+            before = asked[0], registered[0]
+            factor.mul_(2.0)
+            time.sleep(SPIN_S)
+            factor.add_(1.0)
+            within = asked[0] - before[0], registered[0] - before[1]
+    finally:
+        is_over.set()
+        thread.join()
+    graph.replay()
+    torch.cuda.synchronize(CARD)
+    assert float(factor[0]) == 3.0 and min(within) > 0, within
+
+
+def test_backward_pass_is_captured_and_leaves_no_event() -> None:
+    """To ask for an event of a capture makes that fail."""
+    net = torch.nn.Linear(8, 8).to(CARD)
+    arrival = DeviceProgress(CARD)
+    arrival.watch([torch.optim.SGD(net.parameters())])
+    batch = torch.ones(1, 8, device=CARD)
+    aside: Any = torch.cuda.Stream(CARD)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(aside):
+        net(batch).sum().backward()  # Torch asks for a pass on another stream before a capture.
+    torch.cuda.synchronize(CARD)
+    arrival._event = None
+    net.zero_grad()
+    graph: Any = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        net(batch).sum().backward()
+        assert arrival.count(5) == 5
+    graph.replay()
+    torch.cuda.synchronize(CARD)
+    assert net.weight.grad is not None and float(net.weight.grad[0, 0]) == 1.0
     arrival.close()
 
 

@@ -49,7 +49,7 @@ class CopyStream:
 
     def wait(self) -> None:
         """Wait until all is copied; any thread may call this."""
-        while not self._event.query():
+        while not cuda.is_done(self._event, self._device):
             time.sleep(_POLL_S)
 
 

@@ -27,7 +27,7 @@ class Pinned:
         if not len(memory):
             return
         address = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
-        with cuda.on(device):
+        with cuda.beside_captures(device):  # A thread takes memory ahead.
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             error = int(runtime.cudaHostRegister(address, len(memory), _PORTABLE))
             if error:

@@ -6,7 +6,8 @@ last gradient's kernels, and before the wait for what is reduced, distinguishes 
 done, the rank has not reached the collectives that it has begun since the last step.
 
 This helps only if no collective interrupts the backward pass, as with DistributedDataParallel. With
-FSDP2 all ranks wait within the pass, and no rank is named.
+FSDP2 all ranks wait within the pass, and no rank is named. Nor is one if a CUDA graph has the
+backward pass: nobody is called when a graph runs.
 """
 
 from collections.abc import Iterable
@@ -48,7 +49,7 @@ class DeviceProgress:
         """Return how many of the begun collectives the device has reached."""
         event = self._event
         try:
-            is_here = event is None or event.query()
+            is_here = event is None or cuda.is_done(event, self._device)
         except RuntimeError:  # The device has failed, which the training thread meets as well.
             is_here = True
         return begun if is_here else min(begun, self._completed)
@@ -60,5 +61,8 @@ class DeviceProgress:
             self._hook = None
 
     def _made(self, parameter: torch.Tensor) -> None:
+        # An event in a CUDA graph is never done, and to ask for it makes the capture fail.
+        if torch.cuda.is_current_stream_capturing():
+            return
         # Autograd's thread has the stream of the forward pass.
         self._event = cuda.mark(self._device)

@@ -48,7 +48,7 @@ class CommitScalars:
 
     def __init__(self) -> None:
         self._given: _Given = {}
-        self._fetched: tuple[list[Any], _Given] = [], {}
+        self._fetched: tuple[dict[torch.device, Any], _Given] = {}, {}
         """Pinned copies of numbers on GPUs, complete after these events, one of each GPU."""
         self._last: dict[str, float] = {}
         self._next_copy_s = 0.0
@@ -117,7 +117,7 @@ class CommitScalars:
         if self.feed is not None:
             self.feed.poll()
         arrivals, fetched = self._fetched
-        if fetched and all(each.query() for each in arrivals):
+        if fetched and _are_done(arrivals):
             self._last = {name: float(value) for name, value in fetched.items()}
         given = self._given
         here = {
@@ -128,7 +128,7 @@ class CommitScalars:
         return {name: number for name, number in self._last.items() if name in given} | here
 
     def _fetch(self, on_gpu: dict[str, torch.Tensor]) -> None:
-        if not all(each.query() for each in self._fetched[0]):
+        if not _are_done(self._fetched[0]):
             return
         copies: _Given = {
             name: torch.empty((), dtype=value.dtype, pin_memory=True).copy_(
@@ -136,9 +136,13 @@ class CommitScalars:
             )
             for name, value in on_gpu.items()
         }
-        arrivals = [cuda.mark(each) for each in {value.device for value in on_gpu.values()}]
+        arrivals = {each: cuda.mark(each) for each in {value.device for value in on_gpu.values()}}
         self._fetched = arrivals, copies  # In one assignment, because another thread looks.
         self._next_copy_s = time.monotonic() + COPY_EVERY_S
+
+
+def _are_done(arrivals: Mapping[torch.device, Any]) -> bool:
+    return all(cuda.is_done(event, device) for device, event in arrivals.items())
 
 
 def _local(name: str, value: torch.Tensor) -> torch.Tensor:

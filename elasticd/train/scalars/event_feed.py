@@ -53,19 +53,19 @@ class _Fetch:
                 if isinstance(part, torch.Tensor):
                     tensors.setdefault(part.device, []).append(part)
         self._copies: dict[torch.device, torch.Tensor] = {}
-        self._arrivals: list[Any] = []
+        self._arrivals: dict[torch.device, Any] = {}
         for device, parts in tensors.items():
             wide = torch.float32 if device.type == "mps" else torch.float64
             row = torch.cat([part.reshape(-1).to(wide) for part in parts])
             if device.type == "cuda":
                 place = torch.empty(row.shape, dtype=wide, pin_memory=True)
                 self._copies[device] = place.copy_(row, non_blocking=True)
-                self._arrivals.append(cuda.mark(device))
+                self._arrivals[device] = cuda.mark(device)
             else:
                 self._copies[device] = row.cpu()
 
     def is_here(self) -> bool:
-        return all(each.query() for each in self._arrivals)
+        return all(cuda.is_done(event, device) for device, event in self._arrivals.items())
 
     def take(self) -> None:
         """Give the steps their values."""

@@ -41,6 +41,7 @@ class FakeEvent:
         self._gpu.note("record", stream.name)
 
     def query(self) -> bool:
+        self._gpu.queries.append((self._gpu.capture_mode(), self._gpu.current_device()))
         return bool(self.stream.is_done)
 
 
@@ -57,8 +58,15 @@ class FakeGpu:
         self.side = FakeStream(self, self.own, "side")
         self.entered: list[torch.device] = []
         """What was made a thread's current device for a while."""
+        self.is_capturing = False
+        self.queries: list[tuple[int, int]] = []
+        """With what mode for captures of others, and with what current device, events were
+        asked for."""
+        self._thread = threading.local()
         patch = monkeypatch.setattr
         patch(torch.cuda, "device", self._on)
+        patch(torch.cuda, "is_current_stream_capturing", lambda: self.is_capturing)
+        patch("elasticd.tensors.cuda._capture_mode_exchange", lambda: self._exchange)
         patch(torch.cuda, "Event", lambda *args, **kwargs: FakeEvent(self))
         patch(torch.cuda, "current_stream", lambda device: self.streams[device])
         patch("elasticd.tensors.cuda.is_used", lambda: True)
@@ -86,10 +94,25 @@ class FakeGpu:
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
 
+    def capture_mode(self) -> int:
+        """Return this thread's mode, as the driver numbers them: 0 is the one it begins with."""
+        return getattr(self._thread, "mode", 0)
+
+    def current_device(self) -> int:
+        """Return this thread's current device: the first one, unless it chose another."""
+        return getattr(self._thread, "device", 0)
+
     @contextmanager
     def _on(self, device: torch.device) -> Iterator[None]:
         self.entered.append(device)
+        before, self._thread.device = self.current_device(), device.index
         yield
+        self._thread.device = before
+
+    def _exchange(self, pointer: Any) -> int:
+        before, self._thread.mode = self.capture_mode(), pointer._obj.value
+        pointer._obj.value = before
+        return 0
 
     def _init(self, backend: str, **options: Any) -> None:
         self.note("init", backend, options)
