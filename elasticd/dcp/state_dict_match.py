@@ -11,6 +11,8 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 
 from elasticd.errors import CallError
+from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.tensor_bytes import has_room
 
 __all__ = ["check_fit", "check_planner"]
 
@@ -58,9 +60,20 @@ def _misfit(value: Any, saved: Any) -> str:
         return ""
     if not isinstance(value, torch.Tensor) and not hasattr(value, "__create_chunk_list__"):
         return f"(a tensor there, here {type(value).__name__})"
+    if isinstance(value, torch.Tensor) and (why := _unfillable(memory_of(value))):
+        return why
     if saved.size != value.size():
         return f"({list(saved.size)} there, here {list(value.size())})"
     there, here = saved.properties.dtype, getattr(value, "dtype", None)
     if isinstance(here, torch.dtype) and not torch.can_cast(there, here):
         return f"({there} there, here {here})"  # It would be cut off, or lose its other half.
+    return ""
+
+
+def _unfillable(here: torch.Tensor) -> str:
+    """Say why nothing can be copied into a tensor; torch finds that in the middle of the load."""
+    if here.layout is not torch.strided:
+        return f"(dense there, here {here.layout})"
+    if here.numel() and not has_room(here):
+        return "(expanded here, several of its elements are one in memory: give its contiguous())"
     return ""

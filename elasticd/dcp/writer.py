@@ -9,7 +9,8 @@ checkpoint, since the values of the other ranks are in DCP's answers.
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -23,19 +24,23 @@ from torch.futures import Future
 
 from elasticd import __version__
 from elasticd.checkpoint.commit.committer import CommitOutcome, Committer
+from elasticd.checkpoint.commit.fetch import read_block
 from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.layout import LAST_STEP, Snapshot
-from elasticd.checkpoint.format.manifest import Header
+from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Header, Manifest
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.checkpoint.storage.location import checked_url, open_bucket
 from elasticd.dcp.manifest_merge import Value, Written, merge
-from elasticd.dcp.part_write import TensorSource, described, write_parts
+from elasticd.dcp.part_write import IN_FLIGHT, TensorSource, described, write_parts
 from elasticd.errors import CallError, Fenced, InvariantBroken, Refused
 from elasticd.script.save_reminder import needs_none
 from elasticd.tensors import tree
 
 __all__ = ["Writer"]
+
+_READ_BACK: set[tuple[int, str]] = set()
+"""Processes and URLs: what was written there could be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +127,20 @@ class Writer(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the tensors and values of the plan, as this rank's share.
 
-        Raises: CallError: the planner has dropped what the plan carries.
+        Raises: CallError: the planner has dropped what the plan carries, or the ranks save
+            different steps.
         """
         order = plan.storage_data
         if not isinstance(order, _Order):
             raise CallError(
                 f"{type(planner).__name__}.finish_plan drops what the plan's storage_data holds; "
                 "return the plan with it (dataclasses.replace)."
+            )
+        if order.snapshot.step != self._step:
+            raise CallError(
+                f"This rank saves step {self._step}, and the one that coordinates step "
+                f"{order.snapshot.step}: one checkpoint would hold both; save the same step on all "
+                "ranks."
             )
         sources: list[TensorSource] = []
         values: dict[str, Value] = {}
@@ -163,6 +175,7 @@ class Writer(StorageWriter):
         Raises:
             CallError: the ranks did not write all of a tensor.
             Fenced: another run or a newer checkpoint came in between.
+            Refused: what another rank wrote cannot be read here.
         """
         committer, order = self._committer, self._order
         if committer is None or order is None:
@@ -175,6 +188,7 @@ class Writer(StorageWriter):
             raise CallError(
                 f"This cannot be saved: {exc} Save from all ranks that hold it."
             ) from exc
+        self._read_back(manifest, written)
         if committer.commit(manifest) is CommitOutcome.TOO_LATE:
             raise Fenced(
                 f"Step {self._step} was not saved to {self._url}: a newer checkpoint or another "
@@ -195,6 +209,30 @@ class Writer(StorageWriter):
 
     def _bucket(self) -> Bucket:
         return open_bucket(self._url, self._options, os.environ)
+
+    def _read_back(self, manifest: Manifest, every: Sequence[Written]) -> None:
+        """Raise Refused if this rank cannot read what each rank wrote: a folder of one name may be
+        another one on each machine. Only the first save of a process is checked.
+        """
+        checked = os.getpid(), self._url
+        if checked in _READ_BACK:
+            return
+        bucket, folder = self._bucket(), manifest.header.snapshot.folder
+
+        def look(written: Written) -> None:
+            for part in written.parts[-1:]:
+                try:
+                    read_block(bucket, folder, part, (part.size - 1) // BLOCK_BYTES)
+                except Damaged as exc:
+                    raise Refused(
+                        f"What rank {written.share} wrote to {self._url} cannot be read by the "
+                        f"rank that coordinates the save ({exc}), so no checkpoint was made: give "
+                        "a URL that is one place for all ranks."
+                    ) from exc
+
+        with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="elasticd-read") as pool:
+            list(pool.map(look, every))
+        _READ_BACK.add(checked)
 
     @staticmethod
     def _header(committer: Committer, snapshot: Snapshot, size: int) -> Header:

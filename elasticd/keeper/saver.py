@@ -281,6 +281,8 @@ class Saver:
                 job.why = "A part of it never came."
                 self._note_failed(job)
                 return
+            if job.is_missing(now_s, STUCK_S) and job.snapshot.generation >= self._generation:
+                self.note(job.incomplete)
             with self._changed:
                 self._changed.wait(pause_s)
             pause_s = min(LAST_PAUSE_S, pause_s * 1.5)

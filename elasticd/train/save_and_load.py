@@ -34,7 +34,7 @@ from elasticd.train.load_into import check_fits, fill
 from elasticd.train.restore.model_match import all_damaged, matched
 from elasticd.train.save.keeper_connection import Keeper
 from elasticd.train.save.next_keeper import NextKeeper
-from elasticd.train.save.same_tensors import SavedTensors
+from elasticd.train.save.same_tensors import SavedTensors, tell_step, wait_for_step
 from elasticd.train.save.snapshot_taker import SnapshotTaker
 from elasticd.train.tcp_store.broadcast import broadcast_from_first
 
@@ -95,7 +95,7 @@ def load(into: MutableMapping[str, Any] | None = None) -> tuple[Any, int] | None
 
 
 def wait(timeout_s: float = 600.0) -> bool:
-    """Wait until what was saved last is durable; True if it is by then.
+    """Wait until what was saved last is durable; True if it is by then, or was only loaded.
 
     For the end of a script, and to save again what `save` had no room for.
 
@@ -144,6 +144,8 @@ class _Job:
         """How often `save` was called in this world; all ranks make the same calls."""
         self._published = ""
         """The digest of the tensors that other ranks can look up."""
+        self._is_as_loaded = False
+        """True if nothing was saved since the load of a checkpoint, which is durable."""
         self._state = _Plain()
         # What else than an optimizer changes tensors between two calls is not known here.
         self._saving = SnapshotTaker(Keeper(name).connect, Every(), "blocking")
@@ -168,12 +170,13 @@ class _Job:
         try:
             is_taken = self._is_time(step) and self._saving.take(step, is_last=True)
             self._saving.mirror()
+            self._is_as_loaded &= not is_taken
             return is_taken
         finally:
             self._state.value = None
 
     def wait(self, timeout_s: float) -> bool:
-        return self._saving.wait(timeout_s)
+        return self._is_as_loaded or self._saving.wait(timeout_s)
 
     def _is_time(self, step: int) -> bool:
         """Decide on rank 0, so that all save or none; through the store of the process group."""
@@ -190,14 +193,29 @@ class _Job:
         if self._rank == 0 and tensors.digest != self._published:
             tensors.publish(store)
             self._published = tensors.digest
+        call = {"generation": self._generation, "call": self._calls, "step": step}
         is_free, digest = _told_by_first(
-            store, key, self._rank, self._size, self._saving.is_free, tensors.digest
+            store,
+            key,
+            self._rank,
+            self._size,
+            self._saving.is_free,
+            tensors.digest,
+            wait=lambda: wait_for_step(store, key, rank=self._rank, **call),
         )
+        if self._rank == 0:
+            tell_step(store, **call)
         tensors.check(store, digest, rank=self._rank)
         return is_free
 
     def load(self, into: MutableMapping[str, Any] | None) -> tuple[Any, int] | None:
-        client = self._saving.client
+        loaded = self._load(self._saving.client, into)
+        self._is_as_loaded = loaded is not None
+        return loaded
+
+    def _load(
+        self, client: Client, into: MutableMapping[str, Any] | None
+    ) -> tuple[Any, int] | None:
         if self._rank == 0:
             return self._load_first(client, into)
         joined = client.ask(ms.Join(generation=self._generation, timeout_s=JOIN_LIMIT_S), ms.Joined)
@@ -318,14 +336,22 @@ def _job() -> _Job:
 
 
 def _told_by_first(
-    store: Any, key: str, rank: int, size: int, decide: Callable[[], bool], digest: str
+    store: Any,
+    key: str,
+    rank: int,
+    size: int,
+    decide: Callable[[], bool],
+    digest: str,
+    *,
+    wait: Callable[[], None] = lambda: None,
 ) -> tuple[bool, str]:
     """Return on all ranks what rank 0 decides and the digest of what it saves."""
 
     def word() -> str:
         return f"{int(decide())} {digest}"
 
-    is_it, theirs = broadcast_from_first(store, key, rank=rank, size=size, decide=word).split(" ")
+    told = broadcast_from_first(store, key, rank=rank, size=size, decide=word, wait=wait)
+    is_it, theirs = told.split(" ")
     return is_it == "1", theirs
 
 

@@ -102,3 +102,11 @@ class SnapshotSave:
         if self.missing_s is None:
             return False
         return now_s - self.missing_s > max(least_s, 2 * self.took_s)
+
+    @property
+    def incomplete(self) -> str:
+        """Return the sentence on a part that has not come for long."""
+        return (
+            f"The checkpoint of step {self.snapshot.step} is not whole long after this node's part "
+            "of it was saved: a rank did not call save for this step, or is slow or gone."
+        )

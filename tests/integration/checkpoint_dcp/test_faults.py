@@ -70,6 +70,16 @@ def load_in_subgroup(rank: int, url: str, is_told: bool) -> tuple[str, float]:
     return error, float(state["w"][0, 0])
 
 
+def save_apart(rank: int, url: str) -> tuple[str, str]:
+    """Rank 1 writes to another folder."""
+    writer = Writer(f"{url}/other" if rank == 1 else url, step=5)
+    return told(lambda: save({"w": rows(1.0)}, storage_writer=writer))
+
+
+def save_other_steps(rank: int, url: str) -> tuple[str, str]:
+    return told(lambda: save({"w": rows(1.0)}, storage_writer=Writer(url, step=5 + rank)))
+
+
 # --- tests --------------------------------------------------------------------------------------
 
 
@@ -149,6 +159,23 @@ def test_one_rank_of_many_may_load_alone(troupe: Troupe, tmp_path: Path) -> None
     """`no_dist` in a process that has a process group waits for nobody."""
     troupe.play(save_steps, str(tmp_path), 10, size=2)
     assert troupe.play(load_alone, str(tmp_path), size=2) == [(0, False), (1, True)]
+
+
+def test_folder_that_is_another_one_for_a_rank_makes_no_checkpoint(
+    troupe: Troupe, tmp_path: Path
+) -> None:
+    """As one of the same name on two machines: the first save says so, and leaves no entry."""
+    for _, error in troupe.play(save_apart, str(tmp_path), size=3):
+        assert "What rank 1 wrote to file://" in error and "one place for all ranks" in error
+    assert "There is no checkpoint" in told(lambda: load({}, storage_reader=Reader(tmp_path)))[1]
+    troupe.play(save_steps, str(tmp_path), 10, size=3)
+
+
+def test_ranks_that_save_other_steps_make_no_checkpoint(troupe: Troupe, tmp_path: Path) -> None:
+    """It would hold tensors of two steps."""
+    for _, error in troupe.play(save_other_steps, str(tmp_path), size=2):
+        assert "This rank saves step 6, and the one that coordinates step 5" in error
+    assert "There is no checkpoint" in told(lambda: load({}, storage_reader=Reader(tmp_path)))[1]
 
 
 def test_a_subgroup_goes_back_together_if_the_reader_knows_it(

@@ -148,6 +148,25 @@ def test_values_that_their_place_would_cut_off_are_refused(
     assert not found["w"].any()
 
 
+@pytest.mark.parametrize(
+    ("here", "why"),
+    [
+        (torch.zeros(1).expand(2), "expanded here, several of its elements are one in memory"),
+        (torch.zeros(2).to_sparse(), "dense there, here torch.sparse_coo"),
+    ],
+    ids=["expanded", "sparse"],
+)
+def test_place_that_cannot_be_filled_is_refused_before_anything_is_read(
+    tmp_path: Path, here: torch.Tensor, why: str
+) -> None:
+    """In the middle of the load torch would say so, and a part of the state be the checkpoint's."""
+    save({"a": torch.ones(2), "w": torch.ones(2)}, storage_writer=Writer(tmp_path, step=1))
+    found = {"a": torch.zeros(2), "w": here}
+    said = sentence(lambda: load(found, storage_reader=Reader(tmp_path)), CallError)
+    assert f"w ({why}" in said
+    assert not found["a"].any()
+
+
 def test_older_checkpoint_that_lacks_what_the_damaged_one_has_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

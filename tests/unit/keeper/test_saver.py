@@ -12,6 +12,7 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.storage.folder import FolderBucket
 from elasticd.errors import Refused, Unavailable
 from elasticd.keeper import saver as saver_module
+from elasticd.keeper.save.snapshot_save import SnapshotSave
 from tests.fixtures.cluster import until
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.keeper.site import (
@@ -283,6 +284,33 @@ def test_share_that_never_comes_is_given_up_and_told(
     (note,) = node.saver.take_notes()
     assert note == "The checkpoint of step 10 could not be saved: A part of it never came."
     assert not node.saver.is_busy
+
+
+@pytest.mark.parametrize("newest", [1, 2], ids=["its generation", "a newer one"])
+def test_share_that_does_not_come_for_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: int
+) -> None:
+    """As where a script saves on rank 0 alone: long before it is given up. Once a newer generation
+    began, the part was lost, and nobody has to do anything."""
+    node = opened(Node(FolderBucket(str(tmp_path))))
+    node.take(MADE, FIRST)
+    wait_for_others(node, MADE)
+    node.saver.open(newest, 10, 1)
+    assert node.saver.take_notes() == ()
+    looks: list[float] = []
+
+    def is_missing(job: SnapshotSave, now_s: float, least_s: float) -> bool:
+        looks.append(least_s)
+        return least_s == saver_module.STUCK_S
+
+    monkeypatch.setattr(saver_module, "LAST_PAUSE_S", 0.05)
+    monkeypatch.setattr(SnapshotSave, "is_missing", is_missing)
+    until(lambda: len(looks) > 6, lambda: looks)
+    said = (
+        "The checkpoint of step 10 is not whole long after this node's part of it was saved: a "
+        "rank did not call save for this step, or is slow or gone."
+    )
+    assert node.saver.take_notes() == ((said,) if newest == 1 else ())
 
 
 def test_slow_upload_is_no_reason_to_give_up_on_others(

@@ -1,8 +1,10 @@
 """`save` and `load` of scripts that are started again."""
 
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +20,7 @@ from elasticd.keeper.wire import message as ms
 from elasticd.train import save_and_load
 from elasticd.train.restore.model_match import CannotRestore
 from elasticd.train.save import keeper_connection as way
+from elasticd.train.save import same_tensors
 from elasticd.train.save_and_load import load, save, wait
 from tests.unit.train.restore.restore_case import Stock, snapshot_of, state_of
 from tests.unit.train.save.save_case import Keeper, same
@@ -181,6 +184,21 @@ def test_step_that_no_checkpoint_can_have_is_refused(node: Node, step: int) -> N
 def test_wait_for_what_is_no_time_is_refused(node: Node, timeout_s: Any) -> None:
     with pytest.raises(CallError, match="wants a number of seconds"):
         wait(timeout_s)
+
+
+def test_what_was_only_loaded_is_durable(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script that has nothing left to do waits at its end, as the guide says, for nothing; after
+    a save it waits for that."""
+    assert not wait(0.1), "nothing was saved or loaded"
+    node.stock.store(9)
+    assert load() is not None and wait(0.1)
+    node.keeper.is_busy = True
+    assert not save(state_of(10), 10) and wait(0.1)
+    node.keeper.is_busy = False
+    assert node.of(ms.WaitDurable) == [] and capsys.readouterr().err == ""
+    node.keeper.answers[ms.WaitDurable] = lambda _: ms.Durability(is_durable=False, why="Full.")
+    assert save(state_of(10), 10) and not wait(1.0)
+    assert len(node.of(ms.WaitDurable)) == 1
 
 
 @pytest.mark.parametrize("state", [None, 5, [1], "model", torch.nn.Linear(1, 1)], ids=str)
@@ -443,7 +461,43 @@ def test_ranks_agree_about_a_step_that_is_given_again(
     monkeypatch.setattr(ranks[0]._saving, "is_free", lambda: next(free))
     assert [ranks[0]._is_time(5), ranks[0]._is_time(5)] == [False, True]
     assert [ranks[1]._is_time(5), ranks[1]._is_time(5)] == [False, True]
-    assert store.num_keys() == 1, "what rank 0 saves, for those that save something else"
+    assert store.num_keys() == 2, "what rank 0 saves, and its step, for those that differ"
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [((6,), "step 6 on rank 0, both in their call number 1"), ((6, 7), "another step on rank 0")],
+    ids=["one call", "two calls"],
+)
+def test_ranks_that_save_other_steps_are_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch, steps: tuple[int, ...], sentence: str
+) -> None:
+    """They would wait for rank 0 for as long as the process group's limit is: half an hour."""
+    monkeypatch.setattr(same_tensors, "LOOK_S", 0.01)
+    store, ranks = two_ranks(monkeypatch)
+    store.set_timeout(timedelta(seconds=30))
+    for step in steps:
+        ranks[0].save(state_of(step), step)
+    with pytest.raises(CallError, match=f"was called with step 5 on rank 1 and with {sentence}"):
+        ranks[1].save(state_of(5), 5)
+
+
+def test_rank_that_is_ahead_waits_for_rank_0(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the store's own limit: rank 0 has still to make this call."""
+    monkeypatch.setattr(same_tensors, "LOOK_S", 0.01)
+    store, ranks = two_ranks(monkeypatch)
+    ranks[0].save(state_of(5), 5)
+    ranks[1].save(state_of(5), 5)
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(dist.DistStoreError):
+        ranks[1].save(state_of(6), 6)
+    ranks[1]._calls, ranks[1]._state.value = 1, state_of(6)
+    store.set_timeout(timedelta(seconds=30))
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(ranks[1]._is_time, 6)
+        time.sleep(0.05)
+        ranks[0].save(state_of(6), 6)
+        assert ahead.result()
 
 
 ONE, OTHER = torch.zeros(3), torch.ones(3)
