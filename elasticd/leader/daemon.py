@@ -11,6 +11,7 @@ from typing import Protocol
 
 from elasticd.errors import CallError, ElasticdError
 from elasticd.leader.election import LEASE_TTL_S, Election, Term
+from elasticd.leader.handover import Handover
 from elasticd.records.autoscale.leader import Leader
 from elasticd.store.api import Store
 from elasticd.telemetry.log import get_logger
@@ -67,6 +68,7 @@ class Daemon:
         told_lead: Callable[[bool], None] = _ignore,
         source: Callable[[], str] = str,
         evaluates_unsure: bool = False,
+        handover: Handover | None = None,
     ) -> None:
         """`begin` is called with each term for which this process is elected.
 
@@ -76,7 +78,7 @@ class Daemon:
 
         `gap_s`: the next evaluation begins this long after the last one at the earliest, however
         often `wake` is called. `told_lead` is called in each round with whether this process leads.
-        `source`: as in `Election`.
+        `source` and `handover`: as in `Election`.
         """
         self._begin, self._period_s, self._gap_s = begin, period_s, gap_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
@@ -95,6 +97,7 @@ class Daemon:
             wake=self._news.set,
             may_renew=self.is_alive,
             source=source,
+            handover=handover,
         )
 
     @property

@@ -5,6 +5,8 @@ in each term, so a former leader, which may not know yet that it does not lead, 
 own clock tells it sooner: from the lease's deadline on it does not lead. It leads again if etcd
 comes back and still has its lease, since nobody else can have been elected then.
 
+A leader that cannot do its work may offer its lead to one that can (`handover`).
+
 Rejected: a queue of candidates, as in etcd's own election. All processes that stand by know the
 same, so it does not matter which is next.
 """
@@ -19,14 +21,17 @@ from dataclasses import dataclass
 
 from elasticd import __version__
 from elasticd.errors import ElasticdError, Fenced, NotSupported
+from elasticd.leader.handover import Handover
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode, encode
 from elasticd.store.api import (
+    Delete,
     KeyRange,
     KeysChanged,
     KeyValue,
     Lease,
     ModifiedAt,
+    Op,
     Put,
     Store,
     Txn,
@@ -60,6 +65,8 @@ class Term:
     """What every write of this term is compared with."""
     lease: Lease
     is_over: bool = False
+    is_offered: bool = False
+    """Whether another process may take the lead over."""
 
     def leads(self, now_s: float) -> bool:
         """Return whether the lease surely lives; `now_s` is CLOCK_BOOTTIME."""
@@ -79,6 +86,7 @@ class Election:
         may_renew: Callable[[], bool] = always,
         now_s: Callable[[], float] = boottime_s,
         source: Callable[[], str] = str,
+        handover: Handover | None = None,
     ) -> None:
         """`key` is what the candidates of one kind compete for; `source` returns what is so
         called in `Leader`, when this process is elected.
@@ -89,7 +97,7 @@ class Election:
         """
         self._store, self._key = store, key
         self._ttl_s, self._wake, self._may_renew, self._now_s = ttl_s, wake, may_renew, now_s
-        self._source = source
+        self._source, self._handover = source, handover
         self._token = secrets.token_hex(8)
         self._term: Term | None = None
         self._has_seen = False
@@ -124,11 +132,14 @@ class Election:
         """
         self._watch_anew()
         if self._term is not None and not self._term.is_over:
+            self._offer()
             return self.term
         if self._term is not None:
             self._give_up()
         if self._has_seen and self._seen is None:
-            self._put_key()
+            self._put_key((ModifiedAt(key=self._key, revision=0),))
+        elif self._seen is not None:
+            self._take_over(self._seen)
         return self.term
 
     def close(self) -> None:
@@ -149,8 +160,49 @@ class Election:
             self._watch.close()
             self._watch = self._store.watch(KeyRange(key=self._key), self._take)
 
-    def _put_key(self) -> None:
-        """Put the key if there is no key yet.
+    def _offer(self) -> None:
+        """Offer the lead, or withdraw the offer, if that is due."""
+        term, handover = self.term, self._handover
+        if handover is None or term is None or handover.is_due() is term.is_offered:
+            return
+        op: Op = Delete(key=handover.key)
+        if not term.is_offered:
+            op = Put(key=handover.key, value=encode(self._record()), lease=term.lease.id)
+        try:
+            done = self._store.commit(Txn(when=(term.standing,), then=(op,)))
+        except ElasticdError as exc:  # The next round tries it again, and leads on meanwhile.
+            log.debug("lead.not_offered", why=str(exc))
+            return
+        if done.succeeded:
+            term.is_offered = not term.is_offered
+            log.warning("lead.offered" if term.is_offered else "lead.kept")
+
+    def _take_over(self, seen: KeyValue) -> None:
+        """Take over the lead of another process, if that is offered and this one can do the work.
+
+        Raises: ElasticdError: etcd does not answer, or refuses.
+        """
+        handover = self._handover
+        if handover is None or not handover.may_look():
+            return
+        offer = self._store.get(handover.key)
+        if offer is not None and handover.can_lead():
+            standing = (
+                ModifiedAt(key=each.key, revision=each.mod_revision) for each in (seen, offer)
+            )
+            self._put_key(tuple(standing), Delete(key=offer.key))
+
+    def _record(self) -> Leader:
+        return Leader(
+            name=f"{socket.gethostname()}:{os.getpid()}",
+            token=self._token,
+            version=__version__,
+            since_unix_s=round(time.time(), 3),
+            source=self._source(),
+        )
+
+    def _put_key(self, when: tuple[ModifiedAt, ...], *more: Op) -> None:
+        """Put the key if there is no key yet, or if that of a leader which offers its lead stands.
 
         A put whose answer got lost is given up with its lease: the next try has another one.
         """
@@ -163,17 +215,9 @@ class Election:
 
         lease = self._store.grant(self._ttl_s, lost, self._may_renew)
         try:
-            mine = Leader(
-                name=f"{socket.gethostname()}:{os.getpid()}",
-                token=self._token,
-                version=__version__,
-                since_unix_s=round(time.time(), 3),
-                source=self._source(),
-            )
+            mine = self._record()
             put = Put(key=self._key, value=encode(mine), lease=lease.id)
-            done = self._store.commit(
-                Txn(when=(ModifiedAt(key=self._key, revision=0),), then=(put,))
-            )
+            done = self._store.commit(Txn(when=when, then=(put, *more)))
         except Fenced:  # The lease ran out before the key was put.
             lease.close()
             return
@@ -185,6 +229,8 @@ class Election:
             return
         term = Term(ModifiedAt(key=self._key, revision=done.revision), lease)
         ends.append(term)
+        if self._handover is not None:
+            self._handover.began()
         self._term = term
         if lease.deadline_s <= self._now_s():  # It was lost before `lost` could say so.
             term.is_over = True
@@ -227,6 +273,9 @@ class Election:
         ours = term.standing.revision
         is_other = seen is not None and seen.mod_revision > ours
         is_gone = seen is None and as_of is not None and as_of > ours
+        if is_other and term.is_offered and not term.is_over and self._handover is not None:
+            self._handover.lost()
+            log.info("lead.taken_over", revision=ours)
         if is_other or is_gone:
             term.is_over = True
 

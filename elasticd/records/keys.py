@@ -125,6 +125,10 @@ class Keys:
         """
         return f"{self.root}election/operator{'/' if namespace else ''}{namespace}"
 
+    def operator_offer(self, namespace: str = "") -> str:
+        """The key by which the operator that leads offers its lead to one that can do the work."""
+        return f"{self.root}election/offers/operator{'/' if namespace else ''}{namespace}"
+
     def policy(self, job: JobName) -> str:
         return f"{self.job(job)}policy"
 

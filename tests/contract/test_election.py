@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from elasticd.leader.election import Election, Term
+from elasticd.leader.handover import READ_S, UNABLE_S, Handover
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
@@ -15,7 +16,7 @@ from tests.contract.conftest import Backend
 from tests.fixtures.patience import patience_s
 from tests.fixtures.store import PATIENT_S, wait_until
 
-Stand = Callable[[Store], Election]
+Stand = Callable[..., Election]
 
 
 @pytest.fixture
@@ -29,8 +30,10 @@ def stand(keys: Keys) -> Iterator[Stand]:
     """Makes a candidate, and ends it after the test."""
     with ExitStack() as stack:
 
-        def begin(store: Store) -> Election:
-            election = Election(store, keys.autoscaler_election, ttl_s=patience_s(6.0))
+        def begin(store: Store, handover: Handover | None = None) -> Election:
+            election = Election(
+                store, keys.autoscaler_election, ttl_s=patience_s(6.0), handover=handover
+            )
             stack.callback(election.close)
             return election
 
@@ -75,6 +78,34 @@ def test_whoever_resigns_is_followed_at_once(backend: Backend, stand: Stand) -> 
     assert first.term is None
     assert not is_written(backend.other, before, f"/{after.standing.revision}/x")
     assert is_written(backend.other, after, f"/{after.standing.revision}/x")
+
+
+def test_lead_that_is_offered_is_taken_over(backend: Backend, stand: Stand, keys: Keys) -> None:
+    """In one transaction: nobody else is elected, and the term before writes nothing more."""
+    now_s = [0.0]
+    key = keys.operator_offer()
+
+    def handover(*, is_able: bool) -> Handover:
+        return Handover(
+            key, is_unable=lambda: not is_able, can_lead=lambda: is_able, now_s=lambda: now_s[0]
+        )
+
+    first = stand(backend.store, handover(is_able=False))
+    before = elected(first)
+    assert first.campaign() is before and backend.other.get(key) is None
+    second = stand(backend.other, handover(is_able=True))
+    now_s[0] += UNABLE_S
+    assert second.campaign() is None
+    assert first.campaign() is before and backend.other.get(key) is not None
+    now_s[0] += READ_S
+    after = elected(second)
+    assert not is_written(backend.other, before, f"/{after.standing.revision}/z")
+    assert is_written(backend.other, after, f"/{after.standing.revision}/z")
+    wait_until(lambda: first.campaign() is None)
+    assert backend.other.get(key) is None, "what was offered is taken"
+    # What the first one gave back of its own is not what the second one has put.
+    item = backend.other.get(keys.autoscaler_election)
+    assert item is not None and item.mod_revision == after.standing.revision
 
 
 def test_a_leader_whose_lease_ran_out_stands_again(backend: Backend, stand: Stand) -> None:

@@ -12,6 +12,7 @@ from elasticd.kube.operator.write.hold import Holds
 from elasticd.kube.resource.name import other_cluster, owner_prefix
 from elasticd.leader.daemon import Daemon
 from elasticd.leader.election import LEASE_TTL_S, Term
+from elasticd.leader.handover import Handover
 from elasticd.leader.http_server import MetricsServer
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings
@@ -66,6 +67,11 @@ class OperatorProcess:
             source=self._source,
             # A user may want to delete an object by force while etcd is away.
             evaluates_unsure=True,
+            handover=Handover(
+                keys.operator_offer(namespace),
+                is_unable=self._is_blind,
+                can_lead=self._can_take_over,
+            ),
         )
         self._server = MetricsServer(
             *listen,
@@ -110,6 +116,25 @@ class OperatorProcess:
             journal=self._journal,
         )
         return self._current
+
+    def _is_blind(self) -> bool:
+        return self._current is not None and self._current.is_blind
+
+    def _can_take_over(self) -> bool:
+        """Return whether the API server answers what a leader lists, and is that of the leader.
+
+        Each of these answers is a short one.
+        """
+        try:
+            for kind in (ELASTIC_JOBS, NODES, PODS):
+                namespace = self._namespace if kind == ELASTIC_JOBS else ""
+                self._api.list(kind, namespace=namespace, name="kube-system")
+            identity = cluster_identity(self._api)
+        except ElasticdError as exc:
+            log.debug("lead.not_taken_over", why=str(exc))
+            return False
+        leader = self._daemon.leader
+        return leader is not None and not other_cluster(leader.source, identity)
 
     def _told_lead(self, is_leader: bool) -> None:
         self._counts.leads(is_leader)

@@ -100,6 +100,11 @@ class Reconciliation:
             return self._objects.trouble or self._intruded
         return "The objects of the API server were not listed yet."
 
+    @property
+    def is_blind(self) -> bool:
+        """Return whether the process does not observe the objects of Kubernetes now."""
+        return bool(self._objects.trouble) or not self._objects.is_ready
+
     def evaluate(self) -> float | None:
         began_s = self._now_s()
         self._say(self._objects.trouble)
