@@ -150,7 +150,7 @@ class OperatorProcess:
             try:
                 self._identity = cluster_identity(self._api)
             except ElasticdError as exc:  # The leader reports this error.
-                self._identity_hold.failed("identity", str(exc))
+                self._identity_hold.refused("identity", exc)
 
     def _why_unready(self) -> str:
         """Return why the process cannot work; a process that stands by is ready to lead."""

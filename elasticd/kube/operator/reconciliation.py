@@ -192,7 +192,7 @@ class Reconciliation:
         try:
             self._identity = cluster_identity(self._api)
         except ElasticdError as exc:
-            if self._holds.failed(API, str(exc)):
+            if self._holds.refused(API, exc):
                 log.warning("identity.not_read", why=str(exc))
             return False
         self._holds.worked(API)

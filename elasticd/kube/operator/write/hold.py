@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable
 
+from elasticd.errors import ElasticdError
 from elasticd.kube.api.backoff import Backoff
+from elasticd.kube.api.failure import Busy
 
 __all__ = ["Holds"]
 
@@ -35,6 +37,11 @@ class Holds:
         _, before, backoff = self._held.get(what, (0.0, "", self._backoff()))
         self._held[what] = self._now_s() + backoff.next_s(at_least_s), why, backoff
         return why != before
+
+    def refused(self, what: str, exc: ElasticdError) -> bool:
+        """Delay the next try as `failed` does, and for as long as the API server asks for."""
+        at_least_s = exc.retry_after_s if isinstance(exc, Busy) else 0.0
+        return self.failed(what, str(exc), at_least_s)
 
     def worked(self, what: str) -> bool:
         """Forget that `what` failed; return whether there was a failure."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.errors import Unavailable
-from elasticd.kube.api.failure import failure
+from elasticd.kube.api.failure import Busy, failure
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Name
 from elasticd.kube.operator.write import action_threads
@@ -37,6 +37,27 @@ class Stuck(MemoryApi):
     def patch(self, *args: Any, **more: Any) -> Any:
         self.may_answer.wait(2 * LIMIT_S)
         return super().patch(*args, **more)
+
+
+def test_identity_is_not_asked_for_sooner_than_the_server_says(scene: OperatorScene) -> None:
+    """As for all that it is asked: it may answer 429 because many clients come back at once."""
+
+    class BusyApi(MemoryApi):
+        def list(self, kind: Any, **chosen: Any) -> Any:
+            found = super().list(kind, **chosen)
+            if len(self.calls) < 2:
+                raise Busy("There is too much to do.", 30.0)
+            return found
+
+    api = BusyApi(scene.objects)
+    operator = scene.begin(api=api)
+    for _ in range(29):
+        operator.evaluate()
+        scene.now_s += 1.0
+    assert api.calls == ["list namespaces"]
+    scene.now_s += 2.0
+    operator.evaluate()
+    assert api.calls == ["list namespaces"] * 2
 
 
 def test_a_node_that_goes_does_not_wait_for_a_slow_api_server(scene: OperatorScene) -> None:
