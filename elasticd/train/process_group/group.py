@@ -91,9 +91,11 @@ class Group:
         self._enter, self._device = enter, device
         self.backend = backend or default_group.backend_of(device)
         self.arrival = DeviceProgress(device)
+        self._connect_limit_s = CONNECT_S + CONNECT_S_PER_RANK * self.size
         self._nccl: nccl.NcclCommunicators | None = None
         if default_group.has_nccl(self.backend):
             self._nccl = nccl.NcclCommunicators(device, self._connect_limit_s, env)
+            self._connect_limit_s = self._nccl.connect_limit_s
         self._timeout_s, self._on_abort = timeout_s, on_abort or (lambda: None)
         self._store: Any = None
         self._process_group: Any = None
@@ -344,10 +346,6 @@ class Group:
         if self._deadline_s is not None and soon_s < self._deadline_s:
             self._deadline_s = soon_s
             self._changed.set()
-
-    @property
-    def _connect_limit_s(self) -> float:
-        return CONNECT_S + CONNECT_S_PER_RANK * self.size
 
     def _keep_guard(self) -> None:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""

@@ -79,11 +79,13 @@ def _abort_limit_s(env: Mapping[str, str]) -> float:
     """Return how long an abort may take: never less than torch takes to give up a communicator."""
     if env.get("TORCH_NCCL_USE_COMM_NONBLOCKING") != "1":
         return ABORT_LIMIT_S
-    try:
-        torch_limit_s = float(env[_TORCH_LIMIT])
-    except ValueError:
-        return ABORT_LIMIT_S
-    return max(ABORT_LIMIT_S, torch_limit_s + _TORCH_GIVES_UP_S)
+    return max(ABORT_LIMIT_S, _torch_limit_s(env) + _TORCH_GIVES_UP_S)
+
+
+def _torch_limit_s(env: Mapping[str, str]) -> float:
+    """Return how long torch waits for a communicator; 0 if the variable is no number."""
+    text = env[_TORCH_LIMIT]
+    return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
 class NcclCommunicators:
@@ -101,10 +103,14 @@ class NcclCommunicators:
         self._abort: NcclAbort | None = None
         self._lock = Lock()
         self._abort_limit_s = ABORT_LIMIT_S
+        self.connect_limit_s = connect_limit_s
+        """How long communicators may take to be made: as long as torch waits for them, if that is
+        more."""
         # Torch would hold a lock that the abort needs, half an hour for a peer that has stopped.
         if env is not None:
             env.setdefault(_TORCH_LIMIT, str(math.ceil(connect_limit_s)))
             self._abort_limit_s = _abort_limit_s(env)
+            self.connect_limit_s = max(connect_limit_s, _torch_limit_s(env))
 
     @contextmanager
     def connecting(self) -> Iterator[None]:

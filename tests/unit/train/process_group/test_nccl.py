@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, MutableMapping
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,6 +171,22 @@ def test_group_that_does_not_connect_in_time_is_aborted(gpu: FakeGpu, ended: lis
         group.form()
     assert gpu.names().count("abort") == 1 and not ended
     assert not distributed_c10d.is_initialized()
+
+
+@pytest.mark.parametrize(("given", "limit_s"), [("90", 90.0), ("5", 10.1), ("x", 10.1)])
+def test_nccl_may_take_as_long_to_begin_as_the_operator_gives_torch(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, given: str, limit_s: float
+) -> None:
+    """Else nothing helps where the first communicator takes longer: each forming ends too soon."""
+    gathered = SimpleNamespace(check=lambda *args, **options: None)
+    monkeypatch.setattr(group_module, "gather", lambda *args, **options: gathered)
+    env = {"TORCH_NCCL_NONBLOCKING_TIMEOUT": given}
+    group = Group(entered(0, 2, 0), device=gpu.own, timeout_s=LIMIT_S, env=env)
+    group._deadline_s = time.monotonic() + 1000.0
+    group._gather(group._deadline_s)
+    left_s = group._left_s()
+    assert left_s is not None and limit_s - 5.0 < left_s <= limit_s
+    assert env["TORCH_NCCL_NONBLOCKING_TIMEOUT"] == given
 
 
 def test_aborted_while_it_is_made(gpu: FakeGpu) -> None:
