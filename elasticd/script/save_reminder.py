@@ -1,8 +1,9 @@
-"""Warns at the end of a script that nothing was saved, though the job was given `--checkpoint`.
+"""Says at the end of a script what was not saved, though the job was given `--checkpoint`.
 
 Without `elasticd.run` only the script itself can save. A script that does not save would end well
 and leave no checkpoint. This process knows whether it called `elasticd.checkpoint`; a process that
-the script has started may have called it instead, which the keeper of rank 0's node knows.
+the script has started may have called it instead, which the keeper of rank 0's node knows. It also
+knows which save has failed since the script asked last: without `wait` that is the script's last.
 """
 
 import sys
@@ -30,17 +31,23 @@ def needs_none() -> None:
 def remind(
     env: Mapping[str, str], write: Callable[[str], object] = lambda text: sys.stderr.write(text)
 ) -> None:
-    """Write one sentence if nothing was saved; `env` is that of a rank that ended well."""
+    """Write what has failed since the last save, and one sentence if nothing was saved.
+
+    `env` is that of a rank that ended well.
+    """
     keeper = env.get("ELASTICD_KEEPER", "")
-    if _NEEDS_NONE or not keeper or env.get("RANK") != "0":
+    if not keeper or env.get("RANK") != "0":
         return
     # The import is here, because most processes that import this module never need it.
     from elasticd.keeper.client import Client
     from elasticd.keeper.wire import message as ms
 
-    with suppress(ElasticdError), closing(Client(keeper, limit_s=START_S)) as client:
+    limit_s = ANSWER_S if _NEEDS_NONE else START_S
+    with suppress(ElasticdError), closing(Client(keeper, limit_s=limit_s)) as client:
         standing = client.ask(ms.GetStatus(), ms.Status, timeout_s=ANSWER_S)
-        if standing.durable_step < 0 and not standing.is_busy:
+        for note in standing.notes:
+            write(f"elasticd: {note}\n")
+        if not _NEEDS_NONE and standing.durable_step < 0 and not standing.is_busy:
             write(
                 "elasticd: nothing was saved, though --checkpoint was given: call "
                 "elasticd.checkpoint.load() before the training and "

@@ -10,6 +10,7 @@ import click
 
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.commit.fetch import verify as damages
+from elasticd.checkpoint.commit.log import CommitLog
 from elasticd.checkpoint.commit.read_lease import reading
 from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.json_read import Damaged
@@ -41,10 +42,15 @@ def ls(is_json: bool, **given: Any) -> int:
     site = open_site(given)
     entries = site.checkpoints()
     with ThreadPoolExecutor(THREADS) as pool:
-        headers = list(pool.map(lambda entry: _header(site.bucket, entry), entries))
+        headers = pool.map(lambda entry: _header(site.bucket, entry), entries)
+        found = [
+            (entry, header)
+            for entry, header in zip(entries, headers, strict=True)
+            if isinstance(header, Header) or not _is_given_up(site.bucket, entry)
+        ]
     if is_json:
-        click.echo(json.dumps([_row(*each) for each in zip(entries, headers, strict=True)]))
-    elif entries:
+        click.echo(json.dumps([_row(*each) for each in found]))
+    elif found:
         now_unix_s = time.time()
         show_table(
             ("NUMBER", "STEP", "GENERATION", "RUN", "SIZE", "AGE", "WORLD SIZE"),
@@ -58,7 +64,7 @@ def ls(is_json: bool, **given: Any) -> int:
                     words.age(now_unix_s - entry.at_unix_s),
                     str(header.world_size) if isinstance(header, Header) else "damaged",
                 )
-                for entry, header in zip(entries, headers, strict=True)
+                for entry, header in found
             ],
         )
     _tell_unreadable(site, entries)
@@ -114,7 +120,7 @@ def verify(number: int | None, is_all: bool, **given: Any) -> int:
         is_damaged = number is None and bool(site.log.passed_over(entries[0].number))
     with ThreadPoolExecutor(THREADS) as pool:
         for entry in entries:
-            is_damaged |= not _is_good(site.bucket, entry, pool)
+            is_damaged |= not _is_good(site.bucket, entry, pool, is_all=is_all)
     return 1 if is_damaged else 0
 
 
@@ -189,8 +195,16 @@ def _show_values(found: Sequence[tuple[str, Any]], is_all: bool) -> None:
         click.echo(line)
 
 
-def _is_good(bucket: Bucket, entry: LogEntry, pool: ThreadPoolExecutor) -> bool:
-    """Print one line about a checkpoint, more lines if it is damaged; return whether it is good."""
+def _is_given_up(bucket: Bucket, entry: LogEntry) -> bool:
+    """Return whether a job or a person has removed a checkpoint since this command looked."""
+    return entry.number not in CommitLog(bucket).kept()
+
+
+def _is_good(bucket: Bucket, entry: LogEntry, pool: ThreadPoolExecutor, *, is_all: bool) -> bool:
+    """Print one line about a checkpoint, more lines if it is damaged; return whether it is good.
+
+    Of all checkpoints, one that is removed meanwhile is not damaged: there is nothing to verify.
+    """
     begun_s = time.monotonic()
     try:
         with reading(bucket, entry.number):
@@ -206,6 +220,9 @@ def _is_good(bucket: Bucket, entry: LogEntry, pool: ThreadPoolExecutor) -> bool:
             f"{len(manifest.parts)} part{'s' if len(manifest.parts) != 1 else ''}, {took:.1f} s"
         )
         return True
+    if _is_given_up(bucket, entry):
+        click.echo(f"{words.named(entry)}: given up meanwhile, so it was not verified")
+        return is_all
     for said in found:
         click.echo(f"{words.named(entry)}: damaged: {said}")
     return False

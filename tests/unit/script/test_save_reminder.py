@@ -26,8 +26,10 @@ ENV = {"ELASTICD_KEEPER": "k", "RANK": "0"}
 class Standing:
     """A keeper that says how things stand."""
 
-    def __init__(self, durable_step: int = -1, *, is_busy: bool = False) -> None:
-        self.answer = ms.Status(is_busy=is_busy, durable_step=durable_step)
+    def __init__(
+        self, durable_step: int = -1, *, is_busy: bool = False, notes: tuple[str, ...] = ()
+    ) -> None:
+        self.answer = ms.Status(is_busy=is_busy, durable_step=durable_step, notes=notes)
 
     def __call__(self, name: str, *, limit_s: float) -> Self:
         return self
@@ -75,6 +77,16 @@ def test_what_the_keeper_knows_of_was_saved(
     """By a process that the script started."""
     monkeypatch.setattr(client, "Client", keeper)
     assert said() == ""
+
+
+def test_save_that_failed_after_the_script_asked_last_is_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one of a script that does not wait for it: no later call asks the keeper."""
+    assert save({"w": torch.ones(2)}, 3)
+    monkeypatch.setattr(client, "Client", Standing(2, notes=("It is full.", "It is late.")))
+    assert said() == "elasticd: It is full.\nelasticd: It is late.\n"
+    assert said({**ENV, "RANK": "1"}) == ""
 
 
 def test_keeper_that_is_away_delays_no_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,19 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from elasticd.checkpoint.commit.committer import read_manifest
+from elasticd.checkpoint.commit.log import CommitLog
+from elasticd.checkpoint.format.entry import LogEntry
 from elasticd.checkpoint.format.layout import entry_name
-from elasticd.cli.checkpoints import bucket
+from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.retention.deletion import remove
+from elasticd.checkpoint.storage.bucket import ReadableBucket
+from elasticd.cli.checkpoints import bucket, show
 from elasticd.cli.checkpoints.command import COMMANDS
 from elasticd.cli.main import main
 from tests.fixtures.patience import patience_s
@@ -124,6 +131,31 @@ def test_verify_reads_every_byte(maker: Maker, tmp_path: Path, capfd: Shown) -> 
     part.unlink()
     assert "is gone" in call(capfd, "verify", maker.url, "3")[1]
     assert not (tmp_path / "run" / "leases").exists()
+
+
+def test_checkpoint_that_its_job_removes_meanwhile_is_not_damaged(
+    maker: Maker, capfd: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention goes on beside a look at all checkpoints, which leaves it out."""
+    read = read_manifest
+
+    def removed_at(bucket: ReadableBucket, entry: LogEntry) -> Manifest:
+        if entry.number == victim:
+            remove(maker.bucket, CommitLog(maker.bucket), [victim], is_forced=True)
+        return read(bucket, entry)
+
+    monkeypatch.setattr(show, "read_manifest", removed_at)
+    monkeypatch.setattr(show, "reading", lambda *_: nullcontext())
+    victim = 2
+    code, out, _ = call(capfd, "ls", maker.url, "--json")
+    assert (code, [each["number"] for each in json.loads(out)]) == (0, [5, 4, 3])
+    victim = 3
+    code, out, _ = call(capfd, "verify", maker.url, "--all")
+    assert code == 0 and out.count(": good,") == 2 and "damaged" not in out
+    assert "checkpoint 3, step 20: given up meanwhile" in out
+    victim = 4
+    code, out, _ = call(capfd, "verify", maker.url, "4")
+    assert code == 1 and "step 30: given up meanwhile, so it was not verified" in out
 
 
 def test_verify_names_an_entry_that_cannot_be_read(
