@@ -75,18 +75,20 @@ def own_kube_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer
 
 
 @pytest.fixture(scope="session")
-def kube_cluster() -> Iterator[Cluster]:
-    """A cluster of three nodes, for many tests: each uses a namespace and mends what it breaks.
+def is_cluster_kept() -> bool:
+    """True if `make kube-up` left a cluster running: it is used as it is, and left running."""
+    return Cluster().is_up()
 
-    One that `make kube-up` left running is used as it is, and left running.
-    """
+
+@pytest.fixture(scope="session")
+def kube_cluster(is_cluster_kept: bool) -> Iterator[Cluster]:
+    """A cluster of three nodes, for many tests: each uses a namespace and mends what it breaks."""
     cluster = Cluster()
-    was_up = cluster.is_up()
     try:
         cluster.up()
         yield cluster
     finally:
-        if not was_up:
+        if not is_cluster_kept:
             cluster.down()
 
 

@@ -24,7 +24,7 @@ SEED = 1
 
 
 @pytest.fixture(scope="module")
-def elastic(kube_cluster: Cluster) -> Iterator[ElasticCluster]:
+def elastic(kube_cluster: Cluster, is_cluster_kept: bool) -> Iterator[ElasticCluster]:
     """What is there already is used, and left running as it was."""
     elastic = ElasticCluster(kube_cluster, runs=kube_cluster.folder / "runs")
     was_up = elastic.is_up()
@@ -32,7 +32,7 @@ def elastic(kube_cluster: Cluster) -> Iterator[ElasticCluster]:
     yield elastic
     if was_up:
         ElasticCluster(kube_cluster).up()
-    else:
+    elif is_cluster_kept:  # These tests are the last: else the whole cluster goes now.
         elastic.down()
 
 
