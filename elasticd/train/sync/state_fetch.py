@@ -205,6 +205,8 @@ def _fetch(group: FetchGroup, decision: SourceDecision, state: FetchedState) -> 
             # From here on the memory is neither the old state nor the new one.
             state.is_broken = True
         _in_parallel(lines, order, lambda line: _copy(line, slots, ranges, id(line) in first))
+        # Nor does any stream wait for theirs, on which the device still puts rows in their places.
+        cuda.synchronize(slot.tensor for slot in slots)
     tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
     try:
         state.load(tree, decision.position)

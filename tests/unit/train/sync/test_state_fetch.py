@@ -3,12 +3,14 @@
 import socket
 import struct
 import threading
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
 
+from elasticd.tensors import cuda
 from elasticd.tensors.tensor_bytes import TensorBytes
 from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.sync import transfer_protocol
@@ -111,6 +113,35 @@ def test_no_side_holds_more_than_a_piece_at_a_time(staged: list[int]) -> None:
     assert torch.equal(states[1].entries["w"], Turned(1.0).entries["w"])
     assert {each.received_bytes + each.sent_bytes for each in healed} == {16 * MIB}
     assert max(staged) <= 4 * MIB and sum(staged) >= 2 * 16 * MIB
+
+
+def test_devices_are_waited_for_before_and_after_threads_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch puts what it copied to a GPU into another order there, and waits for no such kernel."""
+    store, done = SharedStore(), list[str]()
+    states = [Turned(1.0), Turned(2.0)]
+    fill, synchronize = TensorBytes.fill, cuda.synchronize
+
+    def noted_fill(*args: Any) -> None:
+        fill(*args)
+        done.append("write")
+
+    def noted_wait(tensors: Iterable[torch.Tensor]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            done.append(f"wait for {len(kept := list(tensors))}")
+            tensors = kept
+        synchronize(tensors)
+
+    monkeypatch.setattr(TensorBytes, "fill", noted_fill)
+    monkeypatch.setattr(cuda, "synchronize", noted_wait)
+    decision = SourceDecision(position=(5, 0), sources=(0,), targets=(1,))
+    source = threading.Thread(target=fetch_state, args=(OneOfTwo(0, store), decision, states[0]))
+    source.start()
+    fetch_state(OneOfTwo(1, store), decision, states[1])
+    source.join(WAIT_S)
+    assert [done[0], done[-1]] == ["wait for 1"] * 2 and done.count("wait for 1") == 2
+    assert "write" in done
 
 
 def test_sources_that_number_their_tensors_otherwise_are_not_asked_by_number() -> None:
