@@ -35,7 +35,12 @@ class Pinned:
                 return
         self.is_pinned = True
         # Before the memory goes; not when the interpreter ends, where CUDA may be gone.
-        weakref.finalize(self, runtime.cudaHostUnregister, address).atexit = False
+        weakref.finalize(self, _unregister, runtime, address, device).atexit = False
+
+
+def _unregister(runtime: Any, address: int, device: torch.device) -> None:
+    with cuda.beside_captures(device):  # Whichever thread lets go of it.
+        runtime.cudaHostUnregister(address)
 
 
 def _forget_error(device: torch.device) -> None:

@@ -1,12 +1,14 @@
 """Threads beside the training one ask for events without harm to a CUDA graph that it captures."""
 
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from elasticd.tensors import cuda
 from elasticd.train.device.copy_stream import CopyStream
+from elasticd.train.device.pinned_memory import Pinned
 from elasticd.train.process_group.device_progress import DeviceProgress
 from tests.unit.train.device.gpu_case import FakeGpu
 
@@ -86,6 +88,29 @@ def test_copy_is_waited_for_beside_a_capture(gpu: FakeGpu, monkeypatch: pytest.M
     copy._device, copy._event = gpu.own, cuda.mark(gpu.own)
     copy.wait()
     assert gpu.queries == [(THREAD_LOCAL, gpu.own.index)]
+
+
+def test_memory_is_registered_and_given_back_beside_a_capture(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread takes memory ahead while the first steps run, and any thread may let go of it."""
+    called: list[tuple[str, int, int]] = []
+
+    def register(address: int, size: int, flags: int) -> int:
+        called.append(("register", gpu.capture_mode(), gpu.current_device()))
+        return 0
+
+    def unregister(address: int) -> int:
+        called.append(("unregister", gpu.capture_mode(), gpu.current_device()))
+        return 0
+
+    runtime = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=unregister)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    held = Pinned(memoryview(bytearray(8)), gpu.own)
+    assert held.is_pinned
+    del held
+    aside = THREAD_LOCAL, gpu.own.index
+    assert called == [("register", *aside), ("unregister", *aside)]
 
 
 def test_backward_pass_in_a_graph_leaves_no_event_that_somebody_asks_for(
