@@ -107,7 +107,7 @@ def _refuse_no_number(metric: Metric) -> None:
     if metric.kind is MetricType.HISTOGRAM:
         raise CallError(f"{metric.name} is a histogram, not one number: {HINT} that is one.")
     is_of_each = metric.exporter is Exporter.KEEPER or (
-        metric.exporter is Exporter.AGENT and metric.unit is not MetricUnit.NONE
+        metric.exporter in (Exporter.AGENT, Exporter.SERVING) and metric.unit is not MetricUnit.NONE
     )
     if metric.kind is MetricType.GAUGE and is_of_each:
         raise CallError(

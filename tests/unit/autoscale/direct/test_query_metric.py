@@ -60,6 +60,7 @@ def test_name_of_the_metric_counts_where_the_query_is_promql() -> None:
         ('elasticd_slots{job_name="j"}', "has no label job_name: it has none"),
         ("elasticd_etcd_request_seconds", "is a histogram"),
         ("elasticd_lease_margin_seconds", "is of each node by itself"),
+        ("elasticd_output_free_bytes", "is of each node by itself"),
         ("elasticd_checkpoint_durable_step", "is of each node by itself"),
         ("elasticd_autoscaler_leader", "of the autoscaler itself"),
         ("", "is PromQL"),
