@@ -220,7 +220,7 @@ class Writer(StorageWriter):
         bucket, folder = self._bucket(), manifest.header.snapshot.folder
 
         def look(written: Written) -> None:
-            for part in written.parts[-1:]:
+            for part in [each for each in written.parts if each.size][-1:]:
                 try:
                     read_block(bucket, folder, part, (part.size - 1) // BLOCK_BYTES)
                 except Damaged as exc:
