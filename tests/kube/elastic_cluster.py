@@ -69,8 +69,11 @@ class ElasticCluster:
     def down(self) -> None:
         """Take it away again, jobs first: without an operator they would stay."""
         self.kubectl("delete", "ej", "--all", "--all-namespaces", limit(60))
-        # Kubernetes looks again at a namespace after half of the agents' grace, which is 120 s.
-        self.kubectl("delete", "-k", str(self._overlay()), limit(200))
+        # Pods first: Kubernetes looks at a namespace that still has some only after half of their
+        # grace again, and that of the agents is 120 s.
+        kinds = "daemonsets,deployments,statefulsets"
+        self.ours("delete", kinds, "--all", "--cascade=foreground", limit(110))
+        self.kubectl("delete", "-k", str(self._overlay()), "--ignore-not-found", limit(200))
 
     def kubectl(self, *words: str, stdin: str = "", is_checked: bool = True) -> str:
         return self.cluster.api.kubectl(*words, stdin=stdin, is_checked=is_checked)

@@ -149,8 +149,8 @@ def test_place_that_no_file_can_get_is_refused_before_anything_is_gathered(tmp_p
         ("loop/x", "a link to nothing"),
         ("d.tgz", "d.tgz is a folder"),
         ("fifo.tgz", "fifo.tgz is no regular file"),
-        (f"{long}.tgz", "File name too long"),
-        (long, "File name too long"),
+        (f"{long}.tgz", "--to has a name of 304 characters between two slashes"),
+        (long, "--to has a name of 300 characters between two slashes"),
     ):
         with pytest.raises(CallError, match=said):
             check(f"{tmp_path}/{text}")
