@@ -123,7 +123,7 @@ class Fragment:
         return with_checksum(
             {
                 "format": FORMAT,
-                **_plain_snapshot(self.snapshot),
+                **self.snapshot.to_plain(),
                 "uid": self.uid,
                 "share": self.share,
                 "shares": self.shares,
@@ -171,7 +171,7 @@ class Manifest:
         return with_checksum(
             {
                 "format": FORMAT,
-                **_plain_snapshot(self.header.snapshot),
+                **self.header.snapshot.to_plain(),
                 "header": _plain_header(self.header),
                 "parts": _plain_parts(self.parts),
                 "pieces": _plain_pieces(self.pieces),
@@ -253,11 +253,6 @@ def merged(fragments: Sequence[Fragment]) -> Manifest:
 
 
 # --- to JSON ------------------------------------------------------------------------------------
-
-
-def _plain_snapshot(snapshot: Snapshot) -> dict[str, int]:
-    # `Snapshot.to_plain` would be one more file on the way of each share.
-    return {"run": snapshot.run, "generation": snapshot.generation, "step": snapshot.step}
 
 
 def _plain_header(header: Header) -> dict[str, Any]:

@@ -24,12 +24,10 @@ from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, Changed, ResourceList
 from elasticd.kube.api.watch import WatchTimes
 from elasticd.store.private_etcd.embedded import free_port
-from tests.fixtures.api_server import ApiServer, Refusal
+from tests.fixtures.api_server import ApiServer, Refusal, job_of_size
 from tests.fixtures.kube_backend import QUICK
 from tests.fixtures.store import wait_until
 from tests.fixtures.tcp_proxy import TcpProxy
-
-BODY = {"metadata": {"name": "a", "namespace": "n"}, "spec": {"replicas": 1}}
 
 
 class Told:
@@ -54,22 +52,10 @@ class Told:
         return item["spec"]["replicas"] if item is not None else None
 
 
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        server.objects.create(ELASTIC_JOBS, BODY)
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "Backoff", lambda: Backoff(0.005, 0.02))
-
-
 def change(server: ApiServer, replicas: int) -> None:
     name = server.objects.items(ELASTIC_JOBS)[0]["metadata"]["name"]
     assert name == "a"
-    server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": replicas}})
+    server.objects.apply(ELASTIC_JOBS, job_of_size(replicas))
 
 
 @pytest.fixture

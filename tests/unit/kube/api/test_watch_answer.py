@@ -1,34 +1,15 @@
 """A watch whose answer does not come, or has errors in place of changes."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from elasticd.kube.api import connection as connection_module
-from elasticd.kube.api import watch as watch_module
-from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, Changed, ResourceList
 from elasticd.kube.api.watch import WatchTimes
-from tests.fixtures.api_server import ApiServer
+from tests.fixtures.api_server import ApiServer, job_of_size
 from tests.fixtures.kube_backend import QUICK
 from tests.fixtures.patience import patience_s
 from tests.fixtures.store import wait_until
-
-BODY: dict[str, Any] = {"metadata": {"name": "a", "namespace": "n"}, "spec": {"replicas": 1}}
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        server.objects.create(ELASTIC_JOBS, BODY)
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "Backoff", lambda: Backoff(0.005, 0.02))
 
 
 def test_watch_that_is_accepted_and_not_answered_does_not_follow(
@@ -43,7 +24,7 @@ def test_watch_that_is_accepted_and_not_answered_does_not_follow(
     wait_until(lambda: "does not answer to watch elasticjobs" in watch.trouble)
     server.is_silent = False
     wait_until(lambda: watch.trouble == "")
-    server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 2}})
+    server.objects.apply(ELASTIC_JOBS, job_of_size(2))
     wait_until(lambda: isinstance(told[-1], Changed))
     assert sum(isinstance(event, ResourceList) for event in told) == 1, "it had missed nothing"
     watch.close()
@@ -69,7 +50,7 @@ def test_change_that_the_server_cannot_tell_is_listed(server: ApiServer) -> None
     watch = KubernetesApi(server.connection(), QUICK).watch(ELASTIC_JOBS, told.append)
     wait_until(lambda: server.requests("GET", watch=True) > 0)
     server.is_untold = True
-    server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 2}})
+    server.objects.apply(ELASTIC_JOBS, job_of_size(2))
     wait_until(lambda: len(told) > 1)
     last = told[-1]
     assert isinstance(last, ResourceList) and last.items[0]["spec"]["replicas"] == 2

@@ -8,11 +8,9 @@ from elasticd.kube.api import watch as watch_module
 from elasticd.kube.api.backoff import Backoff
 from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, Changed, ObjectWatch, ResourceList, name_of
-from tests.fixtures.api_server import ApiServer
+from tests.fixtures.api_server import ApiServer, job_of_size
 from tests.fixtures.kube_backend import QUICK
 from tests.fixtures.store import wait_until
-
-BODY: dict[str, Any] = {"metadata": {"name": "a", "namespace": "n"}, "spec": {"replicas": 1}}
 
 
 def test_a_bug_in_its_thread_is_no_silence_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,16 +35,16 @@ def test_a_bug_in_its_thread_is_no_silence_for_ever(monkeypatch: pytest.MonkeyPa
         return name_of(found)
 
     with ApiServer() as server:
-        server.objects.create(ELASTIC_JOBS, BODY)
+        server.objects.create(ELASTIC_JOBS, job_of_size(1))
         watch = KubernetesApi(server.connection(), QUICK).watch(ELASTIC_JOBS, told.append)
         watches.append(watch)
         wait_until(lambda: server.requests("GET", watch=True) > 0)
         monkeypatch.setattr("elasticd.kube.api.stream.name_of", breaking)
-        server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 2}})
+        server.objects.apply(ELASTIC_JOBS, job_of_size(2))
         wait_until(lambda: any("was not understood" in trouble for trouble in list(troubles)))
         is_broken = False
         wait_until(lambda: watch.trouble == "")
-        server.objects.apply(ELASTIC_JOBS, {**BODY, "spec": {"replicas": 3}})
+        server.objects.apply(ELASTIC_JOBS, job_of_size(3))
         wait_until(lambda: isinstance(told[-1], Changed))
         watch.close()
     assert sum(isinstance(event, ResourceList) for event in told) >= 2

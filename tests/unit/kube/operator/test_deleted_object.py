@@ -1,8 +1,6 @@
 """Writes to objects that are gone: each is outdated, and none is a refusal that alarms somebody."""
 
-from collections.abc import Iterator, Sequence
-
-import pytest
+from collections.abc import Sequence
 
 from elasticd.kube.api.port import ELASTIC_JOBS, Name
 from elasticd.kube.decide.action import Action
@@ -15,13 +13,6 @@ from elasticd.store.api import Put, Txn
 from tests.fixtures.operator_scene import NAME, NAMESPACE, OperatorScene
 
 REFUSED = 'elasticd_operator_actions_total{action="apply_status",outcome="refused"} 0'
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def test_object_that_is_let_go_gets_no_status_afterwards(scene: OperatorScene) -> None:

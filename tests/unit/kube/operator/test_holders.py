@@ -1,9 +1,6 @@
 """What the status of a waiting ElasticJob says of the nodes that it does not get."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.member import Member, SlotOffer, StoreAddress
@@ -12,13 +9,6 @@ from elasticd.records.world import World, WorldNode, WorldWorker
 from tests.fixtures.operator_scene import OperatorScene
 
 HOST = {"host": "h", "address": "127.0.0.1", "port": 1}
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def train(scene: OperatorScene, job: JobName, *names: str) -> None:

@@ -1,7 +1,6 @@
 """The journal of an operator on disk."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,6 @@ from elasticd.errors import EnvironmentProblem
 from elasticd.kube.decide.journal import replay
 from elasticd.kube.operator.journal_file import JournalFile
 from tests.fixtures.operator_scene import OperatorScene
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def test_what_it_wrote_replays(scene: OperatorScene, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The files of ElasticJobs, of which an operator holds no more than it decides by."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +18,6 @@ from tests.fixtures.operator_scene import OperatorScene
 
 TEXT = "# \U0001f525\n" + 300 * "print('hello, world')\n"
 FILES = {"train.py": TEXT, "small.py": "pass\n"}
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def given(scene: OperatorScene, **files: str) -> dict[str, Any]:

@@ -1,9 +1,5 @@
 """An operator whose lead is lost in the middle of one look."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import EventNote
 from elasticd.records.reason import Phase
@@ -20,13 +16,6 @@ class ElectingApi(MemoryApi):
         if self.scene is not None:
             self.scene.elect_anew()
             self.scene = None
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def test_who_has_lost_the_lead_writes_nothing_more_to_the_api_server(scene: OperatorScene) -> None:

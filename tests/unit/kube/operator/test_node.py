@@ -1,7 +1,5 @@
 """One operator on a Kubernetes and an etcd in memory: nodes that are lost, and their labels."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from elasticd.kube.api.port import ELASTIC_JOBS, NODES, PODS, Name
@@ -14,13 +12,6 @@ from elasticd.records.job import Want
 from elasticd.records.member import Member, NodeLabels
 from elasticd.store.api import Delete, Txn
 from tests.fixtures.operator_scene import OperatorScene
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def the_job(scene: OperatorScene) -> JobName:

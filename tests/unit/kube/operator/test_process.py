@@ -2,10 +2,7 @@
 
 import http.client
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import Any
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -25,26 +22,6 @@ from tests.fixtures.store import wait_until
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "RETRY_S", 0.01)
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
-
-
-@contextmanager
-def running(scene: OperatorScene, **more: Any) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(scene.store, scene.keys, scene.api, None, OperatorCounts(), **more)
-    with ExitStack() as stack:
-        stack.callback(process.close)
-        thread = threading.Thread(target=process.run)
-        thread.start()
-        stack.callback(thread.join, patience_s(20.0))
-        stack.callback(process.stop)
-        yield process
-    assert not thread.is_alive()
 
 
 def asked(process: OperatorProcess, path: str) -> tuple[int, str]:
@@ -67,7 +44,7 @@ def value(process: OperatorProcess, metric: str, *labels: str) -> float:
 
 def test_a_change_wakes_the_leader_at_once(scene: OperatorScene) -> None:
     """It need not wait for its period; many changes are few looks."""
-    with running(scene) as process:
+    with scene.running() as process:
         wait_until(lambda: process.leads)
         for number in range(50):
             scene.create(f"j{number}")
@@ -82,10 +59,10 @@ def test_a_change_wakes_the_leader_at_once(scene: OperatorScene) -> None:
 def test_the_one_that_stands_by_takes_over(scene: OperatorScene) -> None:
     """It watches nothing meanwhile, and is ready once etcd has answered it."""
     with ExitStack() as stack:
-        with running(scene) as first:
+        with scene.running() as first:
             wait_until(lambda: first.leads)
             wait_until(lambda: value(first, "elasticd_operator_following") == 1)
-            second = stack.enter_context(running(scene))
+            second = stack.enter_context(scene.running())
             watches = len(scene.api._watches)
             scene.create("a")
             wait_until(lambda: len(scene.jobs) == 1)
@@ -103,7 +80,7 @@ def test_an_api_server_that_is_away_makes_it_unready_and_not_unhealthy(
     scene: OperatorScene,
 ) -> None:
     """To start it again would help nobody."""
-    with running(scene) as process:
+    with scene.running() as process:
         wait_until(lambda: value(process, "elasticd_operator_following") == 1)
         assert asked(process, "/readyz") == (200, "ok\n")
         scene.api.go_away()
@@ -117,14 +94,14 @@ def test_an_api_server_that_is_away_makes_it_unready_and_not_unhealthy(
 def test_operators_of_two_kubernetes_clusters_on_one_etcd_say_so(scene: OperatorScene) -> None:
     """One that stands by behind another cluster's would look ready for ever, and serve nobody."""
     with ExitStack() as stack:
-        first = stack.enter_context(running(scene))
+        first = stack.enter_context(scene.running())
         wait_until(lambda: first.leads)
         scene.create("a")
         wait_until(lambda: len(scene.jobs) == 1)
         other = OperatorScene(store=scene.store)
         other.objects.delete(NAMESPACES, Name("", "kube-system"))
         other.api.create(NAMESPACES, {"metadata": {"name": "kube-system"}})
-        second = stack.enter_context(running(other))
+        second = stack.enter_context(other.running())
         wait_until(lambda: asked(second, "/readyz")[0] == 503)
         wait_until(lambda: "another Kubernetes cluster" in asked(second, "/readyz")[1])
         assert "--cluster" in asked(second, "/readyz")[1]
@@ -140,7 +117,7 @@ def test_operators_of_two_kubernetes_clusters_on_one_etcd_say_so(scene: Operator
 def test_an_etcd_that_is_away_makes_it_unready(scene: OperatorScene) -> None:
     """From its lease's end on it does not lead, and says why."""
     scene.store.go_away()
-    with running(scene) as process:
+    with scene.running() as process:
         wait_until(lambda: scene.store is not None and not process.leads)
         scene.store.come_back()
         wait_until(lambda: process.leads)
@@ -149,7 +126,7 @@ def test_an_etcd_that_is_away_makes_it_unready(scene: OperatorScene) -> None:
 
 def test_while_etcd_is_away_objects_are_told_so_and_go_by_force(scene: OperatorScene) -> None:
     """Else whoever deletes a namespace in that time waits for a finalizer that nobody takes."""
-    with running(scene, ttl_s=0.3) as process:
+    with scene.running(ttl_s=0.3) as process:
         scene.create("a")
         scene.create("b")
         wait_until(lambda: len(scene.jobs) == 2 and bool(scene.status("b").get("job")))
@@ -171,7 +148,7 @@ def test_while_etcd_is_away_objects_are_told_so_and_go_by_force(scene: OperatorS
 
 def test_an_operator_that_ends_gives_its_watches_back(scene: OperatorScene) -> None:
     """And the election."""
-    with running(scene) as process:
+    with scene.running() as process:
         wait_until(lambda: value(process, "elasticd_operator_following") == 1)
     assert not scene.api._watches
     assert scene.store.get(scene.keys.operator_election()) is None

@@ -1,6 +1,6 @@
 """One operator on a Kubernetes and an etcd in memory: what it does, and what it leaves alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,13 +22,6 @@ from elasticd.records.member import Drain, Member, Result, Saved, Training
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Put, Txn
 from tests.fixtures.operator_scene import NAME, OperatorScene
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def the_job(scene: OperatorScene) -> JobName:

@@ -1,7 +1,6 @@
 """One operator on an API server that answers slowly, or fails about some of the objects."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from elasticd.records.ids import NodeId
 from tests.fixtures.operator_scene import OperatorScene
 from tests.fixtures.recorder import LIMIT_S
 from tests.fixtures.store import wait_until
-
-
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
 
 
 def cordon(scene: OperatorScene, node: str) -> None:

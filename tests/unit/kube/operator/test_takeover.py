@@ -1,18 +1,13 @@
 """Two operators, of which one does not reach the API server."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import NAMESPACES, Name
-from elasticd.kube.operator.counts import OperatorCounts
-from elasticd.kube.operator.process import OperatorProcess
 from elasticd.leader import daemon, handover
 from tests.fixtures.operator_scene import OperatorScene
-from tests.fixtures.patience import patience_s
 from tests.fixtures.store import wait_until
 
 
@@ -23,33 +18,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "READ_S", 0.02)
 
 
-@pytest.fixture
-def scene() -> Iterator[OperatorScene]:
-    scene = OperatorScene()
-    yield scene
-    scene.close()
-
-
-@contextmanager
-def running(scene: OperatorScene, api: MemoryApi) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(scene.store, scene.keys, api, None, OperatorCounts())
-    with ExitStack() as stack:
-        stack.callback(process.close)
-        thread = threading.Thread(target=process.run)
-        thread.start()
-        stack.callback(thread.join, patience_s(20.0))
-        stack.callback(process.stop)
-        yield process
-    assert not thread.is_alive()
-
-
 def test_operator_that_reaches_the_api_server_takes_over(scene: OperatorScene) -> None:
     """Else no ElasticJob was submitted or stopped until somebody deleted the leader's pod."""
     cut_off = MemoryApi(scene.objects)
     with ExitStack() as stack:
-        first = stack.enter_context(running(scene, cut_off))
+        first = stack.enter_context(scene.running(cut_off))
         wait_until(lambda: first.leads)
-        second = stack.enter_context(running(scene, scene.api))
+        second = stack.enter_context(scene.running())
         cut_off.go_away()
         wait_until(lambda: second.leads and not first.leads)
         scene.create()
@@ -66,9 +41,9 @@ def test_operator_of_another_kubernetes_cluster_does_not_take_over(scene: Operat
     other.objects.delete(NAMESPACES, Name("", "kube-system"))
     other.api.create(NAMESPACES, {"metadata": {"name": "kube-system"}})
     with ExitStack() as stack:
-        first = stack.enter_context(running(scene, scene.api))
+        first = stack.enter_context(scene.running())
         wait_until(lambda: first.leads)
-        second = stack.enter_context(running(other, other.api))
+        second = stack.enter_context(other.running())
         scene.api.go_away()
         wait_until(lambda: scene.store.get(scene.keys.operator_offer()) is not None)
         other.api.calls.clear()
