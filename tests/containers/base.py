@@ -36,6 +36,7 @@ _SHELL = (
         "cat",
         "ls",
         "mkdir",
+        "cp",
         "rm",
         "install",
         "sleep",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.containers.buildah import ROOT
 from tests.containers.engine import Engine, running_engines
-from tests.containers.images import IMAGES
+from tests.containers.images import IMAGES, image_file
 from tests.containers.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -57,7 +57,7 @@ def composed(images: Path, tmp_path: Path) -> Iterator[Composed]:
     token.write_text("0123456789abcdef0123456789abcdef")
     with running_engines(["a"]) as (engine,):
         for image in IMAGES:
-            engine.docker("load", "-q", "-i", images / f"{image.partition(':')[0]}.tar")
+            engine.docker("load", "-q", "-i", image_file(images, image))
         composed = Composed(engine, token)
         composed.compose("up", "--detach", "--no-build")
         yield composed

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,39 +10,15 @@ import pytest
 
 from elasticd import __version__
 from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
-from tests.containers.base import SEARCH_PATH, python_files
-from tests.containers.buildah import Builder, builder_in
+from tests.containers.buildah import Builder
+from tests.containers.images import PYTHON_BASE, TORCH_BASE
 from tests.containers.waiting import until
 from tests.fixtures.api_server import ApiServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-CONTROL, AGENT = f"elasticd:{__version__}", f"elasticd-agent:{__version__}"
-PYTHON_BASE, TORCH_BASE = "localhost/python:base", "localhost/torch:base"
 SIZE_LIMIT_MB = 200.0
 START_LIMIT_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    if shutil.which("buildah") is None:
-        pytest.skip("Images are built by buildah: apt-get install buildah")
-    with builder_in(tmp_path_factory.mktemp("buildah")) as builder:
-        yield builder
-
-
-@pytest.fixture(scope="module")
-def control(builder: Builder) -> str:
-    builder.pack(PYTHON_BASE, python_files(has_torch=False), f"--env=PATH={SEARCH_PATH}")
-    builder.build("control.Dockerfile", CONTROL, base=PYTHON_BASE)
-    return CONTROL
-
-
-@pytest.fixture(scope="module")
-def agent(builder: Builder) -> str:
-    builder.pack(TORCH_BASE, python_files(has_torch=True), f"--env=PATH={SEARCH_PATH}")
-    builder.build("agent.Dockerfile", AGENT, base=TORCH_BASE)
-    return AGENT
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.containers.buildah import ROOT
 from tests.containers.engine import Engine, running_engines
-from tests.containers.images import IMAGES
+from tests.containers.images import IMAGES, image_file
 from tests.containers.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -28,7 +28,7 @@ def engines(images: Path) -> Iterator[list[Engine]]:
     with running_engines(["a", "b"]) as (first, second):
         for engine in (first, second):
             for image in IMAGES:
-                engine.docker("load", "-q", "-i", images / f"{image.partition(':')[0]}.tar")
+                engine.docker("load", "-q", "-i", image_file(images, image))
         first.docker(
             *("swarm", "init", f"--advertise-addr={first.address}"),
             *("--default-addr-pool=10.76.128.0/18", "--default-addr-pool-mask-length=24"),

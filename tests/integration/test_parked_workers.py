@@ -48,9 +48,11 @@ def parked(driver: PoolDriver) -> list[int]:
     """Return those that are parked, once the pool says that there are enough."""
     told = driver.wait_for(PoolParked)
     assert 0 < told.private_bytes < 20 << 20
-    found = now_parked(driver)
-    assert len(found) == told.workers
-    return found
+    # Those of another source were killed before that, and may not have ended yet.
+    wait_until(
+        lambda: len(now_parked(driver)) == told.workers, because=f"told: {told}, others are parked"
+    )
+    return now_parked(driver)
 
 
 def now_parked(driver: PoolDriver) -> list[int]:

@@ -6,7 +6,7 @@ Rank 0 of the next start reads that block itself. So a mark decides nothing: it 
 look.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 from elasticd.checkpoint.commit.fetch import read_block
@@ -34,7 +34,7 @@ class DamageMark:
         return with_checksum(
             {
                 "format": FORMAT,
-                **self.snapshot.to_plain(),
+                **asdict(self.snapshot),
                 "part": self.block.part,
                 "block": self.block.number,
             }

@@ -6,7 +6,7 @@ excludes nothing: what counts is the log's, so a share that appears nevertheless
 history. It only says that a wait is of no use.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 from elasticd.checkpoint.commit.committer import fragment_of
@@ -37,7 +37,7 @@ class ShareLoss:
         return with_checksum(
             {
                 "format": FORMAT,
-                **self.snapshot.to_plain(),
+                **asdict(self.snapshot),
                 "share": self.share,
                 "holder": self.holder,
                 "uid": self.uid,

@@ -1,7 +1,7 @@
 """One entry of the log of commits: the only thing that makes a checkpoint count. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
@@ -82,7 +82,7 @@ class LogEntry:
                 "format": FORMAT if is_plain else RANGES_FORMAT,
                 "number": self.number,
                 "kind": self.kind.value,
-                **self.snapshot.to_plain(),
+                **asdict(self.snapshot),
                 "uid": self.uid,
                 "job": self.job,
                 "kept": list(self.kept) if is_plain else NumberRanges(self.kept).rows(),

@@ -68,13 +68,9 @@ class Snapshot:
         snapshot = cls(run=run, generation=generation, step=step)
         return snapshot if snapshot.folder == f"{STEPS}/{name}" else None  # Not with zeros more.
 
-    def to_plain(self) -> dict[str, int]:
-        """Return the fields by which a JSON text names the snapshot."""
-        return {"run": self.run, "generation": self.generation, "step": self.step}
-
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> Self:
-        """Read the fields that `to_plain` wrote into a text.
+        """Read its fields from a text, which has them under their names.
 
         Raises: Damaged: a field is missing, or no number that it may be.
         """

@@ -9,7 +9,7 @@ it has no checksums); `export` writes it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any, Self
@@ -123,7 +123,7 @@ class Fragment:
         return with_checksum(
             {
                 "format": FORMAT,
-                **self.snapshot.to_plain(),
+                **asdict(self.snapshot),
                 "uid": self.uid,
                 "share": self.share,
                 "shares": self.shares,
@@ -171,7 +171,7 @@ class Manifest:
         return with_checksum(
             {
                 "format": FORMAT,
-                **self.header.snapshot.to_plain(),
+                **asdict(self.header.snapshot),
                 "header": _plain_header(self.header),
                 "parts": _plain_parts(self.parts),
                 "pieces": _plain_pieces(self.pieces),

@@ -28,7 +28,7 @@ else:
     names = [name for name in learned.modules if name in sys.modules]
     answer = {"reads": sorted(loaded.reads), "set": dict(loaded.environment), "loaded": names}
 assert dict(os.environ) == before, "the environment is not as it was"
-print(json.dumps(answer))
+print(json.dumps(answer), flush=True)
 os._exit(0)
 """
 
