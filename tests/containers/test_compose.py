@@ -45,7 +45,7 @@ class Composed:
     def steps(self) -> dict[str, int]:
         """Return the nodes of the job's world, and where the job is, by node."""
         seen = json.loads(self.elasticd("status", "trial", "--json"))
-        step = max((each["step"] for each in seen.get("progress", ())), default=0)
+        step = max((each["step"] or 0 for each in seen.get("progress", ())), default=0)
         return {each["node"]: step for each in (seen.get("world") or {}).get("nodes", ())}
 
 

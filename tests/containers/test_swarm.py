@@ -67,7 +67,7 @@ class Stack:
         except (AssertionError, subprocess.TimeoutExpired):
             return set(), 0  # The dashboard's container was just then replaced.
         nodes = {each["node"] for each in (seen.get("world") or {}).get("nodes", ())}
-        return nodes, max((each["step"] for each in seen.get("progress", ())), default=0)
+        return nodes, max((each["step"] or 0 for each in seen.get("progress", ())), default=0)
 
 
 def test_job_on_a_swarm_outlives_a_container_a_machine_and_a_rollout(
