@@ -9,10 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from elasticd.errors import EnvironmentProblem
+from elasticd.errors import CallError, EnvironmentProblem
+from elasticd.net.listener import family_of
 from elasticd_agent.worker_setup.gpus import visible_gpus
 
-__all__ = ["cpu_count", "gpu_count", "own_address", "sources_towards", "submitter"]
+__all__ = [
+    "cpu_count",
+    "gpu_count",
+    "own_address",
+    "reachable_address",
+    "says_loopback",
+    "sources_towards",
+    "submitter",
+]
 
 
 _ADDRESS_PREFERENCES, _PUBLIC = 72, 2
@@ -60,13 +69,53 @@ def own_address(
         for source in (sources or sources_towards)(host, parts.port or 2379):
             if not _is_loopback(source):
                 return source
-    if all(_says_loopback(host) for host in hosts):
+    if all(says_loopback(host) for host in hosts):
         return "::1" if hosts[0] == "::1" else "127.0.0.1"
     raise EnvironmentProblem(
         f"The way from this machine to etcd ({', '.join(endpoints)}) shows no address of its own "
         "that other machines reach: no endpoint's name resolves, there is no route yet, or they "
         "all lead back to this machine. Give its address with --local-addr."
     )
+
+
+def reachable_address(given: str, endpoints: Sequence[str]) -> str:
+    """Return the value of `--local-addr` if other machines can reach this one there.
+
+    An agent listens at what the name means here, and Debian's /etc/hosts maps a machine's own name
+    to 127.0.1.1. Peers would find nobody at its real address, and declare this agent dead. A
+    loopback address is right only if every endpoint is written as loopback.
+
+    Raises:
+        CallError: it is a loopback address here.
+        EnvironmentProblem: the name does not resolve here.
+    """
+    try:
+        found = socket.getaddrinfo(given, None, family_of(given), socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        raise EnvironmentProblem(
+            f"--local-addr {given} does not resolve on this machine: give its address."
+        ) from exc
+    if all(says_loopback(urlsplit(each).hostname or "") for each in endpoints):
+        return given
+    for *_, target in found:
+        address = str(target[0])
+        known = ipaddress.ip_address(address.partition("%")[0])
+        if known.is_loopback or known.is_unspecified:
+            here = f"{address} on this machine" if address != given else "this machine alone"
+            raise CallError(
+                f"--local-addr {given} is {here}, where others do not reach it: give its address."
+            )
+    return given
+
+
+def says_loopback(host: str) -> bool:
+    """Return whether a host is written so that each machine finds only itself there."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def sources_towards(host: str, port: int) -> Iterator[str]:
@@ -95,12 +144,3 @@ def _is_loopback(address: str) -> bool:
     except ValueError:
         return True
     return known.is_loopback or known.is_unspecified or (known.version == 6 and known.is_link_local)
-
-
-def _says_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

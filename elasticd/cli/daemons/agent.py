@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from elasticd.channel.fork_server import SERVER_VARIABLE
 from elasticd.cli import parse_value
 from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, required_settings
 from elasticd.cli.label_flags import labels_of
-from elasticd.cli.machine import gpu_count, own_address
+from elasticd.cli.machine import gpu_count, own_address, reachable_address
 from elasticd.cli.parse_value import checked_lease_ttl_s, not_empty
 from elasticd.control.local_run.run_folder import make_private
 from elasticd.errors import CallError, ElasticdError
@@ -191,9 +191,13 @@ def agent_settings(
             else None
         ),
         # Last, since this may ask the resolver: an error in the call itself is reported at once.
-        address=parse_value.host("--local-addr", _text(values, environ, "local_addr"))
-        or own_address(store.endpoints),
+        address=_address(values, environ, store.endpoints),
     )
+
+
+def _address(values: Values, environ: Mapping[str, str], endpoints: Sequence[str]) -> str:
+    given = parse_value.host("--local-addr", _text(values, environ, "local_addr"))
+    return reachable_address(given, endpoints) if given else own_address(endpoints)
 
 
 def _folder(path: Path, what: str, flag: str, user: WorkerUser | None) -> Path:

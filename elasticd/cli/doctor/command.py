@@ -22,7 +22,7 @@ from elasticd.cli.doctor.finding import Finding, Verdict, guarded, lines_of, sum
 from elasticd.cli.doctor.process_group_check import check_process_group
 from elasticd.cli.etcd_flags import keys_of, log_dir_of, open_store, settings_from
 from elasticd.cli.jobs.options import json_options
-from elasticd.cli.machine import own_address
+from elasticd.cli.machine import own_address, reachable_address
 from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.errors import CallError
 from elasticd.records.keys import Keys
@@ -83,10 +83,14 @@ def doctor(is_json: bool, **values: Any) -> int:
 def _findings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the findings of all checks in order.
 
-    Raises: CallError: the call itself is wrong; this is raised before the first finding.
+    Raises:
+        CallError: the call itself is wrong; this is raised before the first finding.
+        EnvironmentProblem: the name of --local-addr does not resolve here.
     """
     settings, keys = settings_from(values, environ), keys_of(values, environ)
     given = parse_value.host("--local-addr", values["local_addr"] or "")
+    if given and settings is not None:
+        reachable_address(given, settings.endpoints)
     url = checked_url(values["checkpoint"]) if values["checkpoint"] else ""
     options = checked_options(values["storage_options"])
     python = _python(values["python"] or environ.get("PYTHON_EXEC", ""))

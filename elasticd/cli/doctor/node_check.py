@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 
 from elasticd import __version__
 from elasticd.cli.doctor.finding import Finding, Verdict
+from elasticd.cli.machine import says_loopback
 from elasticd.cli.terminal.words import counted
 from elasticd.control.logs.output import HttpFetch
 from elasticd.control.report.unreadable import UnreadableRecords
@@ -128,7 +129,7 @@ def _unreachable(answers: Sequence[NodeAnswer]) -> Iterator[Finding]:
 
 
 def _loopback(nodes: Sequence[Node]) -> Iterator[Finding]:
-    found = [each for each in nodes if each.address in ("127.0.0.1", "::1", "localhost")]
+    found = [each for each in nodes if says_loopback(each.address)]
     if found and len({each.host for each in nodes}) > 1:
         yield _finding(
             Verdict.PROBLEM,

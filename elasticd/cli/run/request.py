@@ -16,6 +16,7 @@ from typing import Any
 from elasticd.bundle.destination import Destination, destination_of
 from elasticd.cli import parse_value
 from elasticd.cli.etcd_flags import cluster_of, log_dir_of
+from elasticd.cli.machine import reachable_address
 from elasticd.cli.run.autoscaler.autoscale_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.run.entry_flags import entry_of, env_of, workers_of
 from elasticd.cli.run.fault_flags import with_faults
@@ -120,7 +121,6 @@ def read_request(
     lease_ttl_s = parse_value.checked_lease_ttl_s(
         parse_value.seconds("--lease-ttl", values["lease_ttl"], NODE_LEASE_TTL_S)
     )
-    address = values["local_addr"] or ""
     draft = replace(
         _draft(values, environ, job, mode),
         min_nodes=least,
@@ -136,7 +136,7 @@ def read_request(
         local_agents=local_agents,
         slots=_slots(values["slots"], workers),
         node_id=checked_name("--node-id", values["node_id"]) if values["node_id"] else "",
-        local_address=address and parse_value.host("--local-addr", address),
+        local_address=_local_address(values["local_addr"] or "", mode, store),
         lease_ttl_s=lease_ttl_s,
         run_folder=log_dir_of(given, environ),
         autoscale=autoscale_flag(values, is_join=mode is Mode.JOIN),
@@ -195,6 +195,14 @@ def _refuse(values: Mapping[str, Any]) -> None:
         raise CallError("--module and --no-python contradict each other: take one of them.")
     if not values["script"]:
         raise CallError("No script was given: `elasticd run [FLAGS] SCRIPT [ARGS]`.")
+
+
+def _local_address(text: str, mode: Mode, store: StoreSettings | None) -> str:
+    """Return the address of this host's agent as given, which only a call with --join has."""
+    given = text and parse_value.host("--local-addr", text)
+    if given and mode is Mode.JOIN and store is not None:
+        return reachable_address(given, store.endpoints)
+    return given
 
 
 def _job(values: Mapping[str, Any], mode: Mode) -> str | None:

@@ -68,6 +68,8 @@ class Interrupt:
 
     def take(self, number: int, _frame: object) -> None:
         """Handle a signal: count the first one; from the second one on, kill the agents."""
+        if self.count and number == signal.SIGHUP:
+            return  # The shell and the kernel each send one when a terminal goes.
         self.count += 1
         self.number = number
         if self.count > 1:

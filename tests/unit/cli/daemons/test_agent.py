@@ -7,8 +7,9 @@ import pytest
 
 from elasticd.cli.daemons.agent import agent_settings, default_node_id
 from elasticd.cli.etcd_flags import endpoints
-from elasticd.cli.machine import gpu_count, own_address, sources_towards
+from elasticd.cli.machine import gpu_count, own_address, reachable_address, sources_towards
 from elasticd.cli.main import main
+from elasticd.cli.run.request import parse
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd_agent.settings import ForwardedRanks
 
@@ -191,3 +192,73 @@ def test_an_agent_never_registers_loopback_for_a_name(names: list[str]) -> None:
     """Peers would find only themselves there, and declare this agent dead."""
     with pytest.raises(EnvironmentProblem, match="--local-addr"):
         address_towards(*(f"http://{name}:2379" for name in names))
+
+
+NAMES = {
+    "gpu1": "127.0.1.1",  # Debian's /etc/hosts has it so for a machine's own name.
+    "b": "10.1.2.3",
+    **{each: each for each in ("127.0.0.1", "127.0.1.1", "0.0.0.0", "::1", "fd00::3", "10.1.2.3")},
+}
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolved(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host not in NAMES:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        family = socket.AF_INET6 if ":" in NAMES[host] else socket.AF_INET
+        return [(family, socket.SOCK_STREAM, 0, "", (NAMES[host], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("gpu1", "gpu1 is 127.0.1.1 on this machine, where others do not reach it"),
+        ("127.0.0.1", "127.0.0.1 is this machine alone, where others do not reach it"),
+        ("0.0.0.0", "0.0.0.0 is this machine alone"),
+        ("::1", "::1 is this machine alone"),
+        ("gone", "gone does not resolve on this machine: give its address"),
+    ],
+)
+def test_address_that_others_do_not_reach_is_refused(given: str, said: str) -> None:
+    """Peers were refused at the real address, took that for this agent's death, and went on."""
+    etcd = "http://127.0.0.1:2379,http://b:2379"
+    flags = {**FLAGS, "etcd": etcd, "local_addr": given}
+    with pytest.raises((CallError, EnvironmentProblem), match=f"--local-addr {said}"):
+        agent_settings(flags, {})
+    del flags["local_addr"]
+    with pytest.raises((CallError, EnvironmentProblem), match=f"--local-addr {said}"):
+        agent_settings(flags, {"ELASTICD_LOCAL_ADDR": given})
+    call = ["--join", "--etcd", etcd, "--job", "j", "--local-addr", given, "train.py"]
+    with pytest.raises((CallError, EnvironmentProblem), match=f"--local-addr {said}"):
+        parse(call, {})
+
+
+@pytest.mark.usefixtures("names")
+def test_doctor_refuses_an_address_that_others_do_not_reach(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Before the first finding: it is the address that an agent would be given."""
+    assert main(["doctor", "--etcd", "http://b:2379", "--local-addr", "gpu1"]) == 2
+    said = capfd.readouterr()
+    assert "--local-addr gpu1 is 127.0.1.1 on this machine" in said.err and not said.out
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize(
+    ("given", "endpoint"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:2379"),
+        ("gpu1", "http://localhost:2379"),
+        ("::1", "http://[::1]:2379"),
+        ("b", "http://b:2379"),
+        ("fd00::3", "http://b:2379"),
+        ("10.1.2.3", "http://127.0.0.1:2379"),
+    ],
+)
+def test_address_is_kept_as_it_was_given(given: str, endpoint: str) -> None:
+    """A loopback address is right where all agents and etcd are on one machine."""
+    assert reachable_address(given, [endpoint]) == given

@@ -52,6 +52,11 @@ def test_cluster_that_is_well_is_one_line() -> None:
             "a registered a loopback address",
         ),
         (
+            [NodeAnswer(node=node("a", address="127.0.1.1")), NodeAnswer(node=node("b"))],
+            Verdict.PROBLEM,
+            "a registered a loopback address",
+        ),
+        (
             [NodeAnswer(node=node("a"), is_http_silent=True)],
             Verdict.WARNING,
             "the HTTP port of a does not answer",

@@ -144,6 +144,20 @@ def test_the_second_signal_kills_from_the_handler() -> None:
     assert case.store.get(KEYS.active_job(JOB)) is None
 
 
+def test_terminal_that_is_closed_is_one_signal() -> None:
+    """Bash passes its SIGHUP on and exits, and the kernel sends another: the last checkpoint was
+    given up.
+    """
+    agents = ScriptedAgents("a")
+    case = Case(agents)
+    case.interrupt.kill = lambda: agents.signal(signal.SIGKILL)
+    for _ in range(2):
+        case.interrupt.take(signal.SIGHUP, None)
+    assert case.interrupt.count == 1 and agents.signals == []
+    case.interrupt.take(signal.SIGINT, None)
+    assert case.interrupt.count == 2 and agents.signals == [signal.SIGKILL]
+
+
 def test_two_signals_at_once_end_a_job_of_the_daemons_too() -> None:
     """It was said to be stopped, and went on: nobody had told it to stop."""
     case = Case(None, is_private=False)
