@@ -158,7 +158,7 @@ class Checkpoints:
             self._state.prebuild(world)
 
     def restore(self, group: Group) -> "RestoreResult":
-        """Restore a state that no rank has.
+        """Restore a state that no rank has; if nothing was saved, rank 0's is to be fetched.
 
         Raises: KeeperMissing: the keeper does not answer. StateLost: the state of every rank is
         lost. NothingSaved: the same, and no checkpoint has been saved yet.
@@ -187,6 +187,11 @@ class Checkpoints:
             if saving is None:
                 raise StateLost(f"{lost}: start it again.")
             raise NothingSaved(f"{lost} yet: the training begins anew.")
+        if restored.snapshot is None:
+            # The training begins with rank 0's state, and what depends on it is built again. Of a
+            # sharded entry no rank may take another's part.
+            self._state.built, self._state.is_prebuilt = {}, False
+            forget_meshes()
         return restored
 
     def begin(

@@ -278,7 +278,7 @@ class _Run:
         must_restore = self._checkpoints.must_restore(decision)
         restored = self._checkpoints.restore(group) if must_restore else None
         fetched = FetchResult()
-        if restored is None:
+        if restored is None or restored.snapshot is None:  # Nothing was stored: rank 0's counts.
             fetched = fetch_state(group, decision, self._core, self._checkpoints.is_replicated)
         self._is_forming = False
         return restored, fetched

@@ -22,6 +22,24 @@ STEPS = EPOCHS * STEPS_PER_EPOCH
 TWO_WORKERS = ("--nproc-per-node", "2")
 """On one node, where the number of nodes makes no difference: each agent imports torch."""
 
+OWN_BEGINNING = """
+import copy, os, torch, elasticd
+torch.seed()
+net = torch.nn.Linear(4, 1)
+state = elasticd.State(
+    net=net,
+    optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+    twin=lambda world: copy.deepcopy(net),
+    mark=torch.rand(4),
+)
+def train(state, world):
+    first, second = ([each.tolist() for each in m.parameters()] for m in (net, state.twin))
+    print("began with", state.mark.tolist(), first, flush=True)
+    assert first == second
+    state.commit()
+elasticd.run(train, state)
+"""
+
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
@@ -59,6 +77,22 @@ def test_stopped_job_goes_on_bit_for_bit(
     assert f"Restored step {STEPS} " in runs.said()
     assert assert_whole(runs.url)[0].snapshot.step == STEPS
     runs.place.mark.wait_none_left()
+
+
+def test_first_world_takes_the_state_of_rank_0(tmp_path: Path) -> None:
+    """Each script draws its own beginning, and nothing is stored yet."""
+    (tmp_path / "own.py").write_text(OWN_BEGINNING)
+    runs = SavedRuns(tmp_path / "run", script=str(tmp_path / "own.py"))
+    ended = runs.run(agents=1, every="1h", flags=TWO_WORKERS)
+    assert ended.code == 0, ended.err
+    paths = sorted((runs.place.runs / "job").glob("gen-*/rank-*.out"))
+    began = [
+        line
+        for path in paths
+        for line in path.read_text().splitlines()
+        if line.startswith("began with")
+    ]
+    assert len(began) == 2 and len(set(began)) == 1, began
 
 
 @pytest.mark.parametrize("agents", [1, 3])

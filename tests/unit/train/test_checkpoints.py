@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from elasticd.train.checkpoints import Checkpoints, NothingSaved
+from elasticd.train.restore.restore_result import RestoreResult
 from elasticd.train.settings import WorkerSettings
 from elasticd.train.state.state import State, core_of
 from elasticd.train.sync.newest_state import SourceDecision
@@ -124,3 +125,36 @@ def test_restore_that_was_interrupted_leaves_nothing_that_was_built_for_its_worl
     core_of(state).load(source, (1, 0))
     core_of(state)._build(world(generation=3))
     assert built == [1, 2, 3] and state.model is not None
+
+
+def test_what_was_built_before_nothing_was_found_is_built_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was built of this rank's own state, and the training begins with that of rank 0."""
+    built: list[float] = []
+
+    def build(_: World) -> torch.nn.Module:
+        built.append(float(state.start[0]))
+        return model()
+
+    state: State = State(
+        model=build,
+        optimizer=lambda _: torch.optim.SGD(state.model.parameters(), lr=0.1),
+        start=torch.ones(1),
+    )
+    rank_0 = State(model=build, optimizer=lambda _: None, start=torch.zeros(1))
+    session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
+    persistence = Checkpoints(WorkerSettings.read({}), core_of(state), session)
+    saving: Any = SimpleNamespace(
+        run=0, present_client=lambda: None, restored=lambda step, place: None
+    )
+    persistence._saving = saving
+    fresh = SourceDecision(position=(0, 0), sources=(0,), targets=(1,), is_fresh=True)
+    persistence.build(fresh, world())
+    nothing = RestoreResult(run=1, snapshot=None)
+    monkeypatch.setattr("elasticd.train.restore.restore.restore", lambda *_: nothing)
+    group: Any = SimpleNamespace(generation=1)
+    assert persistence.restore(group).run == 1
+    core_of(state).load(core_of(rank_0).tree(), (0, 0))
+    with entered(state):
+        assert built == [1.0, 0.0]
