@@ -3,9 +3,9 @@
 from elasticd.control.near_names import near
 from elasticd.errors import NotFound
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Node
+from elasticd.records.member import Drain, Member, Node
 from elasticd.store.api import Delete, Put, ReadableStore, Store, Txn
 
 __all__ = ["drain", "undrain"]
@@ -26,8 +26,12 @@ def drain(
     return found
 
 
-def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False) -> None:
+def undrain(
+    store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False
+) -> tuple[JobName, ...]:
     """Delete the wish that a node takes no more work.
+
+    Return the jobs that the node leaves all the same: their next world may be on its way already.
 
     Raises:
         NotFound: the node is not being drained.
@@ -38,6 +42,13 @@ def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False)
         raise NotFound(f"Node {node!r} is not being drained{rest}")
     if not is_dry_run:
         store.commit(Txn(then=(Delete(key=keys.drain(node)),)))
+    jobs = (JobName(i.key.removeprefix(keys.active)) for i in store.list(keys.active).items)
+    return tuple(sorted(job for job in jobs if _is_leaving(store, keys, job, node)))
+
+
+def _is_leaving(store: ReadableStore, keys: Keys, job: JobName, node: NodeId) -> bool:
+    item = store.get(keys.member(job, node))
+    return item is not None and decode(Member, item.value).leaving is not None
 
 
 def _find_node(store: ReadableStore, keys: Keys, node: NodeId) -> Node:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from elasticd.control.jobs import find_spec
 from elasticd.errors import Refused
 from elasticd.records.codec import decode
-from elasticd.records.ids import JobName, NodeId
+from elasticd.records.ids import JobName, NodeId, names
 from elasticd.records.job import JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
@@ -40,7 +40,8 @@ def check_drain(
 
     `others` are nodes that count as drained, though etcd does not say so.
 
-    Raises: Refused: the node has the only copy of a state, and no other node can take it over.
+    Raises: Refused: the node has the only copy of a state, or is to take it over from nodes that
+        leave, and no other node can take it over.
     """
     drained = {NodeId(i.key.removeprefix(keys.drains)) for i in store.list(keys.drains).items}
     drained.update((node, *others))
@@ -49,15 +50,24 @@ def check_drain(
         if store.get(keys.member(job, node)) is None or _is_saved(store, keys, job):
             continue
         members = _members(store, keys, job)
-        holders = _holders(members)
-        if node not in holders or holders - drained - _leaving(members):
+        holders, targets = _holders(members), _state_targets(members)
+        if not holders or node not in holders | targets:
             continue
-        if _is_running(store, keys, job) and _state_targets(members) - drained:
-            continue  # They get the state before the node leaves.
+        if holders - drained - _leaving(members):
+            continue
+        # They get the state before the node leaves. Without a world only a node that leaves already
+        # keeps it for those who come.
+        if targets - drained and (node not in holders or _is_running(store, keys, job)):
+            continue
+        part = f"has the only copy of what job {job!r} has trained"
+        if node not in holders:
+            # The drain of the others was accepted because of this node.
+            source = names(sorted(holders))
+            part = f"is to take over what job {job!r} has trained from {source}, which leaves"
         raise Refused(
-            f"Node {node!r} has the only copy of what job {job!r} has trained: no other node can "
-            "take it over, and nothing is saved (no --checkpoint). Start `elasticd agent` on "
-            "another machine first, or call again with --force to throw it away."
+            f"Node {node!r} {part}: no other node can take it over, and nothing is saved (no "
+            "--checkpoint). Start `elasticd agent` on another machine first, or call again with "
+            "--force to throw it away."
         )
 
 

@@ -19,7 +19,7 @@ from elasticd.store.memory import MemoryStore
 
 KEYS = Keys()
 JOB = JobName("j")
-A, B = NodeId("a"), NodeId("b")
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 SPEC = JobSpec(name=JOB, uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
 TRAINS = JobStatus(phase=Phase.RUNNING, is_in_process=True)
 
@@ -102,6 +102,32 @@ def test_others_that_do_not_help_are_not_counted(store: MemoryStore) -> None:
     """They are there, and the state would be lost all the same."""
     with pytest.raises(Refused):
         check_drain(store, KEYS, A)
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_node_that_is_to_take_the_state_over_is_not_drained_away(is_prepared: bool) -> None:
+    """The holder's drain was accepted because of it, in this call or by somebody else."""
+    target = member(B, has_state=False, is_prepared=is_prepared)
+    with pytest.raises(Refused, match=r"'b' is to take over what job 'j' .* from a, .*--force"):
+        check_drain(store_with(HOLDER, target, drained=A), KEYS, B)
+    with pytest.raises(Refused, match="take over"):
+        check_drain(store_with(HOLDER, target), KEYS, B, [A])
+    with pytest.raises(Refused, match="take over"):
+        check_drain(store_with(replace(HOLDER, leaving=Reason.NODE_LEFT), target), KEYS, B)
+
+
+def test_node_that_nobody_needs_for_the_state_may_be_drained() -> None:
+    """The holder stays, another node can take the state over, or there is none to take over."""
+    target = member(B, has_state=False)
+    check_drain(store_with(HOLDER, target), KEYS, B)
+    check_drain(store_with(HOLDER, target, member(C, has_state=False), drained=A), KEYS, B)
+    check_drain(store_with(HOLDER, target, member(C, has_state=True), drained=A), KEYS, B)
+    waits = replace(TRAINS, phase=Phase.WAITING)
+    both = (target, member(C, has_state=False))
+    check_drain(store_with(HOLDER, *both, status=waits, drained=A), KEYS, B)
+    check_drain(store_with(member(A, has_state=False), target, drained=A), KEYS, B)
+    check_drain(store_with(HOLDER, replace(target, leaving=Reason.NODE_LEFT), drained=A), KEYS, B)
+    check_drain(store_with(SCRIPT_HOLDER, target, status=RESTARTS, drained=A), KEYS, B)
 
 
 def test_job_that_saves_nothing_is_not_stopped_by_mistake() -> None:

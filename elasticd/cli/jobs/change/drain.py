@@ -39,8 +39,9 @@ def drain(
 ) -> int:
     """Take nodes out of service: their jobs continue without them, and they get no new jobs.
 
-    It refuses a node with the only copy of a job's state if no other node could take it over. With
-    --wait it returns when no job holds a slot there: then you may switch off the machine.
+    It refuses a node with the only copy of a job's state, or the one that is to take it over, if no
+    other node could take it over. With --wait it returns when no job holds a slot there: then you
+    may switch off the machine.
     """
     output = CommandReport(is_dry_run=is_dry_run, is_json=is_json)
     until_s = wait_end_s(is_waiting, timeout_s, at_once="--undo" if undo else "")
@@ -93,8 +94,9 @@ def _await_free(node: str, until_s: float, output: CommandReport, values: Values
 def undrain_node(node: str, output: CommandReport, values: Values) -> None:
     """Bring a node back into service, and report it."""
     with _serving(node, values) as (source, name):
-        node_drain.undrain(source.store, source.keys, name, is_dry_run=output.is_dry_run)
-    output(f"node {node} may work again", node=node, is_drained=False)
+        jobs = node_drain.undrain(source.store, source.keys, name, is_dry_run=output.is_dry_run)
+    rest = f"; it still leaves job {', '.join(jobs)} first, and then joins again" if jobs else ""
+    output(f"node {node} may work again{rest}", node=node, is_drained=False, leaving=jobs)
 
 
 @contextmanager

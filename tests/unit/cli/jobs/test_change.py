@@ -14,7 +14,7 @@ from elasticd.records.codec import decode
 from elasticd.records.ids import Nonce, Slot
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import SlotOffer
-from elasticd.records.reason import Phase
+from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, end, member, node, put
@@ -64,6 +64,21 @@ def test_programs_get_one_object_a_line(
     assert json.loads(capfd.readouterr().out)["message"] == f"job {JOB} is asked to stop"
     (want,) = store.list(KEYS.wants(JOB)).items
     assert decode(Want, want.value).is_stop
+
+
+def test_undo_says_which_jobs_the_node_leaves_all_the_same(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its agent asked them for a world without it, and does not take that back."""
+    place = KEYS.member(JOB, node("a").node)
+    for leaving, rest in (
+        (None, ""),
+        (Reason.DRAINED, f"; it still leaves job {JOB} first, and then joins again"),
+    ):
+        put(store, place, replace(member("a"), leaving=leaving))
+        assert main(["drain", "a"]) == 0
+        assert main(["drain", "a", "--undo"]) == 0
+        assert capfd.readouterr().out.splitlines()[-1] == "node a may work again" + rest
 
 
 def test_scale_auto_takes_the_wish_back(
