@@ -69,6 +69,13 @@ class Stack:
         nodes = {each["node"] for each in (seen.get("world") or {}).get("nodes", ())}
         return nodes, max((each["step"] or 0 for each in seen.get("progress", ())), default=0)
 
+    def story(self) -> str:
+        """Return what a person would look at, for a test that fails."""
+        services = self.manager.docker("stack", "ps", "--no-trunc", "elasticd")
+        return "\n".join(
+            [services, *(self.elasticd(*words) for words in (["nodes"], ["status", "trial"]))]
+        )
+
 
 def test_job_on_a_swarm_outlives_a_container_a_machine_and_a_rollout(
     engines: list[Engine], tmp_path: Path
@@ -105,5 +112,5 @@ def trained(stack: Stack, is_world: Callable[[set[str]], bool], *, after: int) -
         nodes, found[0] = stack.job()
         return is_world(nodes) and found[0] > after
 
-    until(is_there, LIMIT_S)
+    until(is_there, LIMIT_S, seen=stack.story)
     return found[0]
