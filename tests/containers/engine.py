@@ -8,6 +8,7 @@ engine has made goes with it; the cgroups below its own name are removed, and so
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -118,36 +119,16 @@ def running_engines(names: Sequence[str]) -> Iterator[list[Engine]]:
             until(partial(_is_up, engine, daemon), _START_LIMIT_S)
         yield engines
     finally:
-        for engine in engines:
-            _empty(engine)
-        for daemon in daemons:
-            daemon.terminate()
-        for daemon in daemons:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.wait(patience_s(_STOP_LIMIT_S))
-            daemon.kill()
-            daemon.wait()
+        _kill(folder, daemons)
         _remove(engines)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def left() -> list[str]:
     """Return what there is of engines here, in words; nothing after `running_engines`."""
-    mark = f"--cgroup-parent=/{_HUB}/".encode()
-    processes = [
-        f"process {path.parent.name}"
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if mark in _contents(path)
-    ]
+    processes = [f"process {pid}" for pid in _processes(f"/{_HUB}-")]
     namespaces = [f"network namespace {path.name}" for path in Path("/run/netns").glob(f"{_HUB}*")]
     return [*processes, *namespaces, *(f"control group {path}" for path in cgroups_left(_HUB))]
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # It has ended since.
-        return b""
 
 
 def _is_up(engine: Engine, daemon: subprocess.Popen[bytes]) -> bool:
@@ -158,25 +139,33 @@ def _is_up(engine: Engine, daemon: subprocess.Popen[bytes]) -> bool:
     return done.returncode == 0
 
 
-def _empty(engine: Engine) -> None:
-    """End its containers before it is ended itself; what is not there any more is no matter."""
-    for words in (["swarm", "leave", "--force"], ["ps", "--all", "--quiet"]):
-        done = subprocess.run(
-            ["docker", *words], env=engine.environment, capture_output=True, text=True, check=False
-        )
-    found = done.stdout.split()
-    if found:
-        subprocess.run(
-            ["docker", "rm", "--force", "--volumes", *found],
-            env=engine.environment,
-            capture_output=True,
-            check=False,
-        )
+def _kill(folder: Path, daemons: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Kill what runs: to stop containers would take their grace, and nothing is to be kept."""
+    until(partial(_is_dead, folder), _STOP_LIMIT_S)
+    for daemon in daemons:
+        daemon.wait()
+
+
+def _is_dead(folder: Path) -> bool:
+    """Kill daemons, the parents of containers, and these; True if there are none."""
+    for pid in (found := _processes(f"{folder}/")):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    kill_cgroup(_HUB)
+    return not found and remove_cgroup(_HUB)
+
+
+def _processes(mark: str) -> list[int]:
+    """Return those whose command line contains a text."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # It has ended since.
+            if mark.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
 
 
 def _remove(engines: Sequence[Engine]) -> None:
-    kill_cgroup(_HUB)
-    until(partial(remove_cgroup, _HUB), _STOP_LIMIT_S)
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
         where = line.split()[1]
         if any(where.startswith(f"{engine.folder}/") for engine in engines):
