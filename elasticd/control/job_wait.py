@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from elasticd.control.follow import EtcdAway, Follower, JobEnded, News
 from elasticd.control.jobs import find_spec
-from elasticd.control.report.occupancy import read_uses
+from elasticd.control.report.occupancy import ended_jobs_on, read_uses
 from elasticd.control.report.unreadable import UnreadableRecords
 from elasticd.errors import NotSupported, Unavailable
 from elasticd.records.ids import JobName, NodeId
@@ -69,7 +69,9 @@ def wait_node_free(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[JobName, ...]:
-    """Wait until no job holds slots of the node; return the jobs that still do at `until_s`.
+    """Wait until no job has work on the node; return the jobs that still have at `until_s`.
+
+    A job that is over counts for as long as its workers end there: they may still save.
 
     Raises:
         Unavailable: etcd does not answer, at the first call or at the end.
@@ -81,12 +83,13 @@ def wait_node_free(
         unreadable = UnreadableRecords()
         try:
             uses = read_uses(store, keys, unreadable)
+            leaving = ended_jobs_on(store, keys, node)  # Later: a job may end between the two.
         except Unavailable:
             if not is_known or is_over:
                 raise
         else:
             is_known = True
-            found = tuple(use.job for use in uses if use.node == node)
+            found = (*(use.job for use in uses if use.node == node), *leaving)
             if not found and unreadable.clause:
                 raise NotSupported(
                     f"Whether node {node!r} is free cannot be told: {unreadable.clause}."

@@ -198,6 +198,13 @@ class Member:
         """
         return any(offer.is_prepared for offer in self.slots)
 
+    @property
+    def is_unable_to_start(self) -> bool:
+        """Return whether it offers no slot, since what it has to import there failed."""
+        failure = self.failure
+        is_early = failure is not None and failure.generation == 0 and bool(failure.exception)
+        return is_early and not self.slots
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:

@@ -25,6 +25,7 @@ __all__ = [
     "elsewhere",
     "holders",
     "kept_on",
+    "ended_jobs_on",
     "left_out",
     "read_cluster",
     "read_uses",
@@ -117,12 +118,20 @@ def read_uses(store: ReadableStore, keys: Keys, unreadable: UnreadableRecords) -
     return tuple(uses)
 
 
+def ended_jobs_on(store: ReadableStore, keys: Keys, node: NodeId) -> tuple[JobName, ...]:
+    """Return the jobs that are over and whose workers the node has yet to end: their last save may
+    be under way there. A node deletes its member record when they are gone.
+    """
+    ended = (JobName(key.removeprefix(keys.ended)) for key in store.keys(keys.ended))
+    return tuple(job for job in ended if store.get(keys.member(job, node)) is not None)
+
+
 def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
     """Return a sentence that says for what a job waits; the job has no world and no message yet."""
     members = tuple(members)
     text = f"waiting for {nodes_missing(spec, sum(bool(m.slots) for m in members))}"
     reasons = broken(members)
-    preparing = [m.node for m in members if not m.slots and not _is_broken(m)]
+    preparing = [m.node for m in members if not m.slots and not m.is_unable_to_start]
     return text + (f"; preparing: {names(preparing)}" if preparing else "") + reasons
 
 
@@ -131,7 +140,7 @@ def broken(members: Iterable[Member]) -> str:
     return "".join(
         f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
         for member in members
-        if member.failure is not None and _is_broken(member)
+        if member.failure is not None and member.is_unable_to_start
     )
 
 
@@ -237,10 +246,6 @@ def _uses_of(store: ReadableStore, keys: Keys, job: JobName) -> tuple[Use, ...]:
         decode(World, world.value) if world is not None else None,
         [decode(Member, member.value) for member in members],
     )
-
-
-def _is_broken(member: Member) -> bool:
-    return not member.slots and member.failure is not None and member.failure.generation == 0
 
 
 def _by_node(uses: Iterable[Use]) -> Mapping[NodeId, list[Use]]:

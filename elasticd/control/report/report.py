@@ -9,6 +9,7 @@ from elasticd.control.report.autoscaler import Autoscaling, autoscaling
 from elasticd.control.report.change_report import ChangeReport, change_reports
 from elasticd.control.report.job_time import JobTime, job_time
 from elasticd.control.report.occupancy import (
+    broken,
     elsewhere,
     kept_on,
     left_out,
@@ -117,7 +118,9 @@ class JobReport:
         if self.status.message or self.status.phase is not Phase.PENDING:
             is_running = self.status.phase is Phase.RUNNING
             stays = kept_on(self.world, self.members) if is_running else ""
-            parts = (self.status.message + self.elsewhere, stays, left_out(self.members))
+            unable = "" if self.status.phase.is_final else broken(self.members)
+            waits = (self.status.message + unable + self.elsewhere).removeprefix("; ")
+            parts = (waits, stays, left_out(self.members))
             return "; ".join(part for part in parts if part)
         return waiting_for(self.spec, self.members) + self.elsewhere
 

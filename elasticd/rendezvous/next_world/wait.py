@@ -94,7 +94,10 @@ def wait_for_members(
     preparing = [
         s.member.node
         for s in state.members.values()
-        if not offers_of(state, s.member) and s.member.leaving is None and not is_useless(s.member)
+        if not offers_of(state, s.member)
+        and s.member.leaving is None
+        and not is_useless(s.member)
+        and not s.member.is_unable_to_start
     ]
     if preparing:
         message += f"; preparing: {names(preparing)}"

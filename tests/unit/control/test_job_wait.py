@@ -8,9 +8,11 @@ from elasticd.control import job_submission, job_wait
 from elasticd.control.job_wait import follow_to_end, wait_node_free
 from elasticd.errors import NotSupported, Unavailable
 from elasticd.records.ids import NodeId
+from elasticd.records.job import EndedJob
+from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, make_newer, member, put
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, make_newer, member, put
 
 A = NodeId("a")
 
@@ -77,3 +79,13 @@ def test_node_is_not_called_free_while_a_job_cannot_be_read() -> None:
     make_newer(scene.store, KEYS.spec(JOB))
     with pytest.raises(NotSupported, match="Whether node 'a' is free cannot be told: job j is"):
         scene.wait()
+
+
+def test_node_on_which_a_stopped_job_still_saves_is_not_free() -> None:
+    """Whoever is told that it is may switch the machine off, and the last save is lost."""
+    scene = Scene("", "left")
+    end(scene.store, Phase.STOPPED)
+    put(scene.store, KEYS.ended_job(JOB), EndedJob())
+    assert scene.wait(until_s=0.0) == (JOB,)
+    assert scene.wait() == ()
+    assert scene.now_s == 2.0

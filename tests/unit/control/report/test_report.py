@@ -235,6 +235,30 @@ def test_a_drained_node_is_listed_with_the_reason() -> None:
     assert (report.is_drained, report.drain_why, report.node.is_draining) == (True, "disk", False)
 
 
+def test_node_that_can_start_no_worker_is_named_beside_what_the_proposer_says() -> None:
+    """Else only the node's own log would tell why the job does not begin, or has too few nodes."""
+
+    def message_of(phase: Phase, message: str) -> str:
+        useless = Member(
+            node=B,
+            incarnation=Incarnation("i"),
+            host="hb",
+            address="x",
+            port=1,
+            slots=(),
+            failure=replace(CULPRIT, generation=Generation(0), exception="no torch here."),
+        )
+        own = item(KEYS.status(JOB), JobStatus(phase=phase, message=message))
+        report = job_report([*records(), own, item(KEYS.member(JOB, B), useless)], KEYS, JOB)
+        assert report is not None
+        return report.message
+
+    why = "b cannot start workers: no torch here"
+    assert message_of(Phase.PENDING, "waiting for 1 more node") == f"waiting for 1 more node; {why}"
+    assert message_of(Phase.RUNNING, "") == why
+    assert message_of(Phase.STOPPED, "stopped by ann") == "stopped by ann"
+
+
 def test_state_of_a_stopped_job_is_what_its_nodes_know_together() -> None:
     """Of one that goes on, or has ended well, nothing is said."""
 

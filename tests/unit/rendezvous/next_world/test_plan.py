@@ -17,6 +17,7 @@ from elasticd.rendezvous.next_world.wait import ISOLATION_MARGIN_S, Wait, past_o
 from elasticd.rendezvous.state import Past, replace
 from tests.unit.rendezvous.cases import (
     Told,
+    failure,
     incarnation,
     member,
     name,
@@ -127,6 +128,16 @@ def test_too_few_members_are_waited_for_by_name() -> None:
     found = planned(told)
     assert isinstance(found, Wait) and found.is_below_min
     assert "2 more nodes: 1 of at least 3" in found.message and "preparing: node-1" in found.message
+
+
+def test_member_that_can_start_no_worker_is_not_called_preparing() -> None:
+    """`status` says of it what it lacks; nobody should wait for it."""
+    told = proposer(1, 2, min_nodes=3)
+    unable = member(1, slots=0, failed=failure(1, generation=0))
+    told.members(member(0, arrived=1), unable, member(2, slots=0))
+    found = planned(told)
+    assert isinstance(found, Wait) and "node-1" not in found.message
+    assert "preparing: node-2" in found.message
 
 
 def test_members_beyond_the_target_stand_by() -> None:
