@@ -4,31 +4,39 @@ A job's name is reserved by `active/<job>`: first with `is_ready` False, while t
 ended job of that name are deleted, then True in the transaction that writes the new spec. There are
 two transactions, since etcd takes no put under a prefix that the same transaction deletes. If a
 submitter dies in between, it leaves a reservation, which the next submitter takes over.
+
+A node that still ends the workers of an ended job has a member record among those records, and is
+not to be forgotten: a worker may save yet, or run beside the new job's workers in the same folder.
+So the name is free when the last of them is gone; that of a node that is lost goes with its lease.
 """
 
 import time
 from collections.abc import Callable
 
-from elasticd.control.jobs import find_spec
+from elasticd.control.jobs import find_spec, wait_left
 from elasticd.control.report.unreadable import UnreadableRecords, readable_nodes
 from elasticd.control.same_job import check_same
-from elasticd.errors import CallError, Refused
+from elasticd.errors import CallError, NotFound, NotSupported, Refused
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import JobName
+from elasticd.records.ids import JobName, NodeId, names
 from elasticd.records.job import Active, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.store.api import Delete, ModifiedAt, Put, ReadableStore, Store, Txn
 
-__all__ = ["check_room", "submit", "submit_or_join"]
+__all__ = ["check_room", "submit", "submit_or_join", "wait_ended"]
 
 ATTEMPTS = 5
 """The number of tries of a compare-and-set: a submitter competes with a few others at most."""
+LEAVE_SLACK_S = 15.0
+"""How long the workers' end takes beside their shutdown timeout: a kill, the end of their pool, and
+the lease of a node that was lost meanwhile."""
 
 
 def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
     """Write the job to etcd as pending; the agents do the rest.
 
-    Raises: Refused: a job of that name runs, or another process submits one at this moment.
+    Raises: Refused: a job of that name runs, or nodes still end the workers of one that is over, or
+    another process submits one at this moment.
     NotSupported: the spec is too large for a record.
     """
     record = encode(spec)  # What is refused here must not have cost an ended job its records.
@@ -73,12 +81,13 @@ def submit_or_join(
 ) -> JobSpec:
     """Submit the job unless it runs already; return the spec that is in etcd.
 
-    `wait_s` is the time in seconds for another host to finish its submission.
+    `wait_s` is the time in seconds for another host to finish its submission. Nodes that end the
+    workers of an earlier job of that name have the time that this job gave them.
 
     Raises:
         Refused: the job that runs under this name is another program, or is not run by `--join`.
     """
-    waited_s = 0.0
+    waited_s, limit_s = 0.0, max(2 * wait_s, _leave_s(store, keys, spec.name))
     while True:
         active = _read_active(store, keys, spec.name)
         if active is not None and active.is_ready:
@@ -90,12 +99,30 @@ def submit_or_join(
             try:
                 submit(store, keys, spec)
             except Refused:
-                if waited_s >= 2 * wait_s:
+                if waited_s >= limit_s:
                     raise
             else:
                 return spec
         pause(0.1)
         waited_s += 0.1
+
+
+def wait_ended(
+    store: ReadableStore,
+    keys: Keys,
+    job: JobName,
+    *,
+    on_wait: Callable[[str], None],
+    is_given_up: Callable[[], bool],
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait for nodes that still end the workers of a job that is over, for as long as it gave them.
+
+    The name of a job that runs is not waited for. `on_wait` gets a sentence if there is a wait.
+    """
+    if timeout_s := _leave_s(store, keys, job):
+        on_wait(f"job {job} has just ended: waiting for its workers to end, and to save")
+        wait_left(store, keys, job, timeout_s=timeout_s, is_given_up=is_given_up, pause=pause)
 
 
 def check_room(store: ReadableStore, keys: Keys, spec: JobSpec) -> None:
@@ -129,6 +156,12 @@ def _reserve(store: Store, keys: Keys, spec: JobSpec) -> int:
                 f"The job name {spec.name!r} is in use by a running job: choose another --job, "
                 f"or end that one with `elasticd stop {spec.name}`."
             )
+        if left := _serving(store, keys, spec.name):
+            end = "ends" if len(left) == 1 else "end"
+            raise Refused(
+                f"Job {spec.name!r} has just ended, and {names(left)} still {end} its workers: try "
+                "again in a moment, or choose another --job."
+            )
         revision = item.mod_revision if item is not None else 0
         store.commit(
             Txn(when=(ModifiedAt(key=key, revision=revision),), then=(Put(key=key, value=mine),))
@@ -136,6 +169,25 @@ def _reserve(store: Store, keys: Keys, spec: JobSpec) -> int:
     raise Refused(
         f"Others keep submitting a job named {spec.name!r} at this moment: choose another --job."
     )
+
+
+def _serving(store: ReadableStore, keys: Keys, job: JobName) -> list[NodeId]:
+    """Return the nodes that have a part in the job, or end it; a lost one goes with its lease."""
+    prefix = keys.members(job)
+    return [NodeId(key.removeprefix(prefix)) for key in store.keys(prefix)]
+
+
+def _leave_s(store: ReadableStore, keys: Keys, job: JobName) -> float:
+    """Return how long nodes may need to end the workers of a job that is over; 0.0: none does."""
+    active = store.get(keys.active_job(job))
+    if (active is not None and decode(Active, active.value).is_ready) or not _serving(
+        store, keys, job
+    ):
+        return 0.0
+    try:
+        return find_spec(store, keys, job).shutdown_timeout_s + LEAVE_SLACK_S
+    except (NotFound, NotSupported):  # Cleared by a submitter that died, or newer than this one.
+        return LEAVE_SLACK_S
 
 
 def _read_active(store: ReadableStore, keys: Keys, job: JobName) -> Active | None:

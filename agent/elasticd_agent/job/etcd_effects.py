@@ -17,7 +17,7 @@ from elasticd.errors import ElasticdError, Fenced, NotSupported, Unavailable
 from elasticd.records.account.incident import Incident, announced
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Incarnation, JobName, NodeId
-from elasticd.records.job import EndedJob
+from elasticd.records.job import Active, EndedJob, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member, Result
 from elasticd.rendezvous import effect as fx
@@ -63,6 +63,7 @@ class EtcdEffects:
     store: Store
     keys: Keys
     job: JobName
+    uid: str
     effect_thread: EffectThread
     lease: Callable[[], Lease | None]
     feed: Feed
@@ -159,6 +160,8 @@ class EtcdEffects:
     def _withdraw(self, effect: fx.Withdraw) -> None:
         """Say goodbye. The record is deleted only as it was read: a call that etcd carries out
         late, when the lease is over, must not delete what another life of the node wrote since.
+
+        A later job of the same name gets no result of ours: it would speak of our state.
         """
         self._held()
         result = effect.result
@@ -168,9 +171,11 @@ class EtcdEffects:
         then: list[Put | Delete] = []
         if item is not None and _is_of(item, result.incarnation):
             then.append(Delete(key=key))
-        if not self._has_earlier_result(result):
+        active = self.store.get(self.keys.active_job(self.job))
+        is_ours = active is None or _has_uid(active, self.uid)
+        if is_ours and not self._has_earlier_result(result):
             then.append(Put(key=self.keys.result(self.job, result.node), value=encode(result)))
-        elif effect.world_revision is not None:
+        elif is_ours and effect.world_revision is not None:
             world = self.keys.world(self.job)
             when.append(ModifiedAt(key=world, revision=effect.world_revision))
         self._held()
@@ -265,6 +270,12 @@ def _is_of(item: KeyValue, incarnation: Incarnation) -> bool:
     return False
 
 
+def _has_uid(item: KeyValue, uid: str) -> bool:
+    with suppress(NotSupported):
+        return decode(Active, item.value).uid == uid
+    return False
+
+
 def _failed(effect: EtcdEffect) -> ev.Event:
     match effect:
         case fx.WriteMember(member=member):
@@ -279,12 +290,13 @@ def _failed(effect: EtcdEffect) -> ev.Event:
             return ev.EffectDone(name=type(effect).__name__, ok=False)
 
 
-def effects_of(host: AgentServices, job: JobName, feed: Feed) -> EtcdEffects:
+def effects_of(host: AgentServices, spec: JobSpec, feed: Feed) -> EtcdEffects:
     """Return what carries out the effects of a job that this agent serves."""
     return EtcdEffects(
         store=host.store,
         keys=host.keys,
-        job=job,
+        job=spec.name,
+        uid=spec.uid,
         effect_thread=host.effect_thread,
         lease=host.lease,
         feed=feed,

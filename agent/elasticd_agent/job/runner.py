@@ -82,7 +82,7 @@ class Runner:
         self._is_pool_broken = False
         self._journal = JournalFile(host.event_log, spec.name, incarnation)
         self._journal.write(lambda: journal.opening(self.state))
-        self._etcd_effects = effects_of(host, spec.name, self._post_event)
+        self._etcd_effects = effects_of(host, spec, self._post_event)
         self.workers = kept or Workers(
             spec=spec,
             node=host.node,

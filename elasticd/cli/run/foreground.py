@@ -154,6 +154,13 @@ class Foreground:
         with closing(open_store(self._request.store, self._keys)) as store:
             job_submission.check_room(store, self._keys, self._spec)
             check_location(self._spec.checkpoint, self._environ, is_node=False)
+            job_submission.wait_ended(
+                store,
+                self._keys,
+                name,
+                on_wait=self._screen.note,
+                is_given_up=lambda: self._interrupt.count > 0,
+            )
             if self._interrupt.count:  # Etcd or the storage may have been slow to answer.
                 self._screen.note(f"interrupted: job {name} was not submitted")
                 return 128 + self._interrupt.number

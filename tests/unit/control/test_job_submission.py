@@ -11,6 +11,7 @@ from elasticd.errors import CallError, NotSupported, Refused
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Active, JobStatus
+from elasticd.records.member import Member
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
@@ -50,6 +51,80 @@ def test_an_ended_jobs_name_is_free_and_its_records_are_cleared(store: MemorySto
     left = {item.key.removeprefix(KEYS.job(JOB)) for item in store.list(KEYS.job(JOB)).items}
     assert left == {"spec", "status"}
     assert jobs.find_spec(store, KEYS, JOB).uid == "two"
+
+
+def serve(store: MemoryStore) -> None:
+    """What a node has written that still ends the job's workers."""
+    member = Member(
+        node=NODE.node, incarnation=NODE.incarnation, host="h", address="a", port=1, slots=()
+    )
+    put(store, KEYS.member(JOB, NODE.node), member)
+
+
+def leave(store: MemoryStore) -> None:
+    store.commit(Txn(then=(Delete(key=KEYS.member(JOB, NODE.node)),)))
+
+
+def test_name_is_not_free_while_a_node_still_saves(store: MemoryStore) -> None:
+    """The new job would run beside the old one's workers, and end what they save."""
+    job_submission.submit(store, KEYS, SPEC)
+    end(store, Phase.STOPPED)
+    serve(store)
+    before = {item.key: item.value for item in store.list("").items}
+    with pytest.raises(Refused, match="'digits' has just ended, and gpu-1 still ends its workers"):
+        job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
+    assert {item.key: item.value for item in store.list("").items} == before
+    leave(store)
+    job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
+    assert active(store) == Active(uid="two", is_ready=True)
+
+
+def test_end_of_a_jobs_workers_is_waited_for_and_that_of_a_running_job_is_not(
+    store: MemoryStore,
+) -> None:
+    """`elasticd stop j --wait && elasticd run --job j` works; Ctrl-C ends the wait."""
+    job_submission.submit(store, KEYS, SPEC)
+    serve(store)
+    told: list[str] = []
+
+    def wait(*, is_given_up: bool = False) -> None:
+        job_submission.wait_ended(
+            store,
+            KEYS,
+            JOB,
+            on_wait=told.append,
+            is_given_up=lambda: is_given_up,
+            pause=lambda _: leave(store),
+        )
+
+    wait()
+    assert not told and store.get(KEYS.member(JOB, NODE.node)) is not None
+    end(store, Phase.STOPPED)
+    wait(is_given_up=True)
+    assert store.get(KEYS.member(JOB, NODE.node)) is not None
+    wait()
+    assert store.get(KEYS.member(JOB, NODE.node)) is None
+    assert told == [f"job {JOB} has just ended: waiting for its workers to end, and to save"] * 2
+
+
+def test_joining_gives_the_workers_of_the_job_before_the_time_that_it_gave_them(
+    store: MemoryStore,
+) -> None:
+    """The limit for another host's submission is shorter than a save may take."""
+    local = replace(SPEC, is_local=True)
+    job_submission.submit(store, KEYS, local)
+    end(store, Phase.STOPPED)
+    serve(store)
+    waited_s = 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal waited_s
+        waited_s += seconds
+        if waited_s >= local.shutdown_timeout_s:
+            leave(store)
+
+    joined = job_submission.submit_or_join(store, KEYS, replace(local, uid="two"), pause=pause)
+    assert joined.uid == "two"
 
 
 def test_spec_that_no_record_holds_costs_an_ended_job_nothing(store: MemoryStore) -> None:

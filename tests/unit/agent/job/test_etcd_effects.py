@@ -11,6 +11,7 @@ from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode, encode
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
 from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member, Result
 from elasticd.records.world import World
@@ -79,6 +80,7 @@ class Etcd:
             store=self.store,
             keys=KEYS,
             job=JOB,
+            uid="uid",
             effect_thread=PromptEffects(),
             lease=lambda: lease,
             feed=self.answers.append,
@@ -296,6 +298,19 @@ def test_goodbye_that_comes_late_leaves_the_record_of_another_life(is_seen: bool
     put_member(etcd.store, life=1)
     assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=True)
     assert etcd.store.get(KEYS.member(JOB, name(0))) is None
+
+
+def test_goodbye_leaves_no_result_to_a_later_job_of_the_same_name() -> None:
+    """It would say of the new job what the old one saved."""
+    etcd = Etcd()
+    put_member(etcd.store, life=1)
+    goodbye = fx.Withdraw(result=result(0, 1, code=None, has_left=True), world_revision=None)
+    for uid, is_written in (("another", False), ("uid", True)):
+        active = encode(Active(uid=uid, is_ready=True))
+        etcd.store.commit(Txn(then=(Put(key=KEYS.active_job(JOB), value=active),)))
+        assert etcd.perform(goodbye) == ev.WithdrawalDone(ok=True)
+        assert etcd.store.get(KEYS.member(JOB, name(0))) is None
+        assert (etcd.store.get(KEYS.result(JOB, name(0))) is not None) is is_written
 
 
 class Repeating(MemoryStore):
