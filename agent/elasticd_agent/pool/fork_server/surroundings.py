@@ -19,7 +19,10 @@ from elasticd_agent.pool.process.effective_user import child_gid, child_uid
 __all__ = ["surroundings"]
 
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
-_LIMITS = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
+_LIMITS = {
+    getattr(resource, name): name for name in reversed(dir(resource)) if name.startswith("RLIMIT_")
+}
+"""The name of each limit, one for a number: RLIMIT_OFILE is the limit of files too."""
 _PRIVILEGES = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
 
 
@@ -46,10 +49,10 @@ def surroundings() -> dict[str, str]:
         found["cgroup"] = Path("/proc/self/cgroup").read_text(errors="replace")
     with suppress(OSError):
         found["oom_score_adj"] = Path("/proc/self/oom_score_adj").read_text().strip()
-    for name in _LIMITS:
-        soft, hard = resource.getrlimit(getattr(resource, name))
+    for limit, name in _LIMITS.items():
+        soft, hard = resource.getrlimit(limit)
         # An agent raises its own limit of files; a pool gets the one that it began with.
-        found[name] = str(hard if name == "RLIMIT_NOFILE" else (soft, hard))
+        found[name] = str(hard if limit == resource.RLIMIT_NOFILE else (soft, hard))
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
