@@ -154,11 +154,23 @@ class Follower:
         elif key == self._status_key and item is not None:
             self._see_status(decode(JobStatus, item.value))
         elif key == self._status_key and self._status is not None:
-            raise NotFound(
-                f"The records of job {self._spec.name!r} were removed: another job took its name."
-            )
+            raise self._replaced()
+
+    def _check_uid(self, uid: str) -> None:
+        """Check that a record is of this job: a watch that begins anew may show only the next one.
+
+        Raises: NotFound: another job has the name.
+        """
+        if uid not in ("", self._spec.uid):
+            raise self._replaced()
+
+    def _replaced(self) -> NotFound:
+        return NotFound(
+            f"The records of job {self._spec.name!r} were removed: another job took its name."
+        )
 
     def _see_world(self, world: World) -> None:
+        self._check_uid(world.uid)
         if world.generation <= self._generation:
             return
         self._generation = world.generation
@@ -171,6 +183,7 @@ class Follower:
         self._pending.append(WorldFormed(world=world, nodes=nodes, has_no_new_node=has_no_new_node))
 
     def _see_status(self, status: JobStatus) -> None:
+        self._check_uid(status.uid)
         self._status = status
         if status.phase.is_final:
             self._is_over = True

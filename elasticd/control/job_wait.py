@@ -31,6 +31,7 @@ def follow_to_end(
     *,
     is_private: bool,
     until_s: float,
+    uid: str = "",
     has_ended: Callable[[], bool] = lambda: False,
     is_given_up: Callable[[], bool] = lambda: False,
     on_news: Callable[[News], None] = lambda news: None,
@@ -41,11 +42,11 @@ def follow_to_end(
     `has_ended` returns true if a local run is over: its etcd may end before the watch reports the
     job's end. If `is_given_up` returns true, nobody wants to know the end any more: the result is
     None. `on_news` is called with each piece of news on the way. `until_s` is a time of `now_s`, in
-    seconds.
+    seconds. `uid` is the job's; if it is empty, the job that has the name now is meant.
 
     Raises: NotFound: there is no such job, or its records were removed during the wait.
     """
-    follower = Follower(store, keys, find_spec(store, keys, job), now_s=now_s)
+    follower = Follower(store, keys, find_spec(store, keys, job, uid=uid), now_s=now_s)
     try:
         while (rest_s := until_s - now_s()) > 0.0 and not is_given_up():
             news = follower.next(min(TURN_S, rest_s))

@@ -43,16 +43,22 @@ UNSERVED_POLL_S = 0.25
 USER = "user"
 
 
-def find_spec(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
+def find_spec(store: ReadableStore, keys: Keys, job: JobName, *, uid: str = "") -> JobSpec:
     """Read the spec of a job, running or ended.
 
-    Raises: NotFound: there is no such job; the message lists similar names.
+    `uid` is the job's; if it is empty, the job that has the name now is meant.
+
+    Raises: NotFound: there is no such job (the message lists similar names), or another one has the
+        name.
     """
     item = store.get(keys.spec(job))
     if item is None:
         names = {key.removeprefix(keys.jobs).split("/", 1)[0] for key in store.keys(keys.jobs)}
         raise NotFound(f"There is no job {job!r}{near(job, names, 'elasticd status')}")
-    return decode(JobSpec, item.value)
+    spec = decode(JobSpec, item.value)
+    if uid and spec.uid != uid:
+        raise _replaced(job)
+    return spec
 
 
 def scale(
@@ -109,6 +115,7 @@ def stop(
     job: JobName,
     *,
     why: str = "",
+    uid: str = "",
     is_dry_run: bool = False,
     unserved_limit_s: float = UNSERVED_LIMIT_S,
     now_s: Callable[[], float] = time.monotonic,
@@ -117,13 +124,14 @@ def stop(
     """Write the wish that the job ends; its workers get SIGTERM and the shutdown timeout.
 
     A job that no node serves is ended here: if it has trained, only after `unserved_limit_s`, in
-    which nodes that have just lost their leases come back, and save.
+    which nodes that have just lost their leases come back, and save. `uid` is the job's; if it is
+    empty, the job that has the name now is meant, and no later one.
 
     Raises: NotFound: there is no such job, or the job is over.
     """
-    spec = _running(store, keys, job)
+    spec = _running(store, keys, job, uid=uid)
     if not is_dry_run:
-        _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why))
+        _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why), uid=spec.uid)
         began_s, status = now_s(), _status(store, keys, job)
         while not store.list(keys.members(job)).items:
             if not may_end_unserved(status, now_s() - began_s, limit_s=unserved_limit_s):
@@ -189,7 +197,7 @@ def end_unserved(
             found = _running(store, keys, job).uid
             txn = _giving_up(store, keys, job, is_ours, who)
         if uid and found != uid:
-            raise NotFound(f"Job {job!r} is over, and another one has its name now.")
+            raise _replaced(job)
         if is_dry_run:
             return
         if store.commit(txn).succeeded:
@@ -201,8 +209,8 @@ def end_unserved(
 # --- private ----------------------------------------------------------------------------------
 
 
-def _running(store: ReadableStore, keys: Keys, job: JobName) -> JobSpec:
-    spec = find_spec(store, keys, job)
+def _running(store: ReadableStore, keys: Keys, job: JobName, *, uid: str = "") -> JobSpec:
+    spec = find_spec(store, keys, job, uid=uid)
     if (status := _status(store, keys, job)).phase.is_final:
         raise NotFound(
             f"Job {job!r} is over ({status.phase}): `elasticd why {job}` tells what happened."
@@ -253,8 +261,14 @@ def _giving_up(
     )
 
 
-def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]) -> None:
-    """Change the user's wish, if the job still runs at that moment.
+def _replaced(job: JobName) -> NotFound:
+    return NotFound(f"Job {job!r} is over, and another one has its name now.")
+
+
+def _wish(
+    store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want], *, uid: str = ""
+) -> None:
+    """Change the user's wish, if the job (of this uid, if it is given) still runs at that moment.
 
     Raises: NotFound: the job is over.
     """
@@ -263,6 +277,8 @@ def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]
         active = store.get(keys.active_job(job))
         if active is None:
             raise NotFound(f"Job {job!r} is over: `elasticd why {job}` tells what happened.")
+        if uid and decode(Active, active.value).uid != uid:
+            raise _replaced(job)
         item = store.get(key)
         want = decode(Want, item.value) if item is not None else Want(writer=USER)
         result = store.commit(

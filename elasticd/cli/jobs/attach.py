@@ -89,7 +89,9 @@ def attach(
                 reporter.stop()
         is_here = source.settings is None
         folder = str(run_folder_of(source, report) / name)
-    report = final_report(values, name)  # This has the newest measurements.
+    final = final_report(values, name)  # This has the newest measurements.
+    if final.spec.uid == report.spec.uid:
+        report = final
     logs = folder if is_here else f"on the nodes; `elasticd logs {name}` reads them"
     screen.summary(replace(report, status=status), logs)
     screen.failure(status)

@@ -73,6 +73,7 @@ def follow_job(
             values,
             report.spec.name,
             until_s=math.inf,
+            uid=report.spec.uid,
             is_given_up=lambda: needs_reader and not screen.has_reader,
             on_news=take,
         )

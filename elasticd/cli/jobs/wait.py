@@ -47,10 +47,10 @@ def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **value
     """
     until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
     code = 0
-    if len(names) > 1:
-        _check_known(values, names)
+    # A job that is over while another one is waited for may lose its name to a third one.
+    uids = _check_known(values, names) if len(names) > 1 else {}
     for name in names:
-        status = end_of(values, name, until_s=until_s)
+        status = end_of(values, name, until_s=until_s, uid=uids.get(name, ""))
         if status is None:
             raise TimedOut(
                 f"Job {name!r} is not over after {timeout_s:g} s: it goes on, `elasticd status "
@@ -61,14 +61,18 @@ def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **value
     return code
 
 
-def _check_known(values: Values, names: Sequence[str]) -> None:
+def _check_known(values: Values, names: Sequence[str]) -> dict[str, str]:
     """Check that all jobs exist, so that a misspelt name is reported at once and not hours later.
+
+    The uids of those that can be read now are returned.
 
     Raises: NotFound: a job does not exist.
     """
+    uids = {}
     for name in names:
         with suppress(Unavailable), job_source(values, name) as (source, known):
-            find_spec(source.store, source.keys, known)
+            uids[name] = find_spec(source.store, source.keys, known).uid
+    return uids
 
 
 def end_of(
@@ -76,6 +80,7 @@ def end_of(
     job: str,
     *,
     until_s: float,
+    uid: str = "",
     is_given_up: Callable[[], bool] = lambda: False,
     on_news: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
@@ -83,9 +88,12 @@ def end_of(
 ) -> JobStatus | None:
     """Return how the job ended; None if it has not ended at `until_s`, or when `is_given_up`.
 
+    `uid` is the job's; if it is empty, the job that has the name at first is meant, and no later
+    one.
+
     Raises:
         NotFound: there is no such job; or its records were removed or its run was killed during the
-            wait.
+            wait, or another job has its name now.
         Unavailable: etcd does not answer at the first call.
     """
     is_known = False
@@ -93,6 +101,7 @@ def end_of(
         try:
             with job_source(values, job) as (source, name):
                 is_known = True
+                uid = find_spec(source.store, source.keys, name, uid=uid).uid
                 if source.is_archive:
                     item = source.store.get(source.keys.status(name))
                     return decode(JobStatus, item.value) if item is not None else JobStatus()
@@ -103,6 +112,7 @@ def end_of(
                     name,
                     is_private=is_private,
                     until_s=until_s,
+                    uid=uid,
                     has_ended=source.has_ended,
                     is_given_up=is_given_up,
                     on_news=on_news,

@@ -198,6 +198,7 @@ class LocalRun:
                 self._keys,
                 self._spec.name,
                 why=f"{name} to elasticd run",
+                uid=self._spec.uid,
                 unserved_limit_s=0.0 if self._is_private else UNSERVED_LIMIT_S,
             )
         except NotFound:
@@ -235,8 +236,7 @@ class LocalRun:
 
     def _abandoned(self, agents: Agents) -> JobStatus:
         """Return the job's final status; if there is none, one that says how our agents ended."""
-        item = self._store.get(self._keys.status(self._spec.name))
-        if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
+        if (status := self._read_status()).phase.is_final:
             return status
         if self._interrupt.count:
             if self._is_private:
@@ -252,6 +252,12 @@ class LocalRun:
             return self._given_up(message, Phase.FAILED, max(0, *ended.values()) or None)
         raise EnvironmentProblem(message)
 
+    def _read_status(self) -> JobStatus:
+        """Return the job's status; an empty one if there is none, or only another job's."""
+        item = self._store.get(self._keys.status(self._spec.name))
+        status = decode(JobStatus, item.value) if item is not None else JobStatus()
+        return status if status.uid in ("", self._spec.uid) else JobStatus()
+
     def _left(self) -> JobStatus:
         """Leave the job to the other hosts; return its present status as this host's result."""
         name, status = self._spec.name, JobStatus()
@@ -259,8 +265,7 @@ class LocalRun:
         with suppress(ElasticdError):
             jobs.end_unserved(self._store, self._keys, name, uid=self._spec.uid)
         with suppress(ElasticdError):
-            item = self._store.get(self._keys.status(name))
-            status = decode(JobStatus, item.value) if item is not None else status
+            status = self._read_status()
         if status.phase.is_final:
             return status
         message = "on this host, which has left it; it goes on on the others"

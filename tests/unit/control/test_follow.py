@@ -188,3 +188,26 @@ def test_records_of_others_that_are_newer_end_no_follower() -> None:
     put(store, KEYS.world(JOB), world(1, "a"))
     formed = follower.next(0.0)
     assert isinstance(formed, WorldFormed) and list(formed.nodes) == ["a"]
+
+
+@pytest.mark.parametrize("is_reread", [False, True], ids=["watch", "re-read"])
+@pytest.mark.parametrize("is_world", [False, True], ids=["status", "world"])
+def test_job_that_took_the_name_is_not_followed(is_world: bool, is_reread: bool) -> None:
+    """A laptop slept, and etcd was compacted: the watch began anew with another job's records, and
+    that job's end was told as the end of this one.
+    """
+    store, clock = MemoryStore(), Clock()
+    follower = started(store, clock)
+    put(store, KEYS.status(JOB), JobStatus(uid=SPEC.uid, phase=Phase.RUNNING))
+    put(store, KEYS.world(JOB), replace(world(1, "a"), uid=SPEC.uid))
+    assert follower.next(0.0) is None
+    assert isinstance(follower.next(0.0), WorldFormed)
+    if is_reread:
+        follower.close()
+        clock.now_s = 6.0
+    if is_world:
+        put(store, KEYS.world(JOB), replace(world(1, "b"), uid="v"))
+    else:
+        put(store, KEYS.status(JOB), JobStatus(uid="v", phase=Phase.SUCCEEDED))
+    with pytest.raises(NotFound, match="another job took its name"):
+        follower.next(0.0)

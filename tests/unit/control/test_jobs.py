@@ -73,6 +73,34 @@ def test_stop_of_a_job_that_nobody_serves_ends_it_at_once(store: MemoryStore) ->
     job_submission.submit(store, KEYS, replace(SPEC, uid="two"))
 
 
+def test_stop_of_a_job_whose_name_another_one_has_ends_nobody(store: MemoryStore) -> None:
+    """Whoever followed the job and pressed Ctrl-C stopped somebody else's."""
+    job_submission.submit(store, KEYS, SPEC)
+    join(store)
+    with pytest.raises(NotFound, match="is over, and another one has its name now"):
+        jobs.stop(store, KEYS, JOB, uid="before")
+    assert store.get(KEYS.want(JOB, "user")) is None
+    jobs.stop(store, KEYS, JOB, uid=SPEC.uid)
+    assert want(store).is_stop
+
+
+def test_wish_to_stop_does_not_reach_a_job_that_takes_the_name_meanwhile() -> None:
+    """It was submitted between the look at the old job and the write of the wish."""
+
+    class Raced(MemoryStore):
+        def get(self, key: str):  # type: ignore[no-untyped-def]
+            if key == KEYS.active_job(JOB):
+                put(self, key, Active(uid="two", is_ready=True))
+            return super().get(key)
+
+    store = Raced()
+    put(store, KEYS.spec(JOB), SPEC)
+    put(store, KEYS.status(JOB), JobStatus(uid=SPEC.uid))
+    with pytest.raises(NotFound, match="another one has its name now"):
+        jobs.stop(store, KEYS, JOB)
+    assert store.get(KEYS.want(JOB, "user")) is None
+
+
 @pytest.mark.parametrize("is_back", [True, False], ids=["back", "gone"])
 def test_stop_waits_for_nodes_that_have_just_lost_their_leases(
     store: MemoryStore, is_back: bool

@@ -62,14 +62,16 @@ def stop(
             _tell_saved(job, spec, output, values)
     if until_s is None or is_dry_run:
         return code
-    return (
-        each_of([job for job, _ in asked], lambda job: _await_end(job, until_s, output, values))
-        or code
-    )
+    uids = {job: spec.uid for job, spec in asked}
+
+    def await_end(job: str) -> None:
+        _await_end(job, uids[job], until_s, output, values)
+
+    return each_of([job for job, _ in asked], await_end) or code
 
 
-def _await_end(job: str, until_s: float, output: CommandReport, values: Values) -> None:
-    status = end_of(values, job, until_s=until_s)
+def _await_end(job: str, uid: str, until_s: float, output: CommandReport, values: Values) -> None:
+    status = end_of(values, job, until_s=until_s, uid=uid)
     if status is None:
         raise TimedOut(
             f"Job {job!r} was asked to stop and is not over: `elasticd status {job}` shows for "
@@ -119,9 +121,15 @@ def _tell_saved(job: str, spec: JobSpec, output: CommandReport, values: Values) 
 
 def _awaited(source: RecordSource, spec: JobSpec, until_s: float) -> JobReport | None:
     """Return the job's report once its workers have saved their state, if they save it."""
-    report = read_job(source.store, source.keys, spec.name)
+    report = _report(source, spec)
     if report is None or not report.is_in_process or source.is_archive:
         return report
     left_s = max(0.0, until_s - time.monotonic())
     jobs.wait_left(source.store, source.keys, spec.name, timeout_s=left_s)
-    return read_job(source.store, source.keys, spec.name)
+    return _report(source, spec)
+
+
+def _report(source: RecordSource, spec: JobSpec) -> JobReport | None:
+    """Return the job's report; None if its records are gone, or another job has its name."""
+    report = read_job(source.store, source.keys, spec.name)
+    return report if report is not None and report.spec.uid == spec.uid else None

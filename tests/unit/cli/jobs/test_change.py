@@ -3,15 +3,18 @@
 import json
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
+from elasticd.cli.etcd_flags import Values
+from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.main import main
-from elasticd.control import jobs
+from elasticd.control import job_submission, jobs
 from elasticd.errors import Unavailable
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode
-from elasticd.records.ids import Nonce, Slot
+from elasticd.records.ids import JobName, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import SlotOffer
 from elasticd.records.reason import Phase, Reason
@@ -120,6 +123,25 @@ def test_stop_says_what_is_not_over_in_time(
     assert "add --wait" in capfd.readouterr().err
     assert main(["drain", "a", "--undo", "--wait"]) == 2
     assert "--undo is done at once" in capfd.readouterr().err
+
+
+def test_stop_does_not_wait_for_a_job_that_took_the_name_meanwhile(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for the other one's end, without a limit."""
+    other = replace(SPEC, name=JobName("k"))
+    job_submission.submit(store, KEYS, other)
+    is_taken: list[bool] = []
+
+    def taken(values: Values, job: str, **more: Any) -> JobStatus | None:
+        if not is_taken:  # While the first job is waited for.
+            is_taken.append(True)
+            job_submission.submit(store, KEYS, replace(other, uid="v"))
+        return end_of(values, job, is_given_up=lambda: True, **more)
+
+    monkeypatch.setattr("elasticd.cli.jobs.change.stop.end_of", taken)
+    assert main(["stop", JOB, other.name, "--wait"]) == 2
+    assert "Job 'k' is over, and another one has its name now" in capfd.readouterr().err
 
 
 def test_stop_of_a_job_in_its_first_step_waits_for_what_it_saves(

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +16,11 @@ from elasticd.control.local_run.session import (
     Stopping,
     exit_code,
 )
-from elasticd.errors import EnvironmentProblem, Unavailable
+from elasticd.errors import EnvironmentProblem, NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
-from elasticd.records.job import JobStatus, Want
+from elasticd.records.job import Active, JobStatus, Want
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase
 from elasticd.store.api import Txn, TxnResult
@@ -67,7 +68,7 @@ class Case:
         self.store = MemoryStore()
         put(self.store, KEYS.spec(JOB), SPEC)
         put(self.store, KEYS.status(JOB), JobStatus())
-        put(self.store, KEYS.active_job(JOB), JobStatus())
+        put(self.store, KEYS.active_job(JOB), Active(uid=SPEC.uid, is_ready=True))
         self.told: list[RunNews] = []
         self.now_s = 0.0
         self.interrupt = Interrupt()
@@ -374,3 +375,20 @@ def test_agent_that_a_real_time_signal_killed_is_named() -> None:
     assert [news.ending for news in case.told if isinstance(news, AgentEnded)] == [
         "killed by signal 40"
     ]
+
+
+def test_ctrl_c_does_not_stop_a_job_that_took_the_name() -> None:
+    """The records have not told yet that the job is over and another one has its name."""
+    case = Case(None, is_private=False)
+    case.interrupt.take(signal.SIGINT, None)
+
+    def receive(news: RunNews) -> None:
+        if isinstance(news, Stopping):
+            put(case.store, KEYS.spec(JOB), replace(SPEC, uid="v"))
+            put(case.store, KEYS.status(JOB), JobStatus(uid="v"))
+            put(case.store, KEYS.active_job(JOB), Active(uid="v", is_ready=True))
+
+    case.session._tell = receive
+    with pytest.raises(NotFound, match="another job took its name"):
+        case.session.run()
+    assert not case.has_stop()
