@@ -28,7 +28,7 @@ from elasticd.keeper.memory.share_record import ShareRecord
 from elasticd.keeper.metrics import Metrics
 from elasticd.keeper.save.claimed_shares import ClaimedShares
 from elasticd.keeper.save.share_uploader import ShareUploader
-from elasticd.keeper.save.snapshot_save import SaveStage, SnapshotSave
+from elasticd.keeper.save.snapshot_save import SaveStage, SnapshotSave, is_save_under_way
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Saver"]
@@ -128,23 +128,10 @@ class Saver:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a snapshot is being saved, unless a lost part keeps it from ending.
-
-        A part that is missing when its generation is over is probably lost with its worker. The
-        loss is not certain: another keeper may be slow to upload the part. So the snapshot is not
-        given up, and it delays no newer one, as long as it is the only one of that kind.
-        """
-        now_s = time.monotonic()
+        """Return whether a snapshot is being saved, unless a lost part keeps it from ending."""
         with self._changed:
-            waiting = [
-                job
-                for job in self._jobs.values()
-                if job.outcome is None and not job.is_missing(now_s, STUCK_S)
-            ]
-            if len(waiting) != 1:
-                return bool(waiting)
-            (job,) = waiting
-            return job.missing_s is None or job.snapshot.generation >= self._generation
+            jobs = self._jobs.values()
+            return is_save_under_way(jobs, self._generation, time.monotonic(), STUCK_S)
 
     @property
     def durable_step(self) -> int:

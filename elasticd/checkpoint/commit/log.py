@@ -41,6 +41,11 @@ class LogState:
     """Up to this step, everything of the run that will ever be committed has been."""
     former: tuple[str, ...] = ()
     """The uids of the runs before, which are over."""
+    openings: tuple[tuple[int, int], ...] = ()
+    """The generations that were opened and are newer than that of the newest checkpoint, and the
+    step of each, both ascending: one that did not go on from a later step than all those after it
+    is the only one that counts.
+    """
 
     def after(self, entry: LogEntry) -> "LogState":
         """Return the ruling that holds once this entry is in the log."""
@@ -55,13 +60,17 @@ class LogState:
             elif floor_step > made.step:
                 # It went back behind the newest; what it went back to was committed long ago.
                 last, floor_step = None, made.step
-            return self._with(entry, made.step, last, floor_step, entry.former)
+            opened = self._with(entry, made.step, last, floor_step, entry.former)
+            before = self.openings if made.run == self.run else ()
+            kept = tuple(each for each in before if each[1] < made.step)
+            return replace(opened, openings=(*kept, (made.generation, made.step)))
         if entry.kind is LogEntryKind.COMMITTED:
             if made.run == self.run and entry.uid != self.uid:
                 return self  # Of another run that was let have the same number.
             if is_newer:
                 return self._with(entry, made.step, made, made.step, self.former)
-            return replace(self, last=made, floor_step=made.step)
+            newer = tuple(each for each in self.openings if each[0] > made.generation)
+            return replace(self, last=made, floor_step=made.step, openings=newer)
         return self
 
     def _with(
@@ -88,14 +97,21 @@ def may_commit(log_state: LogState, snapshot: Snapshot) -> bool:
     """Return whether this snapshot may become the newest checkpoint. Pure.
 
     A snapshot of an earlier generation that is not newer than the state from which the present
-    generation went on belongs to the present one's history, so it may still become durable. A
-    snapshot that is not newer than the newest checkpoint has come too late.
+    generation went on belongs to the present one's history, so it may still become durable. That
+    must be true of each generation after its own: the present one may have gone on from a later
+    step of one that went back. A checkpoint of any of them is newer than its step then. A snapshot
+    that is not newer than the newest checkpoint has come too late.
     """
     if snapshot.run == log_state.run and snapshot.step <= log_state.floor_step:
         return False
     if (snapshot.run, snapshot.generation) >= (log_state.run, log_state.generation):
         return True
-    return snapshot.run == log_state.run and snapshot.step <= log_state.start_step
+    if snapshot.run != log_state.run or snapshot.step > log_state.start_step:
+        return False
+    if log_state.last is not None and log_state.last.generation > snapshot.generation:
+        return False
+    later = [step for generation, step in log_state.openings if generation > snapshot.generation]
+    return all(snapshot.step <= step for step in later)
 
 
 class CommitLog:
@@ -178,22 +194,31 @@ class CommitLog:
             # Where several generations began since the newest checkpoint, each of them counts.
             if not entry.opened or entry.committed < entry.opened:
                 return None
-            return [self.entry(each) for each in sorted(numbers)]
+            named = [self.entry(each) for each in sorted(numbers)]
+            # Beside an older generation's checkpoint, each opening after that generation counts.
+            return named if _generation_of(named[-1]) >= _generation_of(named[0]) else None
         except (Damaged, ObjectMissing):
             return None
 
     def _since_opened(self, newest: int) -> list[LogEntry]:
         """Return all entries back to the one that opened a generation, and one checkpoint before
-        that.
+        that which is of no older generation than those that were opened before it.
         """
         read: list[LogEntry] = []
         has_opened = False
         for entry in self.back_from(newest):
             read.append(entry)
-            if has_opened and entry.kind is LogEntryKind.COMMITTED:
+            if has_opened and entry.kind is LogEntryKind.COMMITTED and self._is_of_newest(entry):
                 break
             has_opened |= entry.kind is LogEntryKind.OPENED
         return read[::-1]
+
+    def _is_of_newest(self, committed: LogEntry) -> bool:
+        """Return whether a checkpoint was made by the newest generation that had been opened."""
+        with suppress(Damaged, ObjectMissing):
+            opened = self.entry(committed.opened) if committed.opened else None
+            return opened is not None and _generation_of(opened) <= _generation_of(committed)
+        return False
 
     def kept(self, newest: int | None = None) -> NumberRanges:
         """Return the numbers of the entries whose checkpoints are kept, ascending."""
@@ -306,6 +331,10 @@ class CommitLog:
         except (ObjectMissing, Damaged):
             return False
         return True
+
+
+def _generation_of(entry: LogEntry) -> tuple[int, int]:
+    return entry.snapshot.run, entry.snapshot.generation
 
 
 def first_owner(bucket: ReadableBucket) -> str:

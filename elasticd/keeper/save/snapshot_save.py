@@ -1,5 +1,6 @@
 """One snapshot that a keeper saves: its stage, and its outcome."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -8,7 +9,7 @@ from elasticd.checkpoint.format.layout import Snapshot
 from elasticd.checkpoint.format.manifest import Fragment
 from elasticd.transitions import Transitions
 
-__all__ = ["SAVE_STAGES", "SaveStage", "SnapshotSave"]
+__all__ = ["SAVE_STAGES", "SaveStage", "SnapshotSave", "is_save_under_way"]
 
 
 class SaveStage(StrEnum):
@@ -110,3 +111,26 @@ class SnapshotSave:
             f"The checkpoint of step {self.snapshot.step} is not whole long after this node's part "
             "of it was saved: a rank did not call save for this step, or is slow or gone."
         )
+
+
+def is_save_under_way(
+    jobs: Iterable[SnapshotSave], generation: int, now_s: float, stuck_s: float
+) -> bool:
+    """Return whether the next snapshot has to wait, by those that are being saved. Pure.
+
+    A part that is missing when its generation is over is probably lost with its worker. The loss is
+    not certain: another keeper may be slow to upload the part. So the snapshot is not given up, and
+    it delays no newer one, as long as it is the only one of that kind. The same is true of a part
+    of the present generation that is missing for `stuck_s`. There, the third snapshot would be
+    written over the first, which the other keeper perhaps still uploads; and so would each after
+    it, so that none ever became durable.
+    """
+    being_saved = [job for job in jobs if job.outcome is None]
+    stuck = [job for job in being_saved if job.is_missing(now_s, stuck_s)]
+    if sum(job.snapshot.generation >= generation for job in stuck) > 1:
+        return True
+    waiting = [job for job in being_saved if job not in stuck]
+    if len(waiting) != 1:
+        return bool(waiting)
+    (job,) = waiting
+    return job.missing_s is None or job.snapshot.generation >= generation

@@ -1,5 +1,6 @@
 """Several keepers over one bucket: all shares or none, stand-ins, and generations that are over."""
 
+import time
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -147,6 +148,29 @@ def test_several_who_commit_at_once_make_one_checkpoint(
     until(lambda: sum(node.commits for node in nodes) == 1, lambda: "nobody is told")
 
 
+def test_third_snapshot_waits_while_another_node_still_uploads_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be written over the first, and so would each after it: nothing became durable."""
+    monkeypatch.setattr(saver_module, "STUCK_S", 0.0)
+    gate = Gate("create", ".bin")
+    one, other = Node(FolderBucket(str(tmp_path))), Node(gate.over(tmp_path))
+    one.saver.open(1, 0, 1)
+    for node, plan in ((one, FIRST), (other, SECOND)):
+        node.share_memory.plan(1, [plan])
+    for step in (10, 20):
+        until(lambda: not one.saver.is_busy, lambda: "it waits")
+        one.take(a_snapshot(step), FIRST, is_new=False)
+        other.take(a_snapshot(step), SECOND, is_new=False)
+        job = one.saver._jobs[a_snapshot(step)]
+        until(lambda: job.is_missing(time.monotonic(), 0.0), lambda: job.stage)  # noqa: B023
+    assert one.saver.is_busy
+    gate.opened.set()
+    assert outcome(one, 20) in GOOD
+    assert outcome(one, 10) is not None
+    assert not one.saver.is_busy
+
+
 # --- generations that are over ------------------------------------------------------------------
 
 
@@ -170,6 +194,33 @@ def test_old_generations_snapshot_is_durable_only_if_the_newest_went_on_from_it(
     assert found is (CommitOutcome.COMMITTED if is_durable else CommitOutcome.TOO_LATE)
     assert [each.snapshot for each in committed(other.bucket)] == [MADE] * is_durable
     assert node.saver.take_notes() == ()
+
+
+@pytest.mark.parametrize(
+    ("saved", "last_generation"), [(None, 2), ((9, 1), 2), ((9, 1), 3), ((25, 2), 2)]
+)
+def test_step_after_one_to_which_a_generation_went_back_is_never_durable(
+    tmp_path: Path, saved: tuple[int, int] | None, last_generation: int
+) -> None:
+    """The keeper stood still; the newest generation goes on from a later step of the other branch.
+
+    Meanwhile nothing became durable, or a step before it: of its generation or of the newer one,
+    before the newest began or after that.
+    """
+    gate = Gate("create", ".bin")
+    node, other = Node(gate.over(tmp_path)), Node(FolderBucket(str(tmp_path)))
+    other.committer.open(1, 0)
+    node.take(a_snapshot(30), a_plan())
+    gate.wait_reached()
+    for generation, step in ((2, 10), (3, 31)):
+        other.committer.open(generation, step)
+        if saved is not None and generation == last_generation:
+            other.take(a_snapshot(*saved), a_plan())
+            assert outcome(other, *saved) is CommitOutcome.COMMITTED
+    before = committed(other.bucket)
+    gate.opened.set()
+    assert outcome(node, 30) is CommitOutcome.TOO_LATE
+    assert committed(other.bucket) == before
 
 
 def test_zombie_that_waits_for_a_share_is_over_as_soon_as_it_is_fenced(tmp_path: Path) -> None:

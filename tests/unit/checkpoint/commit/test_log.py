@@ -70,7 +70,8 @@ def test_nothing_is_committed_that_is_not_newer_than_the_newest() -> None:
 def test_older_generation_may_commit_only_what_the_present_one_went_on_from() -> None:
     """Steps up to the start belong to both histories, later ones to the older's alone."""
     assert may_commit(LOG_STATE, snapshot(50, generation=4))
-    assert may_commit(LOG_STATE, snapshot(41, generation=1))
+    assert may_commit(replace(LOG_STATE, last=snapshot(40, generation=1)), snapshot(41, 1))
+    assert not may_commit(LOG_STATE, snapshot(41, generation=1)), "generation 4 has one at 40"
     assert not may_commit(LOG_STATE, snapshot(51, generation=4))
 
 
@@ -96,6 +97,25 @@ def test_generation_that_went_back_may_commit_earlier_steps() -> None:
     on = LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(40, generation=6)))
     assert on.last == LOG_STATE.last
     assert not may_commit(on, snapshot(40, generation=6))
+
+
+def test_step_after_one_to_which_a_generation_went_back_is_committed_by_none_before_it() -> None:
+    """Whatever step of its own branch the present generation goes on from."""
+    back = LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(45, generation=6)))
+    on = back.after(entry(10, LogEntryKind.OPENED, snapshot(71, generation=7)))
+    assert not may_commit(on, snapshot(46, generation=5))
+    assert may_commit(on, snapshot(45, generation=5)), "it is in the history of both"
+    assert may_commit(on, snapshot(70, generation=6))
+    assert not may_commit(on, snapshot(72, generation=6))
+    late = on.after(entry(11, made=snapshot(44, generation=5)))
+    assert not may_commit(late, snapshot(46, generation=5)), "an older checkpoint changes nothing"
+    assert may_commit(late, snapshot(45, generation=5))
+    made = on.after(entry(11, made=snapshot(44, generation=6)))
+    assert not may_commit(made, snapshot(45, generation=5)), "the newer generation has its own"
+    assert may_commit(made, snapshot(71, generation=6))
+    assert may_commit(made, snapshot(45, generation=7))
+    anew = on.after(entry(11, LogEntryKind.OPENED, snapshot(0, generation=1, run=3)))
+    assert anew.openings == ((1, 0),)
 
 
 # --- Ruling -------------------------------------------------------------------------------------
@@ -125,23 +145,28 @@ def test_run_is_remembered_by_those_after_it() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[LogEntry]:
-    """A log as the rules let it become."""
+    """A log as the rules let it become; its entries name others, or none as if damaged."""
     found: list[LogEntry] = []
     log_state = LogState()
+    names_others = draw(st.booleans())
+    opened = committed = 0
     for _ in range(draw(st.integers(1, 14))):
         kind = draw(st.sampled_from(LogEntryKind))
         made = snapshot(draw(st.integers(0, 9)), draw(st.integers(1, 4)), draw(st.integers(1, 3)))
         is_newer = (made.run, made.generation) > (log_state.run, log_state.generation)
         is_right = {
             LogEntryKind.OPENED: is_newer,
-            LogEntryKind.COMMITTED: may_commit(log_state, made),
+            # Where it began is not said by the entries that others name, if no entry opened it.
+            LogEntryKind.COMMITTED: may_commit(log_state, made) and not (is_newer and names_others),
             LogEntryKind.REMOVED: True,
         }
         if is_right[kind]:
             new = entry(len(found) + 1, kind, made)
-            found.append(
-                replace(new, former=(f"to {len(found)}",) if kind is LogEntryKind.OPENED else ())
-            )
+            if names_others:
+                opened = new.number if kind is LogEntryKind.OPENED else opened
+                committed = new.number if kind is LogEntryKind.COMMITTED else committed
+            former = (f"to {len(found)}",) if kind is LogEntryKind.OPENED else ()
+            found.append(replace(new, former=former, opened=opened, committed=committed))
             log_state = log_state.after(found[-1])
     return found
 
