@@ -93,6 +93,9 @@ class Saver:
         """
         with self._changed:
             self._generation = max(self._generation, generation)
+            for job in list(self._jobs.values()):
+                if job.abandon(generation, step) and not job.is_lost:
+                    self._note_failed(job)
             self._run = run or self._run
             if self._run:
                 self._to_open.append((generation, step, origin))
@@ -224,7 +227,7 @@ class Saver:
         try:
             self._commit_when_complete(job)
         except Abandoned:
-            job.why = "A newer snapshot took its place before it was saved."
+            job.why = job.why or "A newer snapshot took its place before it was saved."
         except Refused as exc:
             job.why = str(exc)
             self.note(str(exc))
@@ -248,7 +251,7 @@ class Saver:
     def _commit_when_complete(self, job: SnapshotSave) -> None:
         """Wait for the other shares and commit, or see that another keeper has committed."""
         pause_s = FIRST_PAUSE_S
-        while not self._is_closing:
+        while not self._is_closing and not job.is_abandoned:
             self._uploader.upload_own(job)  # Another worker of this node may be later.
             waited_s = time.monotonic() - job.uploaded_s
             first = min(job.own, default=job.shares)

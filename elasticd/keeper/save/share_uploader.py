@@ -91,7 +91,8 @@ class ShareUploader:
         fail_point("upload.begun")
 
         def is_wanted() -> bool:
-            return record.is_wanted and not self._is_closed.is_set()
+            is_given_up = job.is_abandoned or self._is_closed.is_set()
+            return record.is_wanted and not is_given_up
 
         job.own[record.share.share] = upload(
             CancellableBucket(self._bucket, is_wanted),

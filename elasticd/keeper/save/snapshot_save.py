@@ -73,11 +73,25 @@ class SnapshotSave:
     """True if no other keeper gets a share of it."""
     is_lost: bool = False
     """True if it is certain that a share of it never comes."""
+    is_abandoned: bool = False
+    """True if the training goes on from an earlier step, so that it may never become durable."""
     looks: int = 0
     """How often the storage was asked whether other nodes have lost a share."""
     look_due_s: float = 0.0
     missing_s: float | None = None
     """Since when nothing is left to do here, but a share of others is missing."""
+
+    def abandon(self, generation: int, step: int) -> bool:
+        """Give it up if this generation, a later one, began before its step; return whether it did.
+
+        The log would refuse it when it is uploaded, and until then no other could be saved.
+        """
+        made = self.snapshot
+        if self.outcome is not None or made.generation >= generation or made.step <= step:
+            return False
+        self.is_abandoned = True
+        self.why = f"It was not durable in time, so the training goes on from step {step}."
+        return True
 
     def enter(self, stage: SaveStage) -> None:
         """Go on to this stage.
@@ -125,7 +139,7 @@ def is_save_under_way(
     written over the first, which the other keeper perhaps still uploads; and so would each after
     it, so that none ever became durable.
     """
-    being_saved = [job for job in jobs if job.outcome is None]
+    being_saved = [job for job in jobs if job.outcome is None and not job.is_abandoned]
     stuck = [job for job in being_saved if job.is_missing(now_s, stuck_s)]
     if sum(job.snapshot.generation >= generation for job in stuck) > 1:
         return True

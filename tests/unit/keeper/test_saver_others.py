@@ -223,6 +223,34 @@ def test_step_after_one_to_which_a_generation_went_back_is_never_durable(
     assert committed(other.bucket) == before
 
 
+def test_upload_behind_which_the_training_went_back_is_abandoned(tmp_path: Path) -> None:
+    """The log would refuse it when it is done, and until then nothing newer could be saved.
+
+    One that the newer generation went on from is uploaded to its end.
+    """
+    gate = Gate("create", ".bin")
+    node = Node(gate.over(tmp_path))
+    node.committer.open(1, 0)
+    node.take(a_snapshot(20), a_plan(parts=20))
+    gate.wait_reached()
+    node.saver.open(2, 20, 1)
+    assert node.saver.is_busy and node.saver.take_notes() == ()
+    node.saver.open(3, 10, 1)
+    assert not node.saver.is_busy
+    (note,) = node.saver.take_notes()
+    assert note == (
+        "The checkpoint of step 20 could not be saved: It was not durable in time, so the training "
+        "goes on from step 10."
+    )
+    gate.opened.set()
+    job = node.saver.wait(a_snapshot(20), PATIENCE_S)
+    assert job is not None
+    until(lambda: job.outcome is CommitOutcome.TOO_LATE, lambda: job.stage)
+    assert len(gate.names) < 20
+    node.take(a_snapshot(11, 3), a_plan())
+    assert outcome(node, 11, 3) is CommitOutcome.COMMITTED
+
+
 def test_zombie_that_waits_for_a_share_is_over_as_soon_as_it_is_fenced(tmp_path: Path) -> None:
     """It holds up no snapshot of the generation that rules; the reason is told to who waits."""
     node, other = two_nodes(tmp_path)
