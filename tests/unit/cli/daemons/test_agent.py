@@ -262,3 +262,8 @@ def test_doctor_refuses_an_address_that_others_do_not_reach(
 def test_address_is_kept_as_it_was_given(given: str, endpoint: str) -> None:
     """A loopback address is right where all agents and etcd are on one machine."""
     assert reachable_address(given, [endpoint]) == given
+
+
+def test_loopback_is_right_where_etcd_is_behind_a_socket_of_this_machine() -> None:
+    """That of `elasticd run` on one machine is."""
+    assert reachable_address("127.0.0.1", ["unix:///run/etcd.sock"]) == "127.0.0.1"
