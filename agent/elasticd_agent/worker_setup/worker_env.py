@@ -135,13 +135,14 @@ def prepared_env(
     """Return the environment of a worker that is to wait in `elasticd.run` for its first world.
 
     It has no rank yet, since that can differ from world to world. It sees only the device of its
-    slot, as number 0; where devices cannot be counted, the slot is its index among them. A script
+    slot, as number 0; where devices cannot be counted, or the job brings a mask of its own, the
+    slot is its index among them. A script
     that reads LOCAL_RANK before `elasticd.run` must not fail in its first replacement.
     """
     env = without_secrets(base)
     env.update(spec.env)
     env.update(
-        LOCAL_RANK="0" if gpus.names else str(slot),
+        LOCAL_RANK="0" if gpus.names and not spec.env.keys() & MASKS else str(slot),
         ROLE_NAME=spec.role,
         TORCHELASTIC_RUN_ID=spec.name,
         TORCHELASTIC_MAX_RESTARTS=str(spec.limits.user_error),

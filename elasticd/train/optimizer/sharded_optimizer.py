@@ -9,7 +9,7 @@ import torch.distributed as dist
 from elasticd.tensors.local_shard import has_replicas, local_part
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["any_rank", "barrier", "is_sharded", "make_room"]
+__all__ = ["any_rank", "barrier", "has_other_groups", "is_sharded", "make_room"]
 
 
 def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
@@ -19,6 +19,11 @@ def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
         for optimizer in optimizers
         for parameter in parameters_of(optimizer)
     )
+
+
+def has_other_groups() -> bool:
+    """Return whether there are groups besides the default one (HSDP has some for its replicas)."""
+    return len(dist.distributed_c10d._world.pg_map) > 1
 
 
 def barrier(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:

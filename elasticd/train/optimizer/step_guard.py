@@ -19,7 +19,7 @@ import torch
 from torch.optim import optimizer as step_hooks
 
 from elasticd.train.interrupt import uninterruptible
-from elasticd.train.optimizer import nonfinite_gradient, unsupported
+from elasticd.train.optimizer import nonfinite_gradient, sharded_optimizer, unsupported
 from elasticd.train.optimizer.grad_scaler import drop_scale
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo, parameters_of
@@ -73,13 +73,12 @@ class StepGuard:
         self._barrier: Callable[[], object] | None = None
         self._any_rank: Callable[[bool], bool] | None = None
         self._hooks = ExitStack()
-        self._generations = self._commits = 0
+        self._generations = self._commits = self._joint_commits = 0  # joint: with a step of each
         # What is known of the step that has not been committed:
         self._begun: dict[_Optimizer, bool] = {}  # and whether its step ended
         self._running: _Optimizer | None = None
         self._depth = 0  # of calls of its step within each other
-        self._is_touched = False
-        self._is_copied = False  # all of them, when the rank was clean
+        self._is_touched = self._is_copied = False  # the latter: all, when the rank was clean
         self._holds_copies = False  # one of them has memory for a copy
         self._synchronized_at: int | None = -1
         self._met_at: int | None = -1
@@ -88,7 +87,6 @@ class StepGuard:
         self._waiting = WaitingGradients()
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
-        self._joint_commits = 0  # with a step of each optimizer
         self._touches = self._uncommitted = 0  # the latter: optimizer steps since the last commit
 
     @property
@@ -254,8 +252,7 @@ class StepGuard:
     ) -> _Call | None:
         lead = self._leads.get(optimizer)
         if self._running is not None:
-            # Another's step is made of it, or its class calls the step of the class above. (Or an
-            # exception ended the one before: then this step is not going to count anyway.)
+            # It is a part of another's step, or that ended with an exception: then neither counts.
             if lead is self._running:
                 self._depth += 1
             elif lead is not None:
@@ -288,6 +285,8 @@ class StepGuard:
                 self._copy(lead, is_required=is_needed)
         if self._stepped_at is None:
             self._stepped_at = self._synchronized_at
+        if self._is_on_gpu and sharded_optimizer.has_other_groups():
+            self._synchronized_at = -1  # The commit waits: only the default group's are counted.
         self._running, self._depth = lead, 1
         self._begun[lead] = False
         return call
@@ -333,7 +332,8 @@ class StepGuard:
         """Wait for the results that this step will read, unless none came since the last time."""
         assert self._session is not None
         sequence = self._sequence()
-        if self._begun and sequence is not None and sequence == self._synchronized_at:
+        is_known = sequence is not None and sequence == self._synchronized_at
+        if self._begun and is_known and not self._is_on_gpu:  # Gloo's have results by now.
             return
         self._session.synchronize()
         self._synchronized_at = sequence

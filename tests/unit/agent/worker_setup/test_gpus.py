@@ -136,3 +136,4 @@ def test_mask_that_a_job_brings_is_kept(tmp_path: Path, mask: str) -> None:
     env = prepared_env(spec, NodeId("a"), Slot(1), tmp_path, base={}, interface="", gpus=FOUR)
     assert env["CUDA_VISIBLE_DEVICES"] == mask and env["ELASTICD_SLOT"] == "1"
     assert "ELASTICD_GPUS" not in env, "the agent has not chosen, so the slot is the number"
+    assert env["LOCAL_RANK"] == "1"

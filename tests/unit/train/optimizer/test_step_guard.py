@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.optimizer import sharded_optimizer
 from elasticd.train.optimizer.nonfinite_gradient import OnNan, has_bad
 from elasticd.train.optimizer.optimizer_undo import OptimizerUndo
 from elasticd.train.optimizer.step_guard import UNCOMMITTED_STEPS
@@ -148,6 +149,29 @@ def test_step_waits_once_for_each_round_of_collectives() -> None:
         watch.collectives += 1
         plain_step(state, lambda name: setattr(watch, "collectives", 9) if name == "step" else None)
         assert watch.synchronized == 6, "a collective after the step is waited for by the commit"
+
+
+@pytest.mark.parametrize(
+    ("is_on_gpu", "groups", "waits"), [(False, 2, 1), (True, 1, 2), (True, 2, 3)]
+)
+def test_sums_of_other_groups_are_waited_for_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, is_on_gpu: bool, groups: int, waits: int
+) -> None:
+    """Only collectives of the default group are counted, and on a GPU a call returns before its
+    result is there: each step waits and, if there are other groups, the commit does."""
+    net = model()
+    matrices, others = (
+        [p for p in net.parameters() if (p.ndim == 2) is is_2d] for is_2d in (True, False)
+    )
+    first, second = torch.optim.SGD(matrices, lr=0.1), torch.optim.SGD(others, lr=0.1)
+    state = State(model=net, first=first, second=second)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(sharded_optimizer, "has_other_groups", lambda: groups > 1)
+    with entered(state) as watch:
+        core_of(state).guard._is_on_gpu = is_on_gpu
+        split(state)
+        state.commit()
+        assert watch.synchronized == waits
 
 
 def test_step_whose_gradients_are_not_whole_changes_nothing() -> None:
