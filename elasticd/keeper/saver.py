@@ -319,7 +319,7 @@ class Saver:
         log_state = self._committer.log.state()
         if self._committer.may_commit(log_state, job.snapshot):
             return False
-        is_it = log_state.last == job.snapshot
+        is_it = self._committer.is_committed(log_state, job.snapshot)
         self._end(job, CommitOutcome.ALREADY if is_it else CommitOutcome.TOO_LATE)
         if log_state.last is not None:
             self._share_memory.forget_before(log_state.last)

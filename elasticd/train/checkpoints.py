@@ -179,7 +179,8 @@ class Checkpoints:
         self._origin = restored.snapshot
         if saving is not None:
             saving.run = restored.run
-            saving.restored(restored.snapshot.step if restored.snapshot else -1, restored.place)
+            step = restored.snapshot.step if restored.snapshot else -1
+            saving.restored(step, restored.place, generation=group.generation)
             if restored.place == "storage":
                 self._restored_step = saving.saved_step
         if restored.snapshot is None and not self._state.is_clean:
@@ -262,7 +263,7 @@ class Checkpoints:
         self._session.pause("the last state is being saved")
         step = self._state.position[0]
         try:
-            if step > saving.saved_step and (guard.is_dirty or guard.monitor.differs()):
+            if not saving.has_saved(step) and (guard.is_dirty or guard.monitor.differs()):
                 # With the position of the last commit it would be the state of no step.
                 saving.say(
                     f"The parameters were changed after the last commit (step {step}), so they are "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from elasticd.checkpoint.commit.fail_point import fail_point
-from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, is_committed, may_commit
 from elasticd.checkpoint.format.checksum import text_sum
 from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.json_read import Damaged, retry_damaged
@@ -116,7 +116,7 @@ class Committer:
         def make(number: int, log_state: LogState, kept: Sequence[int]) -> LogEntry | None:
             nonlocal outcome
             self.check_owner(log_state)
-            if log_state.last == snapshot:
+            if self.is_committed(log_state, snapshot):
                 outcome = CommitOutcome.ALREADY
                 return None
             if not self.may_commit(log_state, snapshot):
@@ -145,6 +145,11 @@ class Committer:
         """
         is_ours = log_state.run != snapshot.run or log_state.uid == self.uid
         return is_ours and may_commit(log_state, snapshot)
+
+    def is_committed(self, log_state: LogState, snapshot: Snapshot) -> bool:
+        """Return True if the newest checkpoint is this snapshot, or ours of the same state."""
+        is_ours = log_state.last == snapshot or log_state.uid == self.uid
+        return is_ours and is_committed(log_state, snapshot)
 
     def fragment(self, snapshot: Snapshot, share: int) -> Fragment | None:
         """Return this run's fragment of a share, from any holder that wrote it; None if no holder

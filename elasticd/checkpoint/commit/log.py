@@ -17,7 +17,7 @@ from elasticd.checkpoint.format.number_ranges import NumberRanges
 from elasticd.checkpoint.storage.bucket import Bucket, ObjectMissing, ReadableBucket
 from elasticd.errors import ElasticdError, Fenced, Refused
 
-__all__ = ["CommitLog", "LogState", "first_owner", "may_commit"]
+__all__ = ["CommitLog", "LogState", "first_owner", "is_committed", "may_commit"]
 
 REMEMBERED = 1000
 """How many entries are kept in memory."""
@@ -112,6 +112,20 @@ def may_commit(log_state: LogState, snapshot: Snapshot) -> bool:
         return False
     later = [step for generation, step in log_state.openings if generation > snapshot.generation]
     return all(snapshot.step <= step for step in later)
+
+
+def is_committed(log_state: LogState, snapshot: Snapshot) -> bool:
+    """Return whether the newest checkpoint is this snapshot, or another of the same state. Pure.
+
+    A generation that went on from a step may take a snapshot of that step once more, since that of
+    the generation before may never become whole. Either of them becomes the checkpoint.
+    """
+    last = log_state.last
+    if last is None or last == snapshot:
+        return last is not None
+    is_same_step = (last.run, last.step) == (snapshot.run, snapshot.step)
+    is_in_history = snapshot.step <= log_state.start_step
+    return is_same_step and is_in_history and snapshot.generation <= log_state.generation
 
 
 class CommitLog:

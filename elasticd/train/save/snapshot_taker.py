@@ -75,11 +75,13 @@ class SnapshotTaker:
         """0: no generation with checkpoints was formed yet."""
         self.saved_step = -1
         """The step of the newest snapshot that is uploaded."""
+        self._newest: Snapshot | None = None  # That snapshot; None if it came from storage.
+        self._saved_generation = 0
         self._saved_at_s = time.monotonic()
         self._snapshots = 0
         self._schedule: SnapshotSchedule | None = None
         self._state: Savable | None = None
-        self._rank, self._generation = 0, 0
+        self._generation = 0
         self._nodes: Sequence[int] = ()
         self.is_on_one_node = False  # That is only said where the ranks of a world are counted.
         self.mirroring: NextKeeper | None = None
@@ -165,15 +167,20 @@ class SnapshotTaker:
     ) -> None:
         """Save this state when `take` is called; `is_replicated` as in `SharePlan.of`."""
         self._state = state
-        self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
-        self._is_speaker = rank == 0
+        self._is_speaker, self._generation, self._nodes = rank == 0, generation, tuple(nodes)
         self._planning.begin(is_replicated, rank=rank, nodes=self._nodes)
         self._pairs.forget()
 
-    def restored(self, step: int, place: str) -> None:
+    def restored(self, step: int, place: str, *, generation: int) -> None:
         """Take note of the step from which the run goes on, and of the `place` it came from."""
         is_saved = place == "storage" or (place == "memory" and self._upload_every is None)
         self.saved_step = step if is_saved else -1
+        self._newest, self._saved_generation = None, generation if place == "storage" else 0
+
+    def has_saved(self, step: int) -> bool:
+        """Return whether this generation uploads this step, or restored it from storage."""
+        # A snapshot of an earlier one may lack a lost rank's share; new ranks know nothing of it.
+        return step <= self.saved_step and self._saved_generation == self._generation
 
     def end(self) -> None:
         """End the generation; nothing reads the state's memory when this returns."""
@@ -193,7 +200,7 @@ class SnapshotTaker:
         began_s, is_look = self._steps.stepped_s, self._schedule.is_look(step)
         if not self._schedule.is_due(step):
             self._take_memory()
-        elif step > self.saved_step:
+        elif not self.has_saved(step):
             saving = ms.Saving.USUAL
             if self._tuner is not None:
                 saving = ms.Saving.PINNED if self._schedule.is_saved else ms.Saving.NONE
@@ -210,7 +217,7 @@ class SnapshotTaker:
 
     def take_last(self, step: int) -> None:
         """Take a snapshot of the generation's last step, whether one is due or not."""
-        if self._schedule is not None and step > self.saved_step:
+        if self._schedule is not None and not self.has_saved(step):
             self.take(step, is_last=True)
 
     def finish(self, is_wanted: Callable[[], bool]) -> None:
@@ -221,8 +228,7 @@ class SnapshotTaker:
         deadline_s = time.monotonic() + FINAL_LIMIT_S
         for _ in range(FINAL_TRIES):
             self._retry_s = 0.0  # There is no later time.
-            is_taken = step <= self.saved_step or self.take(step, is_last=True)
-            if is_taken and self._snapshots:
+            if self.has_saved(step) or self.take(step, is_last=True):
                 self.wait(deadline_s - time.monotonic(), is_wanted)
             # A keeper that is gone took what it had with it, and its agent starts another.
             if self._client is not None or not is_wanted():
@@ -230,27 +236,27 @@ class SnapshotTaker:
 
     def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Wait until the newest snapshot is durable; if it fails, say why and return False."""
-        if self.saved_step < 0:
+        if self.saved_step < 0 or self._newest is None:
             return False
-        snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)
         deadline_s = time.monotonic() + timeout_s
-        question = ms.WaitDurable(snapshot=snapshot, timeout_s=min(1.0, timeout_s))
-        while time.monotonic() < deadline_s and is_wanted():
+        question = ms.WaitDurable(snapshot=self._newest, timeout_s=min(1.0, timeout_s))
+        while is_wanted():
+            if time.monotonic() >= deadline_s:
+                self._say_once("The last state was not durable in time.", is_important=True)
+                break
             answer = self._try(lambda: self.client.ask(question, ms.Durability, timeout_s=30.0))
             if answer is None or answer.is_durable:
                 return answer is not None
             if answer.has_failed:
                 self._say_once(f"The last state was not saved: {answer.why}", is_important=True)
                 return False
-        self._say_once("The last state was not durable in time.", is_important=True)
         return False
 
     # --- a snapshot -------------------------------------------------------------------------------
 
     def is_free(self) -> bool:
         """Ask the keeper, on rank 0, whether it can upload: it uploads one snapshot at a time."""
-        asked = self._status()
-        return asked is not None and not asked.is_busy
+        return (asked := self._status()) is not None and not asked.is_busy
 
     def _is_replicated(self) -> bool:
         """Ask the keeper if all holders have this rank's last copy, and a new one may come."""
@@ -274,8 +280,7 @@ class SnapshotTaker:
     ) -> bool:
         """Begin a snapshot, copied at once if `is_last`; return False if this rank takes none."""
         self._finish_copy()
-        taken = self._try(lambda: self._take_now(step, is_last=is_last, saving=saving))
-        return taken is True
+        return self._try(lambda: self._take_now(step, is_last=is_last, saving=saving)) is True
 
     def _take_now(self, step: int, *, is_last: bool, saving: ms.Saving) -> bool:
         assert self._state is not None
@@ -299,13 +304,11 @@ class SnapshotTaker:
             claimed.append((buffers, buffer))
         epoch = self._state.position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
-
-        def report_copied(is_good: bool) -> None:
-            self._tell(claimed, snapshot, epoch, tree.skeleton, saving, is_good)
-
+        report_copied = partial(self._tell, claimed, snapshot, epoch, tree.skeleton, saving)
         self._taken_step = step
         if saving is not ms.Saving.NONE:
             self.saved_step, self._saved_at_s = step, began_s
+            self._newest, self._saved_generation = snapshot, self._generation
         self._snapshots += 1
         fail_point("save.claimed")
         if is_overlapped:
@@ -361,8 +364,7 @@ class SnapshotTaker:
         tree = self._try(self._state.tree)
         if tree is None or sum(memory_of(each).nbytes for each in tree.tensors) < AHEAD_BYTES:
             return
-        client = self._try(lambda: self.client)
-        if client is not None:
+        if (client := self._try(lambda: self.client)) is not None:
             self._planning.take_ahead(client, tree)
 
     def _finish_copy(self) -> None:
@@ -374,8 +376,6 @@ class SnapshotTaker:
                 self.saved_step = min(self.saved_step, self._taken_step - 1)
                 why = f"A snapshot was not taken: {type(error).__name__}: {error}"
                 self._say_once(why, is_important=True)
-
-    # --- words ------------------------------------------------------------------------------------
 
     def _try(self, ask: Callable[[], Any]) -> Any:
         """Return the answer of `ask`; None if it failed, which is reported once, harmlessly."""

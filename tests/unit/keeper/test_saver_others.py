@@ -251,6 +251,20 @@ def test_upload_behind_which_the_training_went_back_is_abandoned(tmp_path: Path)
     assert outcome(node, 11, 3) is CommitOutcome.COMMITTED
 
 
+def test_step_that_the_next_generation_takes_again_is_durable_by_either(tmp_path: Path) -> None:
+    """The ranks that wait for the second one hear no failure, and the keeper ends with success."""
+    node, other = two_nodes(tmp_path)
+    node.take(MADE, a_plan())
+    assert outcome(node) in GOOD
+    other.committer.open(2, MADE.step)
+    again = a_snapshot(10, 2)
+    other.take(again, a_plan())
+    until(lambda: other.saver.wait(again, 0.1) is not None, lambda: "still under way")
+    job = other.saver.wait(again, 0.0)
+    assert job is not None and job.outcome is CommitOutcome.ALREADY and not job.why
+    assert [each.snapshot for each in committed(node.bucket)] == [MADE]
+
+
 def test_zombie_that_waits_for_a_share_is_over_as_soon_as_it_is_fenced(tmp_path: Path) -> None:
     """It holds up no snapshot of the generation that rules; the reason is told to who waits."""
     node, other = two_nodes(tmp_path)

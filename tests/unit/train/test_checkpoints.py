@@ -25,6 +25,9 @@ class FakeSaving:
         self.saved_step = saved_step
         self.done: list[str] = []
 
+    def has_saved(self, step: int) -> bool:
+        return step <= self.saved_step
+
     def say(self, sentence: str) -> None:
         self.done.append(sentence)
 
@@ -146,7 +149,7 @@ def test_what_was_built_before_nothing_was_found_is_built_again(
     session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
     persistence = Checkpoints(WorkerSettings.read({}), core_of(state), session)
     saving: Any = SimpleNamespace(
-        run=0, present_client=lambda: None, restored=lambda step, place: None
+        run=0, present_client=lambda: None, restored=lambda step, place, *, generation: None
     )
     persistence._saving = saving
     fresh = SourceDecision(position=(0, 0), sources=(0,), targets=(1,), is_fresh=True)

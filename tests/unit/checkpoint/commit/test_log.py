@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.commit import log as log_module
-from elasticd.checkpoint.commit.log import CommitLog, LogState, may_commit
+from elasticd.checkpoint.commit.log import CommitLog, LogState, is_committed, may_commit
 from elasticd.checkpoint.format.entry import FORMER_LIMIT, LogEntry, LogEntryKind
 from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.format.number_ranges import NumberRanges
@@ -116,6 +116,31 @@ def test_step_after_one_to_which_a_generation_went_back_is_committed_by_none_bef
     assert may_commit(made, snapshot(45, generation=7))
     anew = on.after(entry(11, LogEntryKind.OPENED, snapshot(0, generation=1, run=3)))
     assert anew.openings == ((1, 0),)
+
+
+# --- is_committed -------------------------------------------------------------------------------
+
+
+def test_snapshot_of_a_step_that_was_taken_again_is_committed_with_the_other() -> None:
+    """A generation went on from step 40, which the one before had saved, or saves in the end."""
+    assert is_committed(LOG_STATE, snapshot(40))
+    on = LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(40, generation=6)))
+    assert is_committed(on, snapshot(40, generation=6))
+    first = on.after(entry(10, LogEntryKind.COMMITTED, snapshot(60, generation=6)))
+    again = first.after(entry(11, LogEntryKind.OPENED, snapshot(60, generation=7)))
+    assert is_committed(again, snapshot(60, generation=7))
+    assert not is_committed(again, snapshot(60, generation=8)), "it may have gone back"
+    assert not is_committed(again, snapshot(60, generation=7, run=1))
+    assert not is_committed(again, snapshot(59, generation=7))
+
+
+def test_step_that_was_trained_anew_is_another_state() -> None:
+    """The generation went on from behind it."""
+    back = LOG_STATE.after(entry(9, LogEntryKind.OPENED, snapshot(30, generation=6)))
+    assert not is_committed(back, snapshot(40, generation=5))
+    done = back.after(entry(10, LogEntryKind.COMMITTED, snapshot(40, generation=6)))
+    assert is_committed(done, snapshot(40, generation=6))
+    assert not is_committed(done, snapshot(40, generation=5))
 
 
 # --- Ruling -------------------------------------------------------------------------------------

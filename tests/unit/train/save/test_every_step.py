@@ -164,7 +164,7 @@ def test_step_that_was_restored_from_memory_is_uploaded_at_once(
 ) -> None:
     """A stop that comes first uploads that very step; and else the first snapshot is uploaded."""
     one.saving.end()
-    one.saving.restored(0, place)
+    one.saving.restored(0, place, generation=4)
     one.begin(generation=4)
     one.saving.take_last(0)
     assert one.steps == ([] if place == "storage" else [0])
@@ -174,5 +174,5 @@ def test_step_that_was_restored_from_memory_is_on_its_way_where_each_is_uploaded
     """As without snapshots of each step."""
     one = Case("blocking", (0,), Every(steps=1))
     for place, saved in (("memory", 5), ("storage", 5), ("ranks", -1)):
-        one.saving.restored(5, place)
+        one.saving.restored(5, place, generation=3)
         assert one.saving.saved_step == saved

@@ -103,13 +103,54 @@ def test_finish_ends_with_its_generation(case: Make) -> None:
     turns = iter([True, False])
     one.keeper.answers[ms.WaitDurable] = lambda _: ms.Durability(is_durable=False)
     assert len(finished(one, is_wanted=lambda: next(turns))) == 1
+    assert one.said == [], "it was not late: nobody waits any more"
+
+
+def test_finish_hands_over_again_what_an_earlier_generation_saved(case: Make) -> None:
+    """A share of that may be lost with its rank, and a new rank has only what it takes itself."""
+    one = case()
+    entries = one.step()
+    one.saving.end()
+    one.begin(generation=4)
+    (question,) = finished(one)
+    assert question.snapshot == Snapshot(run=7, generation=4, step=1)
+    assert [each.snapshot.generation for each in one.keeper.taken] == [3, 4]
+    assert same(one.keeper.state(one.keeper.taken[-1]), entries)
+    assert one.said == []
+
+
+@pytest.mark.parametrize("place", ["memory", "storage"])
+def test_finish_hands_over_again_what_was_restored_from_memory(case: Make, place: str) -> None:
+    """Its upload may have been given up; what came from storage is durable."""
+    one = case()
+    one.step()
+    one.saving.end()
+    one.saving.restored(1, place, generation=4)
+    one.begin(generation=4)
+    asked = [each.snapshot.generation for each in finished(one)]
+    assert asked == ([4] if place == "memory" else [])
+    one.saving.end()
+    one.begin(generation=5)
+    assert [each.snapshot.generation for each in finished(one)] == [*asked, 5], "all ranks take it"
+
+
+def test_what_was_saved_last_is_waited_for_under_its_own_name(case: Make) -> None:
+    """The parameters may have been changed since, so that it cannot be taken again."""
+    one = case()
+    one.step()
+    one.saving.end()
+    one.begin(generation=4)
+    assert not one.saving.has_saved(1)
+    assert one.saving.wait(1.0)
+    (question,) = one.keeper.of(ms.WaitDurable)
+    assert question.snapshot == Snapshot(run=7, generation=3, step=1)
 
 
 def test_finish_of_what_was_restored_whole_has_nothing_to_wait_for(case: Make) -> None:
     """The same job called again."""
     one = case()
     one.state.position = (9, 1)
-    one.saving.saved_step = 9
+    one.saving.restored(9, "storage", generation=3)
     assert finished(one) == []
 
 
