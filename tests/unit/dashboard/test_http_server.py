@@ -21,6 +21,7 @@ from elasticd.records.ids import NodeId
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.cluster import until
+from tests.fixtures.open_files import more_files
 from tests.fixtures.patience import patience_s
 from tests.unit.dashboard.records_case import (
     BEGAN_S,
@@ -138,7 +139,7 @@ def test_two_hundred_pages_are_told_though_half_of_them_hang_up(
     """Each is told what changes; those that have gone leave their places to others."""
     monkeypatch.setattr(module, "QUIET_S", 0.1)
     store = filled()
-    with served(store) as server:
+    with more_files(), served(store) as server:
         pages = [_page(server) for _ in range(PAGES)]
         firsts = [_next(lines) for _, lines in pages]
         assert all(len(first["changes"]) == 3 for first in firsts)

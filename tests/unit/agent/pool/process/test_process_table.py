@@ -14,15 +14,21 @@ from elasticd_agent.pool.process.subtree import Subtree
 from tests.fixtures.patience import patience_s
 
 
+def _is_asleep(pid: int) -> bool:
+    found = process_table.look_up(pid)
+    return found is not None and found.state == "S"
+
+
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """A process in a session of its own, with a mark and a name that is hard to read."""
     process = subprocess.Popen(
         ["sleep", "1000"], start_new_session=True, env={**os.environ, MARK: "w) 1 (x"}
     )
-    # Popen returns in the middle of the exec: the kernel shows the new environment a moment later.
+    # Popen returns in the middle of the exec: the kernel shows the new environment a moment later,
+    # and the program sleeps after another one.
     deadline_s = time.monotonic() + patience_s(20.0)
-    while not process_table.mark_of(process.pid):
+    while not (process_table.mark_of(process.pid) and _is_asleep(process.pid)):
         assert time.monotonic() < deadline_s
         time.sleep(0.001)
     yield process
