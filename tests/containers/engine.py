@@ -18,9 +18,9 @@ from pathlib import Path
 
 from tests.containers.waiting import until
 from tests.fixtures.patience import patience_s
-from tests.kube.testbed.cgroup import cgroups_left, kill_cgroup, remove_cgroup
+from tests.kube.testbed.cgroup import kill_cgroup, remove_cgroup
 
-__all__ = ["Engine", "left", "running_engines"]
+__all__ = ["Engine", "running_engines"]
 
 _HUB = "edock"
 _RANGE = "10.76"
@@ -122,13 +122,6 @@ def running_engines(names: Sequence[str]) -> Iterator[list[Engine]]:
         _kill(folder, daemons)
         _remove(engines)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def left() -> list[str]:
-    """Return what there is of engines here, in words; nothing after `running_engines`."""
-    processes = [f"process {pid}" for pid in _processes(f"/{_HUB}-")]
-    namespaces = [f"network namespace {path.name}" for path in Path("/run/netns").glob(f"{_HUB}*")]
-    return [*processes, *namespaces, *(f"control group {path}" for path in cgroups_left(_HUB))]
 
 
 def _is_up(engine: Engine, daemon: subprocess.Popen[bytes]) -> bool:
